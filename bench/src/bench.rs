@@ -1,4 +1,4 @@
-//! One run: where it works, how much it does, and the data that its rows share.
+//! One benchmark run: its directories, its size, and the data that its rows share.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::build_options;
 
-/// How long the preparation of one engine may take.
+/// The time limit for preparing one engine.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
 
 /// One run of the benchmark.
@@ -24,9 +24,9 @@ pub struct Bench {
     pub work: PathBuf,
     /// A smoke run: small data, one round.
     pub quick: bool,
-    /// The 10 GB of the swap row instead of 2.
+    /// Use 10 GB in the swap row instead of 2.
     pub full: bool,
-    /// The server, if it was built.
+    /// The server program, if it was built.
     pub fondaco: PathBuf,
     /// The cores; at least one.
     pub cpus: Vec<usize>,
@@ -37,7 +37,7 @@ impl Bench {
     /// A run in a directory.
     pub fn new(work: PathBuf, fondaco: PathBuf, quick: bool, full: bool) -> Result<Self> {
         let cpus = crate::machine::cpus()?;
-        ensure!(!cpus.is_empty(), "no processor to run on");
+        ensure!(!cpus.is_empty(), "no CPU to run on");
         Ok(Self {
             work,
             quick,
@@ -48,17 +48,17 @@ impl Bench {
         })
     }
 
-    /// How often each figure is taken.
+    /// How many rounds each figure has.
     pub fn rounds(&self) -> u64 {
         if self.quick { 1 } else { 5 }
     }
 
-    /// How long a round of something continuous takes.
+    /// The duration of a round of a continuous load.
     pub fn round_time(&self) -> Duration {
         Duration::from_millis(if self.quick { 300 } else { 3000 })
     }
 
-    /// What a cluster serves from memory: a million records of 100 bytes.
+    /// The dataset that a cluster serves from memory: a million records of 100 bytes.
     pub fn served_values(&self) -> Dataset {
         Dataset {
             records: if self.quick { 50_000 } else { 1_000_000 },
@@ -82,8 +82,8 @@ impl Bench {
         }
     }
 
-    /// The memory limit under which the large values count as ten times memory. In a quick run the
-    /// processes themselves would not fit into a tenth.
+    /// The memory limit under which the large values are ten times as large as memory. In a quick run, the processes
+    /// themselves would not fit into a tenth.
     pub fn memory_limit_bytes(&self) -> u64 {
         if self.quick {
             64 << 20
@@ -92,7 +92,7 @@ impl Bench {
         }
     }
 
-    /// The core of a server, or of what runs alone.
+    /// The core of a server, or of a process that runs alone.
     pub fn server_cpu(&self) -> usize {
         self.cpus[0]
     }
@@ -127,12 +127,12 @@ impl Bench {
         })
     }
 
-    /// The dataset as a version on another file system, from which it can only be copied.
+    /// The dataset as a version on another file system, from which it can be copied but not linked.
     pub fn version_elsewhere(&self, dataset: Dataset) -> Result<Elsewhere> {
         Elsewhere::copy(&self.engine_dir(EngineKind::Fondaco, dataset)?)
     }
 
-    /// Deletes the dataset in the files of some engines: no later row needs it, and space is bounded.
+    /// Deletes the dataset in the files of some engines that no later row needs, to limit disk space.
     pub fn discard(&self, engines: &[EngineKind], dataset: Dataset) -> Result<()> {
         for engine in engines {
             let name = format!("{dataset}-{}", engine.files());
@@ -144,12 +144,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Where a process may write what it has to say.
+    /// The log file of a process.
     pub fn log(&self, name: &str) -> PathBuf {
         self.work.join(format!("{name}.log"))
     }
 
-    /// An empty directory of this name.
+    /// An empty directory with this name.
     pub fn fresh_dir(&self, name: &str) -> Result<PathBuf> {
         let dir = self.work.join(name);
         if dir.exists() {
@@ -159,7 +159,7 @@ impl Bench {
         Ok(dir)
     }
 
-    /// Makes something once a run.
+    /// Prepares something once per run.
     pub fn prepare(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         if let Some(path) = self.prepared_as(name) {
             return Ok(path);
@@ -177,7 +177,7 @@ impl Bench {
     }
 }
 
-/// A process of this program that loads a Parquet file into the files of an engine, and gets a key.
+/// Launches this program to load a Parquet file into the files of an engine and get a key.
 pub fn load_launch(engine: EngineKind, parquet: &Path, dir: &Path) -> Result<Launch> {
     Ok(Launch::own()?
         .args(["load-engine", "--engine", engine.argument(), "--parquet"])

@@ -1,11 +1,10 @@
 //! Benchmarks of fondaco against its peers, in one run on one machine.
 //!
-//! `fondaco-bench run` measures the rows of the table and writes `results.json`, `results.md` and
-//! plots; `bench/run` calls it after it has installed the peers and built everything. The other
-//! subcommands are the processes that a run is made of. `docs/benchmarks.md` says how it measures.
+//! `fondaco-bench run` measures the rows of the table and writes `results.json`, `results.md` and plots; `bench/run`
+//! calls it after installing the peers and building everything. The other subcommands are the processes of a run.
+//! `docs/benchmarks.md` describes the method.
 //!
-//! It is not a test: it fails only if something could not be measured, never because a target was
-//! not reached.
+//! It is not a test: it fails only if a row could not be measured, never because a target was missed.
 
 mod bench;
 mod dataset;
@@ -36,12 +35,12 @@ use peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 use report::Report;
 use rows::ROWS;
 
-/// As in the program: engines that are called directly are to have no other.
+/// The allocator of the server program, since engines that are called directly must use the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// As in the program.
-// SAFETY: nothing else has this name, and it is a string of C, as the allocator expects.
+/// The options of the server program.
+// SAFETY: no other symbol has this name, and the value is a C string, as jemalloc expects.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
     Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
@@ -67,9 +66,9 @@ enum Command {
         #[arg(long)]
         dir: PathBuf,
     },
-    /// Generate load on a server that holds the benchmark's keys, and print latencies.
+    /// Generate load on a server with the benchmark's keys, and print latencies.
     Load(LoadArguments),
-    /// Answer the load generator's requests without looking anything up.
+    /// Answer the load generator's requests without any look-up.
     #[command(hide = true)]
     BareServer {
         #[arg(long)]
@@ -79,7 +78,7 @@ enum Command {
         #[arg(long)]
         value_bytes: usize,
     },
-    /// Write the records of a Parquet file in a form that another system loads.
+    /// Write the records of a Parquet file in the input format of another system.
     #[command(hide = true)]
     Convert {
         #[arg(long)]
@@ -87,7 +86,7 @@ enum Command {
         #[arg(long)]
         to: Form,
     },
-    /// Open an engine and answer tasks on standard input.
+    /// Open an engine and run tasks from standard input.
     #[command(hide = true)]
     Worker {
         #[arg(long)]
@@ -99,7 +98,7 @@ enum Command {
         #[arg(long)]
         cache_bytes: u64,
     },
-    /// Write to an engine and read from it, in an empty directory, and print what was found.
+    /// Write to an engine and read from it, in an empty directory, and print the results.
     #[command(hide = true)]
     TryEngine {
         #[arg(long)]
@@ -115,8 +114,8 @@ enum Command {
         #[arg(long)]
         milliseconds: u64,
     },
-    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05/40 1500`,
-    /// `1/64s 5000`, `0.05/3z 1500`), and print what a second of processor time did.
+    /// Fill our engine in an empty directory, call it like a store, with the mixes on standard input (`0.05/40 1500`,
+    /// `1/64s 5000`, `0.05/3z 1500`), and print the requests per second of CPU time.
     #[command(hide = true)]
     MixEngine {
         #[arg(long)]
@@ -134,28 +133,28 @@ enum Command {
 
 #[derive(Args)]
 struct RunArguments {
-    /// Measure these rows only; their results replace those of earlier runs.
+    /// Measure only these rows; their results replace those of earlier runs.
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
-    /// A smoke run: small data, one round; the figures mean nothing.
+    /// A smoke run: small data, one round; the figures have no meaning.
     #[arg(long)]
     quick: bool,
-    /// The swap row with 10 GB instead of 2.
+    /// Run the swap row with 10 GB instead of 2.
     #[arg(long)]
     full: bool,
-    /// Where the results go: bench/results, or target/bench-quick for a smoke run, unless given.
+    /// The directory of the results: bench/results by default, target/bench-quick for a smoke run.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Print the names of the rows and measure nothing.
+    /// Print the names of the rows, and measure nothing.
     #[arg(long)]
     list: bool,
-    /// Where temporary files go: up to 60 GB.
+    /// The directory for temporary files: up to 60 GB.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     temporary: PathBuf,
     /// The server program.
     #[arg(long, value_name = "FILE", default_value = "target/release/fondaco")]
     fondaco: PathBuf,
-    /// Begin no row after so many minutes.
+    /// Start no further row after this many minutes.
     #[arg(long, default_value_t = 60)]
     minutes_max: u64,
 }
@@ -212,7 +211,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all rows could be measured.
+/// Returns whether all rows could be measured.
 fn run(arguments: &RunArguments) -> Result<bool> {
     let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
     if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
@@ -245,7 +244,7 @@ fn run(arguments: &RunArguments) -> Result<bool> {
             continue;
         }
         if started.elapsed() > Duration::from_secs(60 * arguments.minutes_max) {
-            eprintln!("{}: left out, {} minutes are over", spec.name, arguments.minutes_max);
+            eprintln!("{}: skipped, {} minutes are over", spec.name, arguments.minutes_max);
             all_measured = false;
             continue;
         }
@@ -270,6 +269,6 @@ fn load_engine<E: ReadOnlyEngine>(parquet: &std::path::Path, dir: &std::path::Pa
     let first = engine
         .reader()?
         .get(&dataset::key(0), |value| dataset::is_value_of(0, value))?;
-    ensure!(first == Some(true), "the first key is not there");
+    ensure!(first == Some(true), "the first key is missing");
     Ok(())
 }

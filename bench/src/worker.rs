@@ -1,8 +1,8 @@
-//! One engine in a process of its own: opened once, then measured round by round on demand.
+//! One engine in its own process: opened once, then measured round by round on demand.
 //!
-//! So each engine has its own memory (and its own limit of it), all stay warm side by side, and their
-//! rounds alternate. The bench writes a line of JSON to the worker's standard input, a [`Task`], and
-//! reads a line of JSON, an [`Answer`], from its standard output.
+//! So each engine has its own memory (and memory limit), all stay warm, and their rounds alternate. The bench writes a
+//! line of JSON to the worker's standard input, a [`Task`], and reads a line of JSON, an [`Answer`], from its standard
+//! output.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -17,29 +17,29 @@ use crate::machine::dialogue::Dialogue;
 use crate::machine::process::Launch;
 use crate::peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 
-/// What a worker is asked for.
+/// A task for a worker.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum Task {
-    /// Get every record once, in the order of their keys.
+    /// Get every record once, in key order.
     Warm,
-    /// Get so many random records, one after the other.
+    /// Get this many random records, one after the other.
     Hot { gets: u64, seed: u64 },
-    /// Get so many random records, all handed over at once.
+    /// Get this many random records in one batch.
     HotMany { gets: u64, seed: u64 },
-    /// Get random records with so many threads for so long.
+    /// Get random records with this many threads for this long.
     Cold { threads: u64, milliseconds: u64, seed: u64 },
 }
 
-/// What it answers.
+/// The result of a task.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Answer {
-    /// How many records were got.
+    /// The number of gets.
     pub gets: u64,
-    /// How long that took, in nanoseconds.
+    /// The duration, in nanoseconds.
     pub nanoseconds: u64,
-    /// What the engine's index takes, in bytes.
+    /// The size of the engine's index, in bytes.
     pub index_bytes: u64,
-    /// What of the process is resident and its own, in bytes; mapped files do not count.
+    /// The anonymous resident memory of the process, in bytes; mapped files do not count.
     pub anonymous_bytes: u64,
 }
 
@@ -64,14 +64,14 @@ impl Worker {
         Ok(Self { dialogue })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a task, and waits for the answer.
     pub fn ask(&mut self, task: Task, limit: Duration) -> Result<Answer> {
         let answer = self.dialogue.ask(&serde_json::to_string(&task)?, limit)?;
         Ok(serde_json::from_str(&answer)?)
     }
 }
 
-/// The worker's own side: answers tasks until its input ends.
+/// The worker process: answers tasks until its input ends.
 pub fn run(engine: EngineKind, dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
     ensure!(records > 0, "a dataset without records");
     with_engine!(engine, serve(dir, records, cache_bytes))
@@ -110,7 +110,7 @@ fn get_all<E: ReadOnlyEngine>(engine: &E, records: u64) -> Result<(u64, Duration
     Ok((records, started.elapsed()))
 }
 
-/// Keys are made before the clock starts: only the look-ups are measured.
+/// Keys are generated before the clock starts, so only look-ups are measured.
 fn random_keys(records: u64, count: u64, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let mut random = Random::new(seed);
     (0..count).map(|_| key(random.below(records))).collect()

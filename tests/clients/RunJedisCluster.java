@@ -11,16 +11,16 @@ import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.exceptions.JedisException;
 
-/** JedisCluster against three nodes, of which one is killed while it reads. */
+/** JedisCluster against three nodes, one of which is killed while it reads. */
 class RunJedisCluster {
     static final int ROWS = 5000;
     static final int ATTEMPTS = 5;
     /**
-     * Before Jedis asks for the slots again, it waits for a random part of this time, the longer the fewer attempts are
-     * left. Unless said, it is the attempts times the time-out of a socket.
+     * Before Jedis requests the slots again, it waits for a random part of this time; it waits longer when fewer
+     * attempts are left. The default is the number of attempts times the timeout of a socket.
      */
     static final Duration RETRIES_MAX = Duration.ofSeconds(2);
-    /** How long the cluster and the client may take, together, to do without the node. */
+    /** The longest time in which the cluster and the client must recover from the loss of the node. */
     static final long RECOVERY_MILLIS_MAX = 60_000;
     static final int PASSES_AFTERWARDS = 3;
 
@@ -44,7 +44,7 @@ class RunJedisCluster {
         expect(null, cluster.get("members:nobody"));
         expect(11L, cluster.strlen("members:m7"));
         expect(true, cluster.exists("members:m7"));
-        // Keys of one slot, by their tag; of several slots, this client asks for none.
+        // Keys of one slot, by their hash tag; this client sends no request for keys of several slots.
         expect("[null, null]", cluster.mget("members:{m7}a", "members:{m7}b").toString());
     }
 

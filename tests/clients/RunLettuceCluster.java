@@ -12,10 +12,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Lettuce's cluster client against three nodes, of which one is killed, with the settings that docs/commands.md recommends. */
+/** Lettuce's cluster client against three nodes, one of which is killed, with the settings of docs/commands.md. */
 class RunLettuceCluster {
     static final int ROWS = 5000;
-    /** How long the cluster and the client may take, together, to do without the node. */
+    /** The longest time in which the cluster and the client must recover from the loss of the node. */
     static final long RECOVERY_MILLIS_MAX = 60_000;
     static final int PASSES_AFTERWARDS = 3;
 
@@ -39,7 +39,7 @@ class RunLettuceCluster {
                 RedisAdvancedClusterCommands<String, String> redis = connection.sync();
                 expect(3, client.getPartitions().size());
                 onePass(redis);
-                // Of several slots: this client asks each node for its own.
+                // Of several slots: this client sends each node a request for its own keys.
                 expect("[KeyValue[members:m1, value of m1], KeyValue[members:nobody].empty]",
                         redis.mget("members:m1", "members:nobody").toString());
                 survives(redis, Long.parseLong(System.getenv("FONDACO_VICTIM")));

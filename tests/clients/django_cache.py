@@ -1,4 +1,4 @@
-"""Django's cache framework over a versioned store: the backend that Django has, and django-redis."""
+"""Django's cache framework over a versioned store: Django's own backend, and django-redis."""
 
 import os
 
@@ -32,7 +32,7 @@ def check(cache):
     cache.set("a", {"name": "Venezia"}, timeout=60)
     assert cache.get("a") == {"name": "Venezia"}
     assert cache.add("a", "other") is False and cache.add("once", "first") is True
-    # One answers with the keys that failed, the other with nothing.
+    # One backend returns the keys that failed, the other returns nothing.
     assert not cache.set_many({"a": 1, "b": [2]})
     assert cache.get_many(["a", "b", "absent"]) == {"a": 1, "b": [2]}
     cache.set("n", 1, timeout=None)

@@ -1,4 +1,4 @@
-"""redis-py against a fondaco that serves the stores "members" and "carts": what an application does with them."""
+"""redis-py against a fondaco that serves the stores "members" and "carts": the usual operations of an application."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ def writes(client):
     for n in range(1000):
         pipeline.set(f"carts:p{n}", n).get(f"carts:p{n}").incr("carts:count")
     assert pipeline.execute() == [answer for n in range(1000) for answer in (True, str(n), n + 1)]
-    # As it is sent by default: between MULTI and EXEC.
+    # Sent between MULTI and EXEC, which is the default.
     pipeline = client.pipeline()
     pipeline.set("carts:t", 1).incr("carts:t").get("members:m1").mget("carts:t", "carts:none")
     assert pipeline.execute() == [True, 2, "value of m1", ["2", None]]
@@ -100,7 +100,7 @@ def refuses(client):
         except redis.ResponseError as error:
             assert word in str(error), error
         else:
-            raise AssertionError(f"not refused: {word}")
+            raise AssertionError(f"expected a refusal: {word}")
 
 
 main()

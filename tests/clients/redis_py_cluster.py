@@ -1,4 +1,4 @@
-"""redis-py's cluster client against three nodes, of which one is killed while it reads."""
+"""redis-py's cluster client against three nodes. One of them is killed while it reads."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 PROTOCOL = int(sys.argv[1])
 ROWS = 5000
-# How long the cluster and the client may take, together, to do without the node.
+# The longest time in which the cluster and the client must recover from the loss of the node.
 RECOVERY_SECONDS_MAX = 60
 PASSES_AFTERWARDS = 3
 
@@ -51,7 +51,7 @@ def reads(client):
     assert client.get("members:nobody") is None
     assert client.mget_nonatomic([key(n) for n in range(ROWS)]) == [f"value of m{n}" for n in range(ROWS)]
     assert client.exists(key(1), "members:nobody", key(2)) == 2
-    # Keys of several slots in one request, which a cluster of Redis itself would refuse.
+    # Keys of several slots in one request, which a Redis cluster would refuse.
     node = client.get_random_node()
     many = client.execute_command("MGET", key(1), key(2), key(3), target_nodes=node)
     assert many == ["value of m1", "value of m2", "value of m3"]
@@ -77,12 +77,12 @@ def survives(client, victim):
     print(f"all keys again {time.monotonic() - killed:.1f} s after the kill, {errors} errors before")
     for _ in range(PASSES_AFTERWARDS):
         one_pass(client)
-    # The slots that it asked for again have other masters: still no key is listed twice, and none is left out.
+    # The slots have other masters now: still no key is listed twice, and none is missing.
     in_time(killed, lambda: scans(client))
 
 
 def in_time(begun, attempt):
-    """Tries until the cluster and the client do without the node; how often that failed."""
+    """Retries until the cluster and the client have recovered. Returns the number of failures."""
     errors = 0
     while True:
         try:
@@ -91,7 +91,7 @@ def in_time(begun, attempt):
         except (redis.RedisError, OSError) as error:
             errors += 1
             if time.monotonic() - begun > RECOVERY_SECONDS_MAX:
-                raise AssertionError(f"still in vain: {error!r}") from error
+                raise AssertionError(f"timeout: {error!r}") from error
             time.sleep(0.1)
 
 

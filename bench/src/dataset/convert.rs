@@ -1,4 +1,4 @@
-//! The files that other systems load, made of a Parquet file: as fast as we know how to.
+//! Converts a Parquet file to the input of other systems, as fast as we can.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::peers::fondaco::STORE;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A form of input.
+/// An input format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
     /// `SET` commands for `redis-cli --pipe`, in the order of the file.
     Redis,
-    /// Tab-separated values for `LOAD DATA`, in the order of the keys: loads into a primary key are
-    /// several times faster that way.
+    /// Tab-separated values for `LOAD DATA`, in the order of the keys: sorted input loads several times faster into a
+    /// primary key.
     Tsv,
 }
 
-/// Writes all records in a form to standard output.
+/// Writes all records in a format to standard output.
 pub fn run(parquet: &Path, form: Form) -> Result<()> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout().lock());
     match form {
@@ -36,7 +36,7 @@ pub fn run(parquet: &Path, form: Form) -> Result<()> {
                 Ok(())
             })?;
         }
-        // Neither keys nor values of the benchmark hold anything to escape.
+        // Neither keys nor values of the benchmark have anything to escape.
         Form::Tsv => SortedRecords::read(parquet)?.for_each(|key, value| {
             out.write_all(key)?;
             out.write_all(b"\t")?;

@@ -1,5 +1,5 @@
-//! A copy of a version on a file system of its own, from which files cannot be linked, only copied: as
-//! from another machine, but for the network.
+//! A copy of a version on another file system, from which files cannot be linked, only copied: like a copy on another
+//! machine, without the network.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Where the copies are: in memory.
+/// The directory of the copies: in memory.
 pub const OTHER_FILE_SYSTEM: &str = "/dev/shm";
 
-/// A copy, deleted in the end.
+/// A copy, deleted on drop.
 pub struct Elsewhere(PathBuf);
 
 impl Elsewhere {
@@ -18,7 +18,7 @@ impl Elsewhere {
     pub fn copy(dir: &Path) -> Result<Self> {
         let here = fs::metadata(dir)?.dev();
         let there = fs::metadata(OTHER_FILE_SYSTEM).with_context(|| format!("there is no {OTHER_FILE_SYSTEM}"))?;
-        ensure!(here != there.dev(), "{OTHER_FILE_SYSTEM} is no file system of its own");
+        ensure!(here != there.dev(), "{OTHER_FILE_SYSTEM} is not a separate file system");
         let name = format!("fondaco-bench-{}", std::process::id());
         let copy = Self(PathBuf::from(OTHER_FILE_SYSTEM).join(name));
         fs::create_dir(&copy.0).with_context(|| format!("could not create {:?}", copy.0))?;
@@ -30,12 +30,12 @@ impl Elsewhere {
         Ok(copy)
     }
 
-    /// Where the files are.
+    /// The directory of the files.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// How long all files are together, in bytes.
+    /// The total size of the files, in bytes.
     pub fn bytes(&self) -> Result<u64> {
         let lengths = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.metadata()?.len()));
         lengths.sum()

@@ -1,4 +1,4 @@
-//! A dataset as a Parquet file: what every loader starts from.
+//! A dataset as a Parquet file, the input of every loader.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub const VALUE_COLUMN: &str = "value";
 const BATCH_ROWS: u64 = 8192;
 const ROW_GROUP_ROWS: usize = 256 * 1024;
 
-/// Writes a dataset, its rows in no order, in the usual compression.
+/// Writes a dataset with its rows in random order and the usual compression.
 pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
     let schema = Arc::new(Schema::new(vec![
         Field::new(KEY_COLUMN, DataType::Utf8, false),
@@ -56,7 +56,7 @@ pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads every `stride`th row group, from the `first`, and gives each key and value to `each`.
+/// Reads every `stride`th row group, from `first` on, and passes each key and value to `each`.
 pub fn read(path: &Path, first: usize, stride: usize, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("could not open {path:?}"))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS as usize);

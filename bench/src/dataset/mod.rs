@@ -1,7 +1,7 @@
-//! What is measured upon: numbered records whose keys and values follow from their numbers.
+//! The datasets of the benchmark: numbered records whose keys and values are derived from their numbers.
 //!
-//! A key is 12 decimal digits, the form that `redis-benchmark` asks for; a value begins with its
-//! key, so that every answer can be checked, and goes on with characters that do not compress.
+//! A key is 12 decimal digits, the format that `redis-benchmark` uses; a value begins with its key, so that every
+//! answer can be checked, and continues with characters that do not compress.
 
 pub mod convert;
 pub mod elsewhere;
@@ -13,7 +13,7 @@ use std::fmt;
 /// The length of every key, in bytes.
 pub const KEY_BYTES: usize = 12;
 
-/// How many records of what size.
+/// The number and size of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dataset {
     /// The number of records; their numbers are `0..records`.
@@ -23,7 +23,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The length of all keys and values, in bytes.
+    /// The total size of keys and values, in bytes.
     pub fn bytes(self) -> u64 {
         self.records * (KEY_BYTES + self.value_bytes) as u64
     }
@@ -62,7 +62,7 @@ pub fn append_value(id: u64, value_bytes: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether these bytes may be the value of a record: whether they begin with its key.
+/// Whether these bytes may be the value of a record: they must begin with its key.
 #[inline]
 pub fn is_value_of(id: u64, value: &[u8]) -> bool {
     value.starts_with(&key(id))
@@ -74,7 +74,7 @@ pub fn is_value_of(id: u64, value: &[u8]) -> bool {
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// The sequence with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -102,7 +102,7 @@ impl Random {
     }
 }
 
-/// A fixed permutation of `0..count`: offline jobs do not write their rows in the order of keys.
+/// A fixed permutation of `0..count`: offline jobs do not write their rows in key order.
 #[derive(Debug, Clone, Copy)]
 pub struct Scattered {
     count: u64,
@@ -110,7 +110,7 @@ pub struct Scattered {
 }
 
 impl Scattered {
-    /// The permutation of so many numbers.
+    /// The permutation of this many numbers.
     pub fn new(count: u64) -> Self {
         let bits = 64 - count.max(2).saturating_sub(1).leading_zeros();
         Self {
@@ -119,8 +119,8 @@ impl Scattered {
         }
     }
 
-    /// Where a number goes. A Feistel network permutes the next power of four; what falls beyond the
-    /// count goes through it again.
+    /// The image of a number. A Feistel network permutes the next power of four; results beyond `count` go through it
+    /// again.
     pub fn place(self, mut number: u64) -> u64 {
         let mask = (1u64 << self.half_bits) - 1;
         loop {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_its_length_and_names_its_key() {
+    fn a_value_has_its_length_and_begins_with_its_key() {
         for value_bytes in [12, 13, 100, 1024] {
             let mut value = Vec::new();
             append_value(42, value_bytes, &mut value);

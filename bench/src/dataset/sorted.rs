@@ -1,7 +1,7 @@
-//! A whole dataset in memory, in the order of its keys: what bulk loads of other engines want.
+//! A whole dataset in memory, in key order, as bulk loads of other engines require.
 //!
-//! Both cores read and sort; the two halves are merged while they are consumed. Memory is not
-//! bounded: this is the fastest preparation for the peers that we know how to write.
+//! Both cores read and sort; the two halves are merged during iteration. Memory is not limited: this is the fastest
+//! preparation for the peers that we know.
 
 use std::path::Path;
 use std::thread;
@@ -19,9 +19,9 @@ pub struct SortedRecords {
 }
 
 struct Run {
-    /// Values, one after the other.
+    /// All values, concatenated.
     values: Vec<u8>,
-    /// The key as a number, where its value begins and ends.
+    /// The key as a number, the offset of its value, and its length.
     entries: Vec<(u128, u64, u32)>,
 }
 
@@ -33,7 +33,7 @@ impl SortedRecords {
                 .map(|at| scope.spawn(move || Run::read(path, at)))
                 .collect();
             let joined = readers.into_iter().map(|reader| {
-                // A panic of a reader is a defect of this program: it goes on here.
+                // A panic of a reader is a bug of this program: propagate it.
                 reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
             joined.collect::<Result<Vec<_>>>()
@@ -41,7 +41,7 @@ impl SortedRecords {
         Ok(Self { runs })
     }
 
-    /// Gives each key and value to `each`, in the order of the keys.
+    /// Passes each key and value to `each`, in key order.
     pub fn for_each(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         let mut at = vec![0; self.runs.len()];
         loop {

@@ -1,4 +1,4 @@
-//! fjall, called without what ours adds to it, and set up as ours sets it up; all memory is for its blocks.
+//! fjall without the layers of our engine, with the same settings; all memory is for its block cache.
 
 use std::path::Path;
 

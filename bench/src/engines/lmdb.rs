@@ -1,4 +1,4 @@
-//! LMDB without syncs but those that are asked for: what is written is in the page cache, and survives the process.
+//! LMDB with explicit syncs only: written data is in the page cache, and survives the process.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_BYTES);
         let flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC;
-        // SAFETY: the directory is private to this benchmark, and opened once a process; without the flags each
-        // batch would wait for the disk.
+        // SAFETY: the directory is private to this benchmark and opened once per process. Without the flags, each batch
+        // would wait for the disk.
         let env = unsafe { options.flags(flags).open(dir)? };
         let mut transaction = env.write_txn()?;
         let records = env.create_database(&mut transaction, None)?;

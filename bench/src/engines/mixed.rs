@@ -1,9 +1,9 @@
-//! Our engine on disk called directly, with the mixes of reads and writes that stores over it are measured with:
-//! what it does in a second of processor time of its process, its writing out and merging included.
+//! Our disk engine, called directly, under the mixes of reads and writes that its stores are measured with: its
+//! requests per second of CPU time, including the time for flushes and compactions.
 //!
-//! That is counted until it has nothing more to do, as it is of servers. Making the requests is not the engine's work: it
-//! is done once more without the engine, and its time taken off. It is little, so that it matters little how much more it
-//! takes beside the engine than alone: values are cut from random bytes that are made before.
+//! As for servers, CPU time is counted until the background work is done. Generating the requests is not the engine's
+//! work: it is repeated without the engine, and its time is subtracted. It is little, so the difference between running
+//! beside the engine and alone does not matter: values are slices of random bytes that are made before.
 
 use std::hint::black_box;
 use std::io::BufRead;
@@ -21,28 +21,29 @@ use crate::dataset::{Dataset, append_value, is_value_of, key};
 use crate::load::{KeyChoice, Keys};
 use crate::machine::settled;
 
-/// After how many requests it is seen whether more are wanted.
+/// How many requests to send between checks of the clock.
 const LOOK_EACH: u64 = 64;
-/// How many random bytes values are cut from.
+/// The number of random bytes that values are slices of.
 const CUT_FROM_BYTES: usize = 256 << 10;
 
-/// What is asked: this share of writes, 0 to 1, of keys all as often as any other, or not.
+/// The requests: a share of writes from 0 to 1, and a uniform or Zipfian distribution of keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineMix {
     /// The share of writes.
     pub writes: f64,
-    /// Whether the frequencies of keys are Zipfian.
+    /// Whether the keys have a Zipfian distribution.
     pub zipf: bool,
-    /// Whether each batch is to be on the disk before the next one.
+    /// Whether each batch must be on disk before the next one.
     pub synced: bool,
-    /// How many writes are one batch.
+    /// The number of writes per batch.
     pub batch: u64,
-    /// For how long, counted in milliseconds.
+    /// The duration, in whole milliseconds.
     pub lasts: Duration,
 }
 
 impl EngineMix {
-    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced, and the milliseconds.
+    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced, and the
+    /// milliseconds.
     pub fn line(self) -> String {
         let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
         format!(
@@ -59,7 +60,7 @@ impl FromStr for EngineMix {
 
     fn from_str(text: &str) -> Result<Self> {
         let without = |text, end| str::strip_suffix(text, end).map_or((text, false), |rest| (rest, true));
-        let no_mix = || format!("{text:?} is no mix");
+        let no_mix = || format!("{text:?} is not a mix");
         let (rest, lasts) = text.split_once(' ').with_context(no_mix)?;
         let (rest, synced) = without(rest, 's');
         let (writes, zipf) = without(rest, 'z');
@@ -74,8 +75,8 @@ impl FromStr for EngineMix {
     }
 }
 
-/// Fills an engine in an empty directory, and tries a mix for each line on standard input, until that ends. Answers
-/// by a line with the requests in a second of processor time.
+/// Fills an engine in an empty directory, and runs a mix for each line of standard input. Answers each with a line with
+/// the requests per second of CPU time.
 pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64) -> Result<()> {
     let engine = candidate.open(dir, cache_bytes)?;
     fill(&*engine, dataset)?;
@@ -93,7 +94,7 @@ fn per_cpu_second(engine: &dyn WritableEngine, dataset: Dataset, mix: EngineMix,
     };
     let keys = Keys::new(choice, seed);
     let values = Values::new(dataset.value_bytes);
-    // What was written before is not of this one.
+    // Earlier writes must not count for this mix.
     engine.sync()?;
     rustix::fs::sync();
     let end = Instant::now() + mix.lasts;
@@ -137,16 +138,16 @@ fn per_cpu_second(engine: &dyn WritableEngine, dataset: Dataset, mix: EngineMix,
     Ok(requests as f64 / used.saturating_sub(making).as_secs_f64().max(f64::EPSILON))
 }
 
-/// What the engine is asked.
+/// A request to the engine.
 enum Request<'a> {
     /// A batch.
     Write(&'a [(Vec<u8>, Vec<u8>)]),
-    /// The record of this number, by its key.
+    /// A read of the record with this number and key.
     Read(u64, &'a [u8]),
 }
 
-/// Values that are quickly made. Those of records that lie near each other have nothing in common, as a rule: an engine
-/// would compress that.
+/// Generates values quickly. Values of neighbouring records usually have nothing in common, since an engine would
+/// compress them otherwise.
 struct Values {
     random: Vec<u8>,
     value_bytes: usize,
@@ -159,7 +160,7 @@ impl Values {
         Self { random, value_bytes }
     }
 
-    /// One that the record of this number may have.
+    /// A value of the record with this number.
     fn of(&self, id: u64) -> Vec<u8> {
         let key = key(id);
         let from = xxh3_64(&key) as usize % CUT_FROM_BYTES;
@@ -170,7 +171,7 @@ impl Values {
     }
 }
 
-/// Makes requests while they are wanted; how many, each record of a batch being one.
+/// Sends requests while more are wanted; returns their number, counting each record of a batch.
 fn requests(
     mut keys: Keys,
     mix: EngineMix,
@@ -196,7 +197,7 @@ fn requests(
     Ok(made)
 }
 
-/// The processor time of all threads of this process so far.
+/// The CPU time of all threads of this process so far.
 fn process_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_is_read_as_it_is_written() {
+    fn a_mix_parses_its_own_output() {
         let mixes = [
             (0.05, true, false, 40),
             (1.0, false, true, 64),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_their_records_and_differ() {
+    fn values_belong_to_their_records_and_differ() {
         for value_bytes in [0, 5, 12, 1024] {
             let values = Values::new(value_bytes);
             for id in 0..1000 {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_are_made_again_without_the_engine() {
+    fn the_same_number_of_requests_runs_without_the_engine() {
         let values = Values::new(20);
         let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
         let (mut reads, mut written) = (0, 0);

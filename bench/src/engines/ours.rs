@@ -1,4 +1,4 @@
-//! Ours, both of them: all defaults, but for the memory.
+//! Both of our engines, with default settings except for the memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// The one of trees.
+    /// The disk engine, based on LSM trees.
     pub fn open_trees(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let options = DiskOptions {
             cache: CacheBudget::new(cache_bytes / 2),
@@ -24,7 +24,7 @@ impl Ours {
         Self::of(Box::new(DiskEngine::open(dir, options)?))
     }
 
-    /// The one that is a log.
+    /// The log engine.
     pub fn open_log(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let options = LogOptions {
             cache: CacheBudget::new(cache_bytes),
@@ -41,7 +41,7 @@ impl Ours {
 
 impl WritableEngine for Ours {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        // As a node does.
+        // Like a node.
         let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| &key[..]).collect();
         self.table.prefetch(&keys);
         let mut changes = WriteBatch::new();

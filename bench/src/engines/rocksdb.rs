@@ -1,5 +1,6 @@
-//! RocksDB, the system's library through its C interface, set up as ours is: buffers of 64 MiB, a log of 512 MiB,
-//! filters of 10 bits a key, LZ4 from the third level on, as many threads, blocks of 4 KiB in one cache.
+//! RocksDB, the system's library through its C interface, with settings like ours: write buffers of 64 MiB, a log of
+//! 512 MiB, Bloom filters of 10 bits per key, LZ4 from the third level on, as many threads, blocks of 4 KiB in one
+//! cache.
 
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +17,7 @@ const LZ4: c_int = 4;
 
 /// Any object of RocksDB.
 type Object = *mut c_void;
-/// Where it puts a message, allocated by itself, if something fails.
+/// Receives an error message, which RocksDB allocates.
 type Failure = *mut *mut c_char;
 
 #[link(name = "rocksdb")]
@@ -69,26 +70,26 @@ unsafe extern "C" {
     fn rocksdb_writeoptions_create() -> Object;
 }
 
-/// An open database. Its options live as long as the process: there is one of each.
+/// An open database. Its options live as long as the process: there is only one of each.
 pub struct Rocks {
     database: Object,
     read_options: Object,
     write_options: Object,
 }
 
-// SAFETY: RocksDB lets any number of threads use a database and options that do not change.
+// SAFETY: RocksDB allows any number of threads to use a database and options that do not change.
 unsafe impl Send for Rocks {}
 // SAFETY: as above.
 unsafe impl Sync for Rocks {}
 
-/// Calls something that may fail, and says so.
+/// Makes a call that may fail, and converts its error.
 fn checked<T>(call: impl FnOnce(Failure) -> T) -> Result<T> {
     let mut message = ptr::null_mut();
     let result = call(&raw mut message);
     if message.is_null() {
         return Ok(result);
     }
-    // SAFETY: RocksDB gave us a string that ends in zero, which is ours to free.
+    // SAFETY: RocksDB returned a zero-terminated string that we must free.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         rocksdb_free(message.cast());
@@ -103,8 +104,8 @@ impl Rocks {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let mut levels = [LZ4; 7];
         levels[..2].fill(NO_COMPRESSION);
-        // SAFETY: objects are used as their constructors made them, and options are complete before they are used;
-        // the path and the levels live on through the calls that read them.
+        // SAFETY: objects are used with the types of their constructors, and options are complete before they are used;
+        // the path and the levels outlive the calls that read them.
         unsafe {
             let blocks = rocksdb_block_based_options_create();
             rocksdb_block_based_options_set_block_cache(blocks, rocksdb_cache_create_lru(cache_bytes as usize));
@@ -129,14 +130,14 @@ impl Rocks {
 
 impl Drop for Rocks {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: the database is not used any more.
         unsafe { rocksdb_close(self.database) }
     }
 }
 
 impl WritableEngine for Rocks {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        // SAFETY: keys and values are copied into the batch, and the batch is freed once, after it was written.
+        // SAFETY: keys and values are copied into the batch, which is freed once, after the write.
         unsafe {
             let changes = rocksdb_writebatch_create();
             for (key, value) in batch {
@@ -161,7 +162,7 @@ impl WritableEngine for Rocks {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut length = 0;
-        // SAFETY: the key lives on through the call; what it returns is ours to free, and as long as it says.
+        // SAFETY: the key outlives the call; the returned memory is ours to free, and has the returned length.
         unsafe {
             let value = checked(|failure| {
                 let key_bytes = key.len();

@@ -1,4 +1,4 @@
-//! One engine in a process of its own: filled, synced, read while it is written, read alone, scanned, opened again.
+//! Tests one engine in its own process: fill, sync, read while writing, read alone, scan, reopen.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,41 +15,41 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Candidate, WritableEngine};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
 
-/// What commits together in a group on a busy node.
+/// The size of a group commit on a busy node.
 const BATCH_RECORDS: u64 = 64;
-/// Nanoseconds; a minute is longer than anything waits.
+/// In nanoseconds; a minute is longer than any wait.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// What a trial found.
+/// The results of a trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Findings {
-    /// Records written a second, in random order, in batches, each in the log of the operating system.
+    /// Records written per second, in random order, in batches, each in the operating system's page cache.
     pub written_per_s: f64,
-    /// How long a batch took that one in a hundred, and in a thousand, exceeded, in microseconds.
+    /// The 99th and 99.9th percentile of the latency of a batch, in microseconds.
     pub batch_us: [f64; 2],
-    /// Records written a second when each batch waits for the disk.
+    /// Records written per second if each batch is synced.
     pub synced_per_s: f64,
-    /// Random reads a second by one thread, and what one in a hundred, and in a thousand, exceeded, in microseconds.
+    /// Random reads per second by one thread.
     pub reads_per_s: f64,
-    /// As said.
+    /// The 99th and 99.9th percentile of their latency, in microseconds.
     pub read_us: [f64; 2],
     /// The same while another thread writes as fast as it can.
     pub busy_reads_per_s: f64,
-    /// As said.
+    /// Percentiles of their latency.
     pub busy_read_us: [f64; 2],
-    /// Records overwritten a second by that thread.
+    /// Records overwritten per second by that thread.
     pub overwritten_per_s: f64,
-    /// Records scanned a second, in order.
+    /// Records scanned per second, in order.
     pub scanned_per_s: f64,
-    /// Bytes on the disk for each byte of keys and values, after all that.
+    /// Bytes on disk per byte of keys and values, at the end.
     pub space: f64,
-    /// The memory that was the process's own at the end, in MiB.
+    /// The anonymous memory of the process at the end, in MiB.
     pub resident_mib: f64,
-    /// How long opening it again takes, in milliseconds.
+    /// How long it takes to open it again, in milliseconds.
     pub open_ms: f64,
 }
 
-/// Keys lie in the order of their hashes, as those of stores do.
+/// Keys are in the order of their hashes, like those of stores.
 pub(super) fn scattered_key(id: u64) -> Vec<u8> {
     let key = key(id);
     [&xxh3_64(&key).to_be_bytes()[..], &key].concat()
@@ -69,7 +69,7 @@ fn tails(latencies: &Histogram<u64>) -> [f64; 2] {
     [0.99, 0.999].map(|quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0)
 }
 
-/// Tries an engine in an empty directory, and prints what was found.
+/// Tests an engine in an empty directory, and prints the results.
 pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64, phase: Duration) -> Result<()> {
     let engine = candidate.open(dir, cache_bytes)?;
     let (written_per_s, batch_us) = fill(&*engine, dataset)?;
@@ -185,7 +185,7 @@ fn read_while_writing(engine: &dyn WritableEngine, dataset: Dataset, phase: Dura
     thread::scope(|scope| {
         let writer = scope.spawn(|| overwrite(engine, dataset, 3, false, || done.load(Ordering::Acquire)));
         let reads = read(engine, dataset, phase, &done);
-        // Also when reading failed.
+        // Also if reading failed.
         done.store(true, Ordering::Release);
         let written = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
         Ok((reads?, written?))
@@ -194,7 +194,7 @@ fn read_while_writing(engine: &dyn WritableEngine, dataset: Dataset, phase: Dura
 
 fn resident_mib() -> Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    // LMDB's files are mapped: what of them is in memory is the page cache's.
+    // LMDB's files are mapped: their pages in memory belong to the page cache.
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kilobytes = line
         .and_then(|line| line.split_whitespace().next())

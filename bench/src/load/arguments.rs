@@ -8,60 +8,60 @@ use clap::{Args, ValueEnum};
 
 use super::{Group, GroupReport, KeyChoice, Span, Writes, run as generate};
 
-/// What to send, where.
+/// The options of a load.
 #[derive(Debug, Args)]
 pub struct LoadArguments {
     /// The server.
     #[arg(long, default_value = "127.0.0.1:6500", value_name = "HOST:PORT")]
     resp: SocketAddr,
-    /// The store whose keys are asked for.
+    /// The store of the keys.
     #[arg(long, default_value = "key")]
     store: String,
-    /// How many records it has: 12-digit keys from 0.
+    /// The number of its records: 12-digit keys from 0.
     #[arg(long)]
     records: u64,
-    /// Which keys are asked for.
+    /// The distribution of keys.
     #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
     distribution: Distribution,
-    /// How many keys are hot, for `hot` and `mixed`.
+    /// The number of hot keys, for `hot` and `mixed`.
     #[arg(long, default_value_t = 1000)]
     hot_keys: u64,
-    /// How many connections.
+    /// The number of connections.
     #[arg(long, default_value_t = 50)]
     connections: usize,
-    /// How many requests each has under way.
+    /// The number of requests in flight on each connection.
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
-    /// Requests a second of all connections; as many as are answered unless given.
+    /// Requests per second of all connections together; unlimited by default.
     #[arg(long)]
     rate: Option<f64>,
-    /// How many keys a request asks for: GET for one, MGET for more.
+    /// The number of keys per request: GET for one, MGET for more.
     #[arg(long, default_value_t = 1)]
     keys_per_request: usize,
-    /// Which share of the requests are SETs, 0 to 1.
+    /// The share of SETs among the requests, 0 to 1.
     #[arg(long, default_value_t = 0.0)]
     writes: f64,
-    /// The length of the values that are written, in bytes.
+    /// The length of the written values, in bytes.
     #[arg(long, default_value_t = 100)]
     value_bytes: usize,
-    /// For how long.
+    /// The duration in seconds.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Distribution {
-    /// Each as often as any other.
+    /// All keys equally often.
     Uniform,
-    /// Few of them most of the time.
+    /// A Zipfian distribution: few keys most of the time.
     Zipf,
-    /// A few only.
+    /// A few keys only.
     Hot,
-    /// A few on half of the connections, uniform ones on the other half.
+    /// A few keys on half of the connections, uniform ones on the other half.
     Mixed,
 }
 
-/// Generates the load and prints what came of it.
+/// Generates the load and prints the results.
 pub fn run(arguments: &LoadArguments) -> Result<()> {
     let records = arguments.records;
     let uniform = KeyChoice::Uniform { records };

@@ -1,4 +1,4 @@
-//! One connection of the load generator: what is to be sent, what is under way, what has come.
+//! One connection of the load generator: its output, its requests in flight, and its input.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -13,16 +13,16 @@ use super::reply::{Head, parse_head};
 use crate::dataset::{KEY_BYTES, append_value, is_value_of, key};
 
 const READ_BYTES: usize = 256 * 1024;
-/// Stands among the records that were asked for, in the place of one that was written.
+/// A marker in the list of requested records for a write.
 const WRITTEN: u64 = u64::MAX;
 
-/// An answer that is there whole.
+/// A complete answer.
 struct Whole {
     bytes: usize,
     error: Option<String>,
 }
 
-/// What stands before the digits of each key with this prefix.
+/// The bytes on the wire before the digits of each key with this prefix.
 pub fn key_head(prefix: &str) -> Vec<u8> {
     format!("${}\r\n{prefix}", prefix.len() + KEY_BYTES).into_bytes()
 }
@@ -33,24 +33,24 @@ pub fn append_set(out: &mut Vec<u8>, key_head: &[u8], value_bytes: usize, id: u6
     out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
     out.extend_from_slice(key_head);
     out.extend_from_slice(&key(id));
-    // Writing into a Vec cannot fail.
+    // Writing to a Vec cannot fail.
     let _ = write!(out, "\r\n${value_bytes}\r\n");
     append_value(id, value_bytes, out);
     out.extend_from_slice(b"\r\n");
 }
 
-/// A connection that never blocks.
+/// A non-blocking connection.
 pub struct Connection {
     stream: TcpStream,
     output: Vec<u8>,
     sent: usize,
-    /// What has come: `input[parsed..filled]` is still to be parsed.
+    /// The received bytes: `input[parsed..filled]` is not parsed yet.
     input: Vec<u8>,
     parsed: usize,
     filled: usize,
-    /// When the requests under way were due.
+    /// The due times of the requests in flight.
     due: VecDeque<Instant>,
-    /// The records that they asked for.
+    /// The records of the requests in flight.
     asked: VecDeque<u64>,
 }
 
@@ -78,23 +78,23 @@ impl Connection {
         })
     }
 
-    /// How many requests are under way.
+    /// The number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.due.len()
     }
 
-    /// When the requests under way were due.
+    /// The due times of the requests in flight.
     pub fn unanswered(&self) -> impl Iterator<Item = Instant> {
         self.due.iter().copied()
     }
 
-    /// Puts a request into the buffer; `key_head` is [`key_head`] of the prefix.
+    /// Adds a request to the buffer; `key_head` is [`key_head`] of the prefix.
     #[inline]
     pub fn request(&mut self, key_head: &[u8], keys_per_request: usize, keys: &mut Keys, due: Instant) {
         if keys_per_request == 1 {
             self.output.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
         } else {
-            // Writing into a Vec cannot fail.
+            // Writing to a Vec cannot fail.
             let _ = write!(self.output, "*{}\r\n$4\r\nMGET\r\n", keys_per_request + 1);
         }
         for _ in 0..keys_per_request {
@@ -107,7 +107,7 @@ impl Connection {
         self.due.push_back(due);
     }
 
-    /// Puts a `SET` of a record into the buffer; `key_head` is [`key_head`] of the prefix.
+    /// Adds a `SET` of a record to the buffer; `key_head` is [`key_head`] of the prefix.
     #[inline]
     pub fn write(&mut self, key_head: &[u8], value_bytes: usize, id: u64, due: Instant) {
         append_set(&mut self.output, key_head, value_bytes, id);
@@ -115,7 +115,7 @@ impl Connection {
         self.due.push_back(due);
     }
 
-    /// Sends what it can; whether something is left.
+    /// Sends as much as possible; returns whether something is left.
     pub fn flush(&mut self) -> Result<bool> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
@@ -131,8 +131,8 @@ impl Connection {
         Ok(false)
     }
 
-    /// Reads once, and reports each answered request: when it was due, when it was answered, and the
-    /// error, if it or one of its keys was answered by one.
+    /// Reads once, and reports each answered request: its due time, the time of the answer, and the error, if it or one
+    /// of its keys failed.
     pub fn receive(
         &mut self,
         prefix: &str,
@@ -158,7 +158,7 @@ impl Connection {
         while let Some(whole) = self.whole_answer(prefix, keys_per_request)? {
             self.parsed += whole.bytes;
             self.asked.drain(..keys_per_request);
-            let due = self.due.pop_front().context("an answer that nobody asked for")?;
+            let due = self.due.pop_front().context("an answer without a request")?;
             answered(due, now, whole.error)?;
         }
         if self.parsed == self.filled {
@@ -167,7 +167,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The first answer, if it is there whole; checks its values.
+    /// The length of the first answer, if it is complete; checks its values.
     fn whole_answer(&self, prefix: &str, keys_per_request: usize) -> Result<Option<Whole>> {
         let input = &self.input[self.parsed..self.filled];
         let mut at = 0;
@@ -212,10 +212,10 @@ impl Connection {
             if at > input.len() {
                 return Ok(None);
             }
-            let id = *self.asked.get(number).context("an answer that nobody asked for")?;
+            let id = *self.asked.get(number).context("an answer without a request")?;
             ensure!(
                 is_value_of(id, &input[value]),
-                "the value of {prefix}{} is not its own",
+                "the value of {prefix}{} is wrong",
                 String::from_utf8_lossy(&key(id))
             );
         }

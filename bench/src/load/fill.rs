@@ -1,4 +1,4 @@
-//! Writing records to a server that speaks RESP, as fast as it takes them.
+//! Writes records to a RESP server as fast as it accepts them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use super::connection::{append_set, key_head};
 use crate::dataset::Dataset;
 
-/// How many records are under way at a time.
+/// The number of records in flight.
 const UNDER_WAY: usize = 512;
 const OK: &[u8] = b"+OK\r\n";
 
-/// Writes all records of a dataset, each under its key with this prefix, and checks each answer.
+/// Writes all records of a dataset under their keys with this prefix, and checks each answer.
 ///
 /// # Errors
 /// A connection that fails, and any answer but `OK`.
@@ -20,10 +20,10 @@ pub fn fill(address: SocketAddr, prefix: &str, dataset: Dataset) -> Result<()> {
     write_records(address, prefix, dataset.value_bytes, 0..dataset.records)
 }
 
-/// The same for some records, by their numbers.
+/// The same for some records, given by number.
 ///
 /// # Errors
-/// Those of [`fill`].
+/// As [`fill`].
 pub fn write_records(
     address: SocketAddr,
     prefix: &str,
@@ -51,7 +51,7 @@ pub fn write_records(
         stream.read_exact(answers)?;
         ensure!(
             answers.chunks(OK.len()).all(|answer| answer == OK),
-            "a record that is written is answered by {:?}",
+            "the answer to a written record is {:?}",
             String::from_utf8_lossy(answers)
         );
     }

@@ -1,4 +1,4 @@
-//! Which keys a load asks for.
+//! The key distributions of a load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::dataset::Random;
 /// A distribution of keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyChoice {
-    /// All of `0..records`, each as often as any other.
+    /// All of `0..records`, equally often.
     Uniform { records: u64 },
     /// These few, spread evenly over `0..records`.
     Hot { records: u64, count: u64 },
-    /// All of `0..records`, the frequency of the n-th being as n to the power of -0.99.
+    /// All of `0..records`; the n-th key has a frequency proportional to n to the power of -0.99.
     Zipf { records: u64 },
-    /// These, each as often as any other.
+    /// These records, equally often.
     Among(Records),
 }
 
-/// Some records, at least one, by their numbers.
+/// A non-empty set of record numbers.
 #[derive(Clone, PartialEq)]
 pub struct Records(Arc<[u32]>);
 
@@ -28,7 +28,7 @@ impl Records {
         (!numbers.is_empty()).then(|| Self(numbers.into()))
     }
 
-    /// How many they are.
+    /// The number of records.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -60,7 +60,7 @@ struct Zipf {
 const THETA: f64 = 0.99;
 
 impl Keys {
-    /// A sequence.
+    /// A sequence with this distribution.
     pub fn new(choice: KeyChoice, seed: u64) -> Self {
         let zipf = match &choice {
             &KeyChoice::Zipf { records } => Some(Zipf::new(records)),
@@ -81,7 +81,7 @@ impl Keys {
         }
     }
 
-    /// True this share of the times.
+    /// True with this probability.
     #[inline]
     pub fn chance(&mut self, share: f64) -> bool {
         self.random.fraction() < share
@@ -96,7 +96,7 @@ impl Keys {
             &KeyChoice::Zipf { records } => {
                 let fraction = self.random.fraction();
                 let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.rank(records, fraction));
-                // Neighbours in rank are no neighbours in the files.
+                // Keys of neighbouring ranks are not neighbours in the files.
                 Random::new(rank).below(records)
             }
             KeyChoice::Among(records) => {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_zipf_keys_take_most_of_the_requests() {
+    fn a_few_zipf_keys_get_most_requests() {
         let mut keys = Keys::new(KeyChoice::Zipf { records: 100_000 }, 1);
         let mut counts: HashMap<u64, u32> = HashMap::new();
         (0..100_000).for_each(|_| *counts.entry(keys.next()).or_default() += 1);

@@ -1,7 +1,7 @@
-//! Load through the client library: one client on one thread, as an application would have it.
+//! Load through the client library: one client on one thread, like an application.
 //!
-//! Requests are sent when they are due, at a fixed rate, whether or not others were answered; or so many
-//! at a time. Latency counts from when a request was due. Every value is checked.
+//! Requests are sent at their due times at a fixed rate, whether or not others were answered, or with a fixed number in
+//! flight. Latency counts from the due time. Every value is checked.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,50 +25,50 @@ use tokio::task::JoinSet;
 use super::{GroupReport, KeyChoice, Keys, Span, new_histogram, record};
 use crate::dataset::{is_value_of, key};
 
-/// How many requests of a fixed rate may be under way; what is due beyond that waits.
+/// The limit of requests in flight at a fixed rate; further due requests wait.
 const UNDER_WAY_MAX: usize = 10_000;
 const CLOCK_TICK_MAX: Duration = Duration::from_millis(10);
 
-/// A client. Its connections live while it runs a load.
+/// A client. Its connections are active only while it runs a load.
 pub struct Library {
     runtime: Runtime,
     client: Client,
     options: ReadOptions,
 }
 
-/// What to ask for.
+/// The requests of a load.
 #[derive(Debug, Clone)]
 pub struct LibraryLoad {
     /// The store.
     pub store: StoreName,
-    /// Which of its keys.
+    /// The distribution of keys.
     pub keys: KeyChoice,
-    /// How many keys a request asks for.
+    /// The number of keys per request.
     pub keys_per_request: usize,
-    /// How many requests.
+    /// The pace of requests.
     pub pace: Pace,
 }
 
-/// How many requests are sent.
+/// The pace of requests.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace {
-    /// So many a second.
+    /// This many per second.
     Rate(f64),
-    /// So many at a time.
+    /// This many in flight.
     AtATime(usize),
 }
 
-/// A request that was answered.
+/// An answered request.
 struct Done {
     due: Instant,
     answered: Instant,
 }
 
-/// Wakes at fixed intervals, to the microsecond: the timers of the runtime are a thousand times coarser.
+/// Wakes at fixed intervals with microsecond precision: the runtime's timers are a thousand times coarser.
 struct Ticker(AsyncFd<OwnedFd>);
 
 impl Library {
-    /// A client that learns its cluster from one of its processes.
+    /// A client that learns the cluster from one of its processes.
     pub fn connect(seed: SocketAddr, options: ReadOptions) -> Result<Self> {
         // Timers are exact, not up to 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
@@ -81,12 +81,12 @@ impl Library {
         })
     }
 
-    /// The cluster as it sees it.
+    /// The topology that it uses.
     pub fn topology(&self) -> Result<Arc<Topology>> {
         self.client.topology().context("a client without a topology")
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     pub fn stats(&self) -> ClientStats {
         self.client.stats()
     }
@@ -94,7 +94,7 @@ impl Library {
     /// Generates load from this thread.
     ///
     /// # Errors
-    /// A request that fails, and any value that is not that of its key.
+    /// A request that fails, or a value that is not that of its key.
     pub fn run(&self, load: &LibraryLoad, span: Span<'_>, seed: u64) -> Result<GroupReport> {
         self.runtime.block_on(self.generate(load, span, seed))
     }
@@ -131,11 +131,11 @@ impl Library {
                 Some(done) = under_way.join_next() => requests += count(done??, counted_from, &mut latencies),
             }
         };
-        // Requests have a deadline: this ends.
+        // Requests have a deadline, so this loop ends.
         while let Some(done) = under_way.join_next().await {
             requests += count(done??, counted_from, &mut latencies);
         }
-        ensure!(requests > 0, "nothing was answered of {load:?}");
+        ensure!(requests > 0, "no request was answered: {load:?}");
         Ok(GroupReport {
             requests,
             seconds: (ended - counted_from).as_secs_f64(),
@@ -145,7 +145,7 @@ impl Library {
         })
     }
 
-    /// One request, with the check of what comes back.
+    /// One request, with a check of the answer.
     fn request(
         &self,
         load: &LibraryLoad,
@@ -162,7 +162,7 @@ impl Library {
             for (number, value) in numbers.into_iter().zip(reply.values) {
                 match value? {
                     Some(value) if is_value_of(number, &value) => {}
-                    _ => bail!("the value of record {number} is not its own"),
+                    _ => bail!("the value of record {number} is wrong"),
                 }
             }
             Ok(Done { due, answered })
@@ -193,7 +193,7 @@ impl Ticker {
             it_value: interval,
         };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
-        // SAFETY: the timer is open, owned by what is made of it here, and never exchanged for another.
+        // SAFETY: the timer is open, owned by the value made here, and never exchanged.
         Ok(Self(unsafe { AsyncFd::register(timer) }?))
     }
 

@@ -1,8 +1,8 @@
-//! A load generator for servers that speak RESP: one thread, any number of connections, checked
-//! answers, latencies from the moment when a request was due.
+//! A load generator for RESP servers: one thread, any number of connections, checked answers, latencies measured from
+//! the due time of a request.
 //!
-//! `redis-benchmark` knows neither key sets nor rates, and measures latency from when it got around to
-//! sending; where the table compares two servers, that one is used all the same, for both.
+//! `redis-benchmark` supports neither key sets nor rates, and measures latency from the time when it sends. Where the
+//! table compares two servers, it is used all the same, for both.
 
 pub mod arguments;
 mod connection;
@@ -28,40 +28,40 @@ pub use connection::key_head;
 pub use fill::{fill, write_records};
 pub use keys::{KeyChoice, Keys, Records};
 
-/// The longest wait without looking at the clock.
+/// The longest wait before checking the clock.
 const WAIT_MAX: Duration = Duration::from_millis(10);
-/// The longest latency that is told apart, in nanoseconds.
+/// The largest distinguishable latency, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// After this long without any answer, the server is considered gone.
+/// After this time without an answer, the server counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Connections that do the same.
+/// Connections with the same load.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// The server that they ask.
+    /// The server.
     pub address: SocketAddr,
-    /// How many connections.
+    /// The number of connections.
     pub connections: usize,
-    /// How many requests each may have under way.
+    /// The number of requests in flight on each connection.
     pub pipeline: usize,
-    /// How many requests a second all of them send together; as many as are answered if `None`.
+    /// Requests per second of all connections together; unlimited if `None`.
     pub rate: Option<f64>,
-    /// What stands before each key on the wire: `store:`.
+    /// The prefix of each key on the wire: `store:`.
     pub prefix: String,
-    /// Which keys.
+    /// The distribution of keys.
     pub keys: KeyChoice,
-    /// How many keys a request asks for: `GET` for one, `MGET` for more.
+    /// The number of keys per request: `GET` for one, `MGET` for more.
     pub keys_per_request: usize,
-    /// How many of the requests write instead of reading.
+    /// The writes among the requests.
     pub writes: Writes,
-    /// Keep each answered request, and go on after one that is answered by an error.
+    /// Keep each answered request, and continue after an error.
     pub keep_each: bool,
 }
 
-/// Which requests are `SET`s: this share of them (0 to 1), of values of this size. A value is its key's, so
-/// that reads can check what they get.
+/// The share of requests (0 to 1) that are `SET`s, with values of this size. A value is derived from its key, so that
+/// reads can check it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Writes {
     /// The share of writes, 0 to 1.
@@ -70,34 +70,34 @@ pub struct Writes {
     pub value_bytes: usize,
 }
 
-/// What a group has seen.
+/// The results of a group.
 #[derive(Debug, Clone)]
 pub struct GroupReport {
-    /// How many requests were answered, after the warm-up.
+    /// The number of requests answered after the warm-up.
     pub requests: u64,
-    /// For how long that was.
+    /// The measured time.
     pub seconds: f64,
-    /// From due to answered, in nanoseconds.
+    /// Latencies from due time to answer, in nanoseconds.
     pub latencies: Histogram<u64>,
-    /// Each answered request, in the order of answers, if they were to be kept.
+    /// Each answered request, in the order of answers, if they were kept.
     pub each: Vec<Answered>,
-    /// The first error that a request was answered by.
+    /// The first error answered to a request.
     pub error: Option<String>,
 }
 
 /// An answered request.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
-    /// When it was to be sent.
+    /// The due time.
     pub due: Instant,
-    /// From then to the answer.
+    /// The time from then to the answer.
     pub latency: Duration,
     /// Whether the answer was an error.
     pub failed: bool,
 }
 
 impl Group {
-    /// `GET`s of a store, as many as are answered, each connection with a few under way.
+    /// `GET`s of a store, unlimited, with a few in flight on each connection.
     pub fn gets(address: SocketAddr, store: &str, keys: KeyChoice) -> Self {
         Self {
             address,
@@ -114,7 +114,7 @@ impl Group {
 }
 
 impl GroupReport {
-    /// What several groups have seen at the same time, taken together.
+    /// The combined results of several groups that ran at the same time.
     pub fn of_all(reports: Vec<Self>) -> Result<Self> {
         let mut reports = reports.into_iter();
         let mut all = reports.next().context("no load")?;
@@ -127,12 +127,12 @@ impl GroupReport {
         Ok(all)
     }
 
-    /// Answered requests a second.
+    /// Answered requests per second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
 
-    /// The latency, in microseconds, that this share of requests (0 to 1) did not exceed.
+    /// The latency at this quantile (0 to 1), in microseconds.
     pub fn latency_us(&self, quantile: f64) -> f64 {
         self.latencies.value_at_quantile(quantile) as f64 / 1000.0
     }
@@ -149,15 +149,15 @@ impl GroupReport {
     }
 }
 
-/// A group at work.
+/// A running group.
 struct Running {
     group: Group,
     key_head: Vec<u8>,
     keys: Keys,
-    /// The places of its connections.
+    /// The indices of its connections.
     connections: std::ops::Range<usize>,
     turn: usize,
-    /// When the next request of a paced group is due.
+    /// The due time of a paced group's next request.
     due: Instant,
     requests: u64,
     latencies: Histogram<u64>,
@@ -165,19 +165,19 @@ struct Running {
     error: Option<String>,
 }
 
-/// How long to generate load.
+/// The duration of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// What is not counted yet.
+    /// The time that does not count.
     pub warm_up: Duration,
-    /// What is counted, at most.
+    /// The longest counted time.
     pub measured: Duration,
-    /// Ends it earlier when set.
+    /// Ends the load earlier when set.
     pub stop: Option<&'a AtomicBool>,
 }
 
 impl Span<'_> {
-    /// So long, after a tenth of it to warm up.
+    /// This duration, after a tenth of it to warm up.
     pub fn of(measured: Duration) -> Self {
         Self {
             warm_up: measured / 10,
@@ -187,7 +187,7 @@ impl Span<'_> {
     }
 }
 
-/// Generates load from a thread that goes before others, if it may.
+/// Generates load from a thread with higher priority, if permitted.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -204,10 +204,10 @@ pub fn run_preferred(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<
 /// Generates load from this thread.
 ///
 /// # Errors
-/// A connection that fails, any answer that is not the value of its key, unless it is an error and the
-/// group goes on after those, and a group without any answer.
+/// A connection that fails, any answer that is not the value of its key, unless it is an error and the group continues
+/// after errors, and a group without any answer.
 pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
-    // A request is sent when it is due, not up to 50 µs later.
+    // Send requests at their due times, not up to 50 µs later.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut connections = Vec::new();
@@ -265,7 +265,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
         }
         for (_, connection) in &mut connections {
             if connection.flush()? {
-                // The server does not read as fast as we write: look again soon.
+                // The server does not read as fast as we write: check again soon.
                 wait = wait.min(Duration::from_micros(100));
             }
         }
@@ -274,7 +274,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
             tv_sec: 0,
             tv_nsec: i64::from(wait.subsec_nanos()),
         };
-        // `epoll::wait` would round the time up to milliseconds, and a request would be sent that late.
+        // `epoll::wait` would round the time up to milliseconds, and send requests that late.
         poll_until(&mut [PollFd::new(&poll, PollFlags::IN)], Some(&timeout))?;
         epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&NO_TIME))?;
         for event in &events {
@@ -309,7 +309,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
             })?;
         }
     };
-    // Who still waits, and who could not even be sent, has waited at least until now.
+    // Unanswered and unsent requests have waited at least until now.
     for (number, connection) in &connections {
         let group = &mut running[*number];
         let late = connection.unanswered().filter(|due| *due >= counted_from);
@@ -323,11 +323,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
                 group.due += interval;
             }
         }
-        ensure!(
-            group.requests > 0,
-            "none of the requests was answered of {:?}",
-            group.group
-        );
+        ensure!(group.requests > 0, "no request was answered: {:?}", group.group);
     }
     let seconds = ended.saturating_duration_since(counted_from).as_secs_f64();
     let report = |group: Running| GroupReport {
@@ -348,7 +344,7 @@ fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     latencies.saturating_record((latency.as_nanos() as u64).max(1));
 }
 
-/// Puts the next request into the buffer of a connection.
+/// Adds the next request to the buffer of a connection.
 #[inline]
 fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut Connection, due: Instant) {
     if group.writes.share > 0.0 && keys.chance(group.writes.share) {
@@ -359,12 +355,12 @@ fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut C
 }
 
 impl Running {
-    /// The time from one request of a paced group to the next.
+    /// The interval between requests of a paced group.
     fn interval(&self) -> Option<Duration> {
         self.group.rate.map(|rate| Duration::from_secs_f64(1.0 / rate))
     }
 
-    /// Puts all requests that are due into the buffers of the connections.
+    /// Adds all due requests to the buffers of the connections.
     fn send(&mut self, connections: &mut [(usize, Connection)], now: Instant) -> Result<()> {
         match self.interval() {
             None => {
@@ -378,7 +374,7 @@ impl Running {
             Some(interval) => {
                 while self.due <= now {
                     let Some(at) = self.next_free(connections) else {
-                        // All are waiting; the requests stay due, and their latency counts.
+                        // All connections are busy; the requests stay due, and their latency counts.
                         return Ok(());
                     };
                     let connection = &mut connections[at].1;

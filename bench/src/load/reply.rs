@@ -1,27 +1,26 @@
-//! As much of RESP as answers to `GET`, `MGET` and `SET` are made of.
+//! Parses the subset of RESP for answers to `GET`, `MGET` and `SET`.
 
 use anyhow::{Result, bail};
 
-/// The start of an answer.
+/// The beginning of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A value: so many bytes follow, and a line end.
+    /// A value of this many bytes, followed by a line break.
     Bulk(usize),
     /// No value.
     Null,
-    /// So many answers follow.
+    /// This many answers follow.
     Array(usize),
-    /// It is done.
+    /// `OK`.
     Ok,
     /// An error, with its text.
     Error(String),
 }
 
-/// Parses the first line of an answer: what it says, and its length with its end. `None` if it is not
-/// there whole.
+/// Parses the first line of an answer; returns it with its length including the line break. `None` if it is incomplete.
 ///
 /// # Errors
-/// What neither `GET` nor `SET` is answered with.
+/// An answer of a type that neither `GET` nor `SET` has.
 #[inline]
 pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_told_apart() {
+    fn each_kind_of_head_is_parsed() {
         let head = |bytes: &[u8]| parse_head(bytes).unwrap();
         assert_eq!(head(b"$12\r\nabc"), Some((Head::Bulk(12), 5)));
         assert_eq!(head(b"$-1\r\n"), Some((Head::Null, 5)));

@@ -1,7 +1,7 @@
-//! Load on the table of MariaDB that holds a dataset, by prepared statements: the client library blocks, so that
-//! each connection has a thread, with one request under way.
+//! Load on the MariaDB table of a dataset, by prepared statements. The client library blocks, so each connection has a
+//! thread, with one request in flight.
 //!
-//! What is written differs each time: a row that stays as it is would not be written at all.
+//! Written values differ each time: MariaDB would not write an unchanged row.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ const WRITE: &str = "INSERT INTO records (id, value) VALUES (?, ?) ON DUPLICATE 
 /// More than a connection writes in one load.
 const WRITES_MAX: u64 = 1_000_000_000;
 
-/// What to send, where.
+/// The options of a load.
 #[derive(Debug, Clone)]
 pub struct SqlLoad {
-    /// The database, with the server and the user.
+    /// The URL with the user, the server and the database.
     pub url: String,
-    /// How many connections.
+    /// The number of connections.
     pub connections: usize,
-    /// Which keys.
+    /// The distribution of keys.
     pub keys: KeyChoice,
-    /// How many of the statements write.
+    /// The share of writes among the statements.
     pub writes: Writes,
 }
 
@@ -41,14 +41,14 @@ struct Client {
     keys: Keys,
     writes: Writes,
     value: Vec<u8>,
-    /// The number of its last write: no other connection's.
+    /// The number of its last write, unique among connections.
     written: u64,
 }
 
 /// Generates load for a time.
 ///
 /// # Errors
-/// A statement that fails, and an answer that is not the value of its key.
+/// A statement that fails, or an answer that is not the value of its key.
 pub fn run(load: &SqlLoad, measured: Duration, seed: u64) -> Result<GroupReport> {
     let keys = Keys::new(load.keys.clone(), seed);
     let clients = (0..load.connections as u64).map(|number| {
@@ -101,7 +101,7 @@ impl Client {
             }
             let answered = Instant::now();
             record(&mut latencies, answered - due);
-            // What was under way at the end counts by its latency alone.
+            // A request in flight at the end counts only by its latency.
             requests += u64::from(answered < end);
         }
         Ok(GroupReport {

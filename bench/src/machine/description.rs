@@ -1,4 +1,4 @@
-//! What a reader of the figures has to know of the machine.
+//! A description of the machine for readers of the figures.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, and the versions of what was measured on it.
+/// The machine, and the versions of the measured programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Description {
     /// The model of the processor.
     pub cpu: String,
-    /// How many cores there are.
+    /// The number of cores.
     pub cores: usize,
-    /// How much memory there is, in bytes.
+    /// The size of memory, in bytes.
     pub memory_bytes: u64,
     /// The kernel.
     pub kernel: String,
@@ -24,7 +24,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Describes this machine; `work` is where the measured files lie.
+    /// Describes this machine; `work` is the directory of the measured files.
     pub fn of_this_machine(work: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -77,7 +77,7 @@ fn first_line(line: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// The versions of crates, from the lock file that this program was built with.
+/// The versions of crates, from the lock file of this program.
 fn locked_versions(crates: &[&str]) -> Vec<String> {
     const LOCK: &str = include_str!("../../../Cargo.lock");
     let lines: Vec<&str> = LOCK.lines().collect();

@@ -1,4 +1,4 @@
-//! A process that is asked by lines on its standard input, and answers each by a line on its standard output.
+//! A process that receives requests as lines on standard input, and answers each with a line on standard output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::ChildStdin;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::process::{Launch, Process};
 
-/// Such a process, from the side of who asks. Dropping it ends it.
+/// The requesting side of such a process. Dropping it ends the process.
 pub struct Dialogue {
     process: Process,
     stdin: ChildStdin,
@@ -26,7 +26,7 @@ impl Dialogue {
         let (sender, answers) = channel();
         thread::spawn(move || {
             let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            // The receiver is gone when nobody waits any more.
+            // The receiver is dropped when no request waits any more.
             lines.for_each(|line| drop(sender.send(line)));
         });
         Ok(Self {
@@ -36,7 +36,7 @@ impl Dialogue {
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     pub fn ask(&mut self, line: &str, limit: Duration) -> Result<String> {
         writeln!(self.stdin, "{line}")?;
         match self.answers.recv_timeout(limit) {

@@ -1,4 +1,4 @@
-//! The disk: how many reads it was asked for, how to forget what memory holds of it, and what room it has.
+//! The disk: its count of reads, dropping files from the page cache, and its free space.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::{Advice, fadvise, major, minor, statvfs};
 
-/// How many reads the device of a directory has completed since the machine started, as
-/// `/proc/diskstats` counts them: everybody's, so the machine has to be quiet otherwise.
+/// How many reads the device of a directory has completed since the machine started, according to `/proc/diskstats`. It
+/// counts the reads of all processes, so the machine has to be idle otherwise.
 ///
-/// (`blkio.throttle.io_serviced` would count those of one control group, but stays empty where no
-/// throttle is set; `/proc/PID/io` counts bytes only.)
+/// (`blkio.throttle.io_serviced` would count those of one control group, but stays empty unless a throttle is set;
+/// `/proc/PID/io` counts only bytes.)
 pub fn reads_completed(dir: &Path) -> Result<u64> {
     let device = fs::metadata(dir)?.dev();
     let wanted = [major(device).to_string(), minor(device).to_string()];
@@ -24,13 +24,13 @@ pub fn reads_completed(dir: &Path) -> Result<u64> {
     Ok(reads.parse()?)
 }
 
-/// How many bytes may still be written to the file system of a directory.
+/// The free space of a directory's file system, in bytes.
 pub fn available_bytes(dir: &Path) -> Result<u64> {
-    let known = statvfs(dir).with_context(|| format!("could not ask for the room on the disk of {dir:?}"))?;
+    let known = statvfs(dir).with_context(|| format!("could not read the free space on the disk of {dir:?}"))?;
     Ok(known.f_bavail * known.f_frsize)
 }
 
-/// Writes out and drops from the page cache all files in a directory, and below.
+/// Writes all files in a directory to disk and drops them from the page cache, recursively.
 pub fn forget(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("could not list {dir:?}"))? {
         let entry = entry?;
@@ -45,7 +45,7 @@ pub fn forget(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads all files in a directory, and below, into the page cache.
+/// Reads all files in a directory into the page cache, recursively.
 pub fn remember(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("could not list {dir:?}"))? {
         let entry = entry?;

@@ -1,7 +1,7 @@
-//! A memory limit for some processes, page cache included: a control group, version 1.
+//! A memory limit for some processes including their page cache: a control group, version 1.
 //!
-//! Machines with control groups of version 2 only, or without rights on them, have no limit, and
-//! what needs one says so and is not measured.
+//! Machines with only version 2 of control groups, or without permission for them, have no limit; rows that need one
+//! report this and are not measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use anyhow::{Context, Result, ensure};
 const ROOT: &str = "/sys/fs/cgroup/memory";
 const REMOVE_WAIT: Duration = Duration::from_secs(5);
 
-/// A control group with a limit of memory. Dropping it removes it, once it is empty.
+/// A control group with a memory limit, removed on drop when it is empty.
 #[derive(Debug)]
 pub struct MemoryGroup {
     dir: PathBuf,
 }
 
 impl MemoryGroup {
-    /// A new group in which all processes and their page cache together may take `limit_bytes`.
+    /// A new group that limits all its processes and their page cache together to `limit_bytes`.
     pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
         ensure!(
             Path::new(ROOT).join("memory.limit_in_bytes").exists(),
-            "no memory control groups (version 1) at {ROOT}: data larger than memory cannot be arranged here"
+            "no memory control groups (version 1) at {ROOT}: rows with data larger than memory cannot run here"
         );
         let dir = Path::new(ROOT).join(format!("fondaco-bench-{}-{name}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("could not create {dir:?}: are you root?"))?;
@@ -34,12 +34,12 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// Where a process writes its id to enter.
+    /// The file to which a process writes its id to join.
     pub fn processes_file(&self) -> PathBuf {
         self.dir.join("cgroup.procs")
     }
 
-    /// How much of the limit is taken, in bytes.
+    /// The memory in use, in bytes.
     pub fn usage_bytes(&self) -> Result<u64> {
         Ok(fs::read_to_string(self.dir.join("memory.usage_in_bytes"))?
             .trim()
@@ -50,7 +50,7 @@ impl MemoryGroup {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let deadline = Instant::now() + REMOVE_WAIT;
-        // An ended process leaves its group a moment later.
+        // A process that has ended leaves its group a moment later.
         while fs::remove_dir(&self.dir).is_err() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,4 @@
-//! The machine that is measured upon: its processes, its disk, its memory limits, its description.
+//! The machine that the benchmark runs on: processes, disk, memory limits, description.
 
 pub mod description;
 pub mod dialogue;
@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Who uses less than a tenth of a core for this time has nothing more to do.
+/// Processes that use less than a tenth of a core for this time have finished their background work.
 const SETTLED: Duration = Duration::from_millis(200);
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until somebody has done what it was given to do behind its answers, but not for ever. The processor time that it
-/// has used by then.
+/// Waits, up to a limit, until processes have finished their background work. Returns the CPU time used by then.
 pub fn settled(cpu_time: impl Fn() -> Result<Duration>) -> Result<Duration> {
     let began = Instant::now();
     let mut before = cpu_time()?;
@@ -31,20 +30,20 @@ pub fn settled(cpu_time: impl Fn() -> Result<Duration>) -> Result<Duration> {
     }
 }
 
-/// A free port on the loopback interface. Somebody else may take it first: the one who needs it
-/// will say so.
+/// A free port on the loopback interface. Another process may take it first: the process that needs it will report
+/// that.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 pub fn pin_thread(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Calls what starts processes: those stay on one core, this thread does not.
+/// Calls a function that starts processes: these are pinned to one core, this thread is not.
 pub fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> T) -> Result<T> {
     let all = sched_getaffinity(None)?;
     pin_thread(cpu)?;
@@ -53,8 +52,8 @@ pub fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> T) -> Result<T> {
     Ok(started)
 }
 
-/// Lets the calling thread go first, if we may: so that latencies are those of the server and not
-/// those of a load generator that waits for a core.
+/// Raises the priority of the calling thread, if permitted, so that latencies are those of the server, not those of a
+/// load generator that waits for a core.
 pub fn prefer_thread() {
     let _ = rustix::process::nice(-10);
 }

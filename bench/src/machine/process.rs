@@ -1,5 +1,4 @@
-//! Processes that the benchmark starts: on chosen cores, within a memory limit, and always ended, by
-//! their id.
+//! Processes started by the benchmark: on chosen cores, within a memory limit, and always ended, by their id.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +15,7 @@ use super::memory_group::MemoryGroup;
 const POLL: Duration = Duration::from_millis(2);
 const TERMINATE_WAIT: Duration = Duration::from_secs(20);
 
-/// What to start, and where.
+/// A program to start, with its settings.
 pub struct Launch {
     program: OsString,
     arguments: Vec<OsString>,
@@ -26,19 +25,19 @@ pub struct Launch {
     title: String,
 }
 
-/// A running process. Dropping it ends it.
+/// A running process, ended on drop.
 pub struct Process {
     child: Child,
     title: String,
     log: Option<PathBuf>,
 }
 
-/// How much processor time all threads of a process, those that have ended too, have used so far.
+/// The CPU time of all threads of a process so far, including ended ones.
 pub fn cpu_time_of(process: u32) -> Result<Duration> {
     cpu_time_by(process, &[USER_TIME, SYSTEM_TIME])
 }
 
-/// Places of fields of `/proc/PID/stat`, behind the name.
+/// Indices of fields in `/proc/PID/stat`, after the name.
 const USER_TIME: usize = 11;
 const SYSTEM_TIME: usize = 12;
 const USER_TIME_OF_CHILDREN: usize = 13;
@@ -46,7 +45,7 @@ const SYSTEM_TIME_OF_CHILDREN: usize = 14;
 
 fn cpu_time_by(process: u32, fields: &[usize]) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The second field is a name in brackets, which may hold anything.
+    // The second field is a name in parentheses, which may contain any character.
     let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
     let field = |at: usize| -> Result<u64> {
         let text = after_name
@@ -60,12 +59,12 @@ fn cpu_time_by(process: u32, fields: &[usize]) -> Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
 }
 
-/// What a process has used, from its start to its end.
+/// The resources that a process used, from start to end.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// From start to end.
+    /// The wall-clock time.
     pub wall: Duration,
-    /// The most memory that was resident, in bytes.
+    /// The peak resident memory, in bytes.
     pub resident_bytes_max: u64,
 }
 
@@ -86,7 +85,7 @@ impl Launch {
         }
     }
 
-    /// This very program.
+    /// This program itself.
     pub fn own() -> Result<Self> {
         Ok(Self::new(std::env::current_exe()?))
     }
@@ -98,7 +97,7 @@ impl Launch {
         self
     }
 
-    /// Keeps the process on these cores: `0`, `0,1`.
+    /// Pins the process to these cores: `0`, `0,1`.
     pub fn on_cpus(mut self, cpus: &str) -> Self {
         self.cpus = Some(cpus.to_owned());
         self
@@ -110,15 +109,15 @@ impl Launch {
         self
     }
 
-    /// Where its standard error goes, and its standard output unless that is piped.
+    /// The file for its standard error, and for its standard output unless that is piped.
     pub fn log_to(mut self, log: impl Into<PathBuf>) -> Self {
         self.log = Some(log.into());
         self
     }
 
-    /// The command: a shell enters the group, `taskset` chooses the cores, and each is replaced by
-    /// the next, so that the program's id is that of the child. It ends with the thread that starts it,
-    /// should that be killed: start processes from the main thread.
+    /// The command: a shell joins the group, `taskset` chooses the cores, and each is replaced by the next with exec,
+    /// so the program's id is that of the child. The process is killed when the thread that started it ends: start
+    /// processes from the main thread.
     fn command(&self) -> Command {
         let mut line: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(OsString::from).into();
         if let Some(group) = &self.group {
@@ -153,7 +152,7 @@ impl Launch {
         self.spawn(Stdio::null(), stdout)
     }
 
-    /// Starts it with standard input and output piped to us.
+    /// Starts it with standard input and output as pipes.
     pub fn start_piped(&self) -> Result<Process> {
         self.spawn(Stdio::piped(), Stdio::piped())
     }
@@ -172,13 +171,13 @@ impl Launch {
         })
     }
 
-    /// Runs it to its end, which must be a success within `limit`, and returns what it printed.
+    /// Runs it to its end, which must be a success within `limit`, and returns its output.
     pub fn output(&self, limit: Duration) -> Result<String> {
         let mut process = self.spawn(Stdio::null(), Stdio::piped())?;
         let mut stdout = process.child.stdout.take().context("no output pipe")?;
         let reader = thread::spawn(move || std::io::read_to_string(&mut stdout));
         process.wait_for_success(limit)?;
-        // It has ended, so that its output has, too.
+        // The process has ended, so its output is complete.
         reader
             .join()
             .map_err(|_| anyhow::anyhow!("the reader of its output panicked"))?
@@ -194,45 +193,45 @@ impl Launch {
 }
 
 impl Process {
-    /// Its id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The child itself, for its pipes.
+    /// The child, for its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// How much processor time all of its threads have used so far.
+    /// The CPU time of all its threads so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         cpu_time_of(self.id())
     }
 
-    /// The same, with that of the processes that it has started, and waited for.
+    /// The same, including the processes that it has started and waited for.
     pub fn cpu_time_with_children(&self) -> Result<Duration> {
         let fields = [USER_TIME, SYSTEM_TIME, USER_TIME_OF_CHILDREN, SYSTEM_TIME_OF_CHILDREN];
         cpu_time_by(self.id(), &fields)
     }
 
-    /// How many bytes it has sent on their way to a disk so far.
+    /// How many bytes it has caused to be written to disk so far.
     pub fn written_bytes(&self) -> Result<u64> {
         let io = std::fs::read_to_string(format!("/proc/{}/io", self.id()))?;
         let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
         Ok(bytes.context("no write_bytes in its /proc/PID/io")?.parse()?)
     }
 
-    /// Stops it in its tracks, as a machine that hangs does.
+    /// Stops it with SIGSTOP, like a machine that hangs.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`Process::pause`].
+    /// Resumes it after [`Process::pause`].
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Ends it at once, as a power failure does.
+    /// Kills it, like a power failure.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -240,11 +239,11 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        // The child was not waited for, so its number is still its own.
+        // The child was not waited for, so its id was not reused.
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// A line of `/proc/PID/status` that counts kilobytes, such as `VmRSS`; in bytes.
+    /// A line of `/proc/PID/status` that is given in kilobytes, such as `VmRSS`; returned in bytes.
     pub fn status_bytes(&self, line: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
         let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
@@ -255,7 +254,7 @@ impl Process {
             * 1024)
     }
 
-    /// Whether it has ended, and how.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -280,13 +279,13 @@ impl Process {
         }
     }
 
-    /// Waits for its end, which must be a success, and says what it has used. Its peak of memory is
-    /// read while it runs, up to [`POLL`] before the end.
+    /// Waits for its end, which must be a success, and returns its resource usage. Its peak memory is polled while it
+    /// runs, with a last reading up to [`POLL`] before the end.
     pub fn finish(mut self, started: Instant, limit: Duration) -> Result<Usage> {
         let deadline = started + limit;
         let mut resident_bytes_max = 0;
         loop {
-            // Until the program has replaced the shell, this is that of the shell: small.
+            // Until exec has replaced the shell, this is the memory of the shell, which is small.
             if let Ok(bytes) = self.status_bytes("VmHWM") {
                 resident_bytes_max = resident_bytes_max.max(bytes);
             }

@@ -1,6 +1,5 @@
-//! fjall, an LSM tree in Rust: bulk ingestion of sorted records, no compression as for all others,
-//! index and filter blocks pinned in memory, point reads told to expect hits, a cache as large as
-//! the measurement allows.
+//! fjall, an LSM tree in Rust: bulk ingestion of sorted records, no compression (like all others), index and filter
+//! blocks pinned in memory, point reads configured to expect hits, a cache as large as the measurement allows.
 
 use std::path::Path;
 
@@ -19,7 +18,7 @@ pub struct Fjall {
     _database: Database,
 }
 
-/// Reads without any state of its own.
+/// A stateless reader.
 pub struct FjallReader<'a>(&'a Keyspace);
 
 fn options() -> KeyspaceCreateOptions {

@@ -1,5 +1,5 @@
-//! fondaco's own format, as a library in this process: built by its builder, read by `Version::get`,
-//! which verifies the checksum of every record.
+//! fondaco's own format, as a library in this process: built by its builder, read by `Version::get`, which verifies the
+//! checksum of every record.
 
 use std::path::Path;
 use std::thread;
@@ -13,19 +13,19 @@ use fondaco_storage::Location;
 use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
 
-/// The store that versions are built for: so a wire key is what `redis-benchmark` asks for.
+/// The store of the versions: with this name, a key on the wire is one that `redis-benchmark` requests.
 pub const STORE: &str = "key";
 
 /// An open version.
 pub struct Fondaco(Version);
 
-/// Reads without any state of its own.
+/// A stateless reader.
 pub struct FondacoReader<'a>(&'a Version);
 
-/// Partitions as `fondaco dev` makes them.
+/// The default number of partitions of `fondaco dev`.
 pub const PARTITIONS: u32 = 16;
 
-/// The options of a build of one of the benchmark's files for a store, with all defaults.
+/// The default options to build one of the benchmark's files for a store.
 pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) -> Result<BuildOptions> {
     Ok(BuildOptions {
         store: store.parse()?,

@@ -1,5 +1,5 @@
-//! LMDB, through heed: records appended in the order of their keys; one read transaction a reader,
-//! no thread-local slots, no readahead.
+//! LMDB, through heed: records appended in key order; one read transaction per reader, no thread-local slots, no
+//! readahead.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::dataset::sorted::SortedRecords;
 
 const MAP_BYTES: usize = 1 << 40;
 const READERS_MAX: u32 = 256;
-/// Larger transactions hold more dirty pages in memory, smaller ones commit more often.
+/// Larger transactions keep more dirty pages in memory, smaller ones commit more often.
 const RECORDS_PER_TRANSACTION: usize = 200_000;
 
 /// An open environment with one database.
@@ -30,8 +30,8 @@ pub struct LmdbReader<'a> {
 fn open_env(dir: &Path, flags: EnvFlags) -> Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(MAP_BYTES).max_readers(READERS_MAX);
-    // SAFETY: the directory is private to this benchmark, and opened once a process; what the flags
-    // give up in durability is made good by a sync at the end of the load.
+    // SAFETY: the directory is private to this benchmark and opened once per process. The flags reduce durability, but
+    // a sync at the end of the load makes up for it.
     Ok(unsafe { options.flags(flags).open(dir)? })
 }
 

@@ -1,6 +1,6 @@
-//! The baseline that everybody writes first, and that the Voldemort papers describe: a data file, and
-//! an index of fixed-size entries sorted by the hash of the key, searched in halves or by
-//! interpolation. Both files are mapped. It verifies keys but no checksums.
+//! The obvious baseline, as described in the Voldemort papers: a data file, and an index of fixed-size entries sorted
+//! by the hash of the key, with binary or interpolation search. Both files are mapped. It verifies keys but no
+//! checksums.
 //!
 //! ```text
 //! index entry  bytes  field          data record  bytes  field
@@ -9,8 +9,8 @@
 //!                                              6      …  key, value
 //! ```
 //!
-//! All numbers are little-endian. (The papers' entries have 16 bytes of MD5; 8 bytes of a good hash
-//! are kinder to the baseline.)
+//! All numbers are little-endian. (The entries in the papers have 16 bytes of MD5; 8 bytes of a good hash favour the
+//! baseline.)
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -46,7 +46,7 @@ impl<const INTERPOLATION: bool> SortedIndex<INTERPOLATION> {
         u64::from_le_bytes(std::array::from_fn(|byte| entry[byte]))
     }
 
-    /// The key and the value that an entry leads to.
+    /// The key and value of an entry.
     #[inline]
     fn record_at(&self, at: usize) -> (&[u8], &[u8]) {
         let entry = &self.index[at * ENTRY_BYTES + 8..][..4];
@@ -58,7 +58,7 @@ impl<const INTERPOLATION: bool> SortedIndex<INTERPOLATION> {
         (&record[..key_bytes], &record[key_bytes..key_bytes + value_bytes])
     }
 
-    /// The first entry with a hash not below this one.
+    /// The first entry whose hash is not lower than this one.
     #[inline]
     fn lower_bound(&self, hash: u64) -> usize {
         if INTERPOLATION {
@@ -80,7 +80,7 @@ impl<const INTERPOLATION: bool> SortedIndex<INTERPOLATION> {
         low
     }
 
-    /// Guesses by proportion as long as that narrows the range well, and halves what is left.
+    /// Interpolates as long as that narrows the range well, then continues with binary search.
     fn lower_bound_by_interpolation(&self, hash: u64) -> usize {
         const NARROW: usize = 16;
         let (mut low, mut high) = (0, self.entries());
@@ -131,7 +131,7 @@ impl<const INTERPOLATION: bool> ReadOnlyEngine for SortedIndex<INTERPOLATION> {
         let map = |name: &str| -> Result<Mmap> {
             let path = dir.join(name);
             let file = File::open(&path).with_context(|| format!("could not open {path:?}"))?;
-            // SAFETY: the file is private to this benchmark, which writes it once, before.
+            // SAFETY: the file is private to this benchmark, which wrote it once before.
             let map = unsafe { Mmap::map(&file)? };
             map.advise(Advice::Random)?;
             Ok(map)

@@ -8,9 +8,9 @@ use super::{Chart, Figure, Line, Report, Row};
 pub fn table(report: &Report) -> String {
     let machine = &report.machine;
     let mut out = String::from("# Benchmark results\n\n");
-    out.push_str("Written by `make bench`; how it measures, and how to read this: [docs/benchmarks.md](../../docs/benchmarks.md).\n\n");
+    out.push_str("Written by `make bench`; for the method and how to read this, see [docs/benchmarks.md](../../docs/benchmarks.md).\n\n");
     let gibibytes = machine.memory_bytes as f64 / (1u64 << 30) as f64;
-    // Writing into a String cannot fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         out,
         "Machine: {}, {} cores, {gibibytes:.0} GiB memory, Linux {}, disk {}. {}.\n",
@@ -21,13 +21,13 @@ pub fn table(report: &Report) -> String {
         machine.versions.join("; ")
     );
     if report.rows.iter().any(|row| row.quick) {
-        out.push_str("**Some rows are of a quick run: small data, one round. Their figures mean nothing.**\n\n");
+        out.push_str("**Some rows are of a quick run: small data, one round. Their figures have no meaning.**\n\n");
     }
     out.push_str("| work | fondaco | peers | ratio | target | reached | memory |\n|---|---|---|---|---|---|---|\n");
     for row in &report.rows {
         write_row(&mut out, row);
     }
-    out.push_str("\nEach figure is the median of its rounds, with the least and the greatest in brackets; each ratio is the median of the ratios of the rounds.\n");
+    out.push_str("\nEach figure is the median of its rounds, with the minimum and maximum in brackets; each ratio is the median of the ratios of the rounds.\n");
     for row in &report.rows {
         write_notes(&mut out, row);
     }
@@ -102,7 +102,7 @@ fn show(figure: &Figure) -> String {
     )
 }
 
-/// A number with three significant digits, more where it is an integer of thousands.
+/// A number with three significant digits; integers in the thousands keep all digits.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 10_000.0 {

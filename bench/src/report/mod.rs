@@ -1,6 +1,6 @@
-//! What was measured: rows of the table, their lines, figures with all their rounds, and charts.
+//! The results: rows of the table, their lines, figures with all their rounds, and charts.
 //!
-//! It is plain data, kept as JSON; the Markdown table and the plots are drawn from it alone.
+//! It is plain data, stored as JSON; the Markdown table and the plots are generated from it alone.
 
 pub mod markdown;
 pub mod plots;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::description::Description;
 
-/// The file that holds a [`Report`].
+/// The file of a [`Report`].
 pub const JSON_FILE: &str = "results.json";
-/// The file that shows it as a table.
+/// The file with the table.
 pub const MARKDOWN_FILE: &str = "results.md";
 
 /// All results.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Where they were measured.
+    /// The machine that they were measured on.
     pub machine: Description,
     /// The rows, in the order of the table.
     pub rows: Vec<Row>,
@@ -32,11 +32,11 @@ pub struct Report {
 pub struct Row {
     /// Its name on the command line.
     pub name: String,
-    /// What was done.
+    /// A description of the row.
     pub work: String,
-    /// Whether the data was small and the rounds few: figures without meaning.
+    /// Whether the data was small and the rounds few: such figures have no meaning.
     pub quick: bool,
-    /// When it was measured, in seconds since 1970.
+    /// The time of the measurement, in seconds since 1970.
     pub measured_unix_s: u64,
     /// The commit that was measured.
     pub commit: String,
@@ -44,9 +44,9 @@ pub struct Row {
     pub took_s: f64,
     /// The figures; empty if it failed.
     pub lines: Vec<Line>,
-    /// What the figures do not say.
+    /// Remarks about the figures.
     pub notes: Vec<String>,
-    /// What to draw.
+    /// The charts.
     pub charts: Vec<Chart>,
     /// Why there are no figures.
     pub failure: Option<String>,
@@ -55,58 +55,58 @@ pub struct Row {
 /// One comparison.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
-    /// What was compared, within the row.
+    /// The compared operation, within the row.
     pub work: String,
     /// Our figure.
     pub ours: Figure,
-    /// Those of the others.
+    /// The figures of the peers.
     pub peers: Vec<(String, Figure)>,
-    /// The ratio that the target is about, and what it is of.
+    /// The ratio that the target applies to, and the peer that it compares with.
     pub ratio: Option<(f64, String)>,
-    /// What had to be reached, and whether it was.
+    /// The targets, and whether they were reached.
     pub targets: Vec<Target>,
-    /// What of memory belongs to the line.
+    /// The memory usage, as text.
     pub memory: String,
 }
 
-/// A measured quantity: one value for each round.
+/// A measured quantity: one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
     /// The unit of the values.
     pub unit: String,
-    /// The rounds, in the order of time.
+    /// The rounds, in chronological order.
     pub rounds: Vec<f64>,
 }
 
-/// What had to be reached.
+/// A target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Target {
-    /// The target, as the table words it.
+    /// The text of the target in the table.
     pub text: String,
     /// Whether it was reached.
     pub reached: bool,
 }
 
-/// What to draw.
+/// A chart.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chart {
     /// One bar for each label.
     Bars {
-        /// The name of the file, without its end.
+        /// The file name without extension.
         file: String,
-        /// What is shown.
+        /// The title.
         title: String,
-        /// What a bar counts.
+        /// The unit of a bar.
         unit: String,
         /// Labels and lengths.
         bars: Vec<(String, f64)>,
     },
-    /// Lines over logarithmic latencies: which share of requests took no longer.
+    /// Lines over logarithmic latencies: the share of requests that were not slower.
     Latencies {
-        /// The name of the file, without its end.
+        /// The file name without extension.
         file: String,
-        /// What is shown.
+        /// The title.
         title: String,
         /// Labels, and points of microseconds and percentile.
         series: Vec<(String, Vec<(f64, f64)>)>,
@@ -127,8 +127,8 @@ impl Figure {
         median(&self.rounds)
     }
 
-    /// Round by round the ratio of this to another figure, and the median of those: what disturbs
-    /// the machine for a while disturbs both of a round.
+    /// The ratio of this figure to another, round by round, and the median of these ratios: a disturbance of the
+    /// machine affects both values of a round.
     pub fn over(&self, other: &Self) -> f64 {
         let ratios: Vec<f64> = self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect();
         median(&ratios)
@@ -136,7 +136,7 @@ impl Figure {
 }
 
 impl Target {
-    /// A ratio that must be at least so much.
+    /// A ratio that must be at least this.
     pub fn at_least(ratio: f64, min: f64) -> Self {
         Self {
             text: format!("≥ {min}×"),
@@ -144,7 +144,7 @@ impl Target {
         }
     }
 
-    /// A ratio that must be at most so much.
+    /// A ratio that must be at most this.
     pub fn at_most(ratio: f64, max: f64) -> Self {
         Self {
             text: format!("≤ {max}×"),
@@ -152,7 +152,7 @@ impl Target {
         }
     }
 
-    /// A figure that must be at most so much.
+    /// A figure that must be at most this.
     pub fn figure_at_most(figure: &Figure, max: f64) -> Self {
         Self {
             text: format!("≤ {max} {}", figure.unit),
@@ -169,12 +169,12 @@ impl Line {
 }
 
 impl Report {
-    /// Reads what an earlier run has left in a directory; nothing if there is nothing readable.
+    /// Reads the results of an earlier run in a directory; `None` if there are no readable ones.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(JSON_FILE)).ok()?).ok()
     }
 
-    /// Puts a row in the place of its former self, or at its place in `order`.
+    /// Replaces the row with the same name, or inserts it at its position in `order`.
     pub fn put(&mut self, row: Row, order: &[&str]) {
         self.rows.retain(|old| old.name != row.name);
         self.rows.push(row);
@@ -194,8 +194,7 @@ impl Report {
     }
 }
 
-/// The median; of an even number of values the mean of the two in the middle. Not a number if there
-/// is none.
+/// The median; the mean of the two middle values if their number is even. NaN if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -212,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_stands_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());

@@ -29,7 +29,7 @@ pub fn draw(chart: &Chart, dir: &Path) -> Result<()> {
     .map_err(|e| anyhow!("could not draw {chart:?}: {e}"))
 }
 
-/// Horizontal bars with their lengths written behind them; ours are those labelled fondaco.
+/// Horizontal bars with their lengths written after them; bars labelled fondaco are ours.
 fn draw_bars(path: &Path, title: &str, bars: &[(String, f64)]) -> Result<(), Box<dyn std::error::Error>> {
     const LEFT: i32 = 270;
     const TOP: i32 = 50;

@@ -1,5 +1,5 @@
-//! Look-ups over the network of what is in memory, against `redis-server`: the same client, the same
-//! keys, each server on the same core, the client on the other.
+//! Look-ups over the network of data in memory, against `redis-server`: the same client, the same keys, each server on
+//! the same core, the client on the other.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::redis::Redis;
 use crate::servers::redis_benchmark::{Run, measure as measure_run};
 
-/// A pipeline, the requests of a round at it, and what throughput and processor time must reach.
+/// A pipeline depth, the requests per round at it, and the targets for throughput and CPU time.
 struct Depth {
     pipeline: usize,
     requests: u64,
@@ -129,7 +129,7 @@ impl Pair {
     }
 }
 
-/// A line of a figure of ours and one of Redis.
+/// A line with a figure of ours and one of Redis.
 fn line(work: String, [ours, redis]: [Figure; 2], min: f64, memory: String) -> Line {
     let ratio = ours.over(&redis);
     Line {
@@ -187,8 +187,8 @@ pub(super) fn measure_get(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes: vec![
-            "redis-benchmark, 50 connections, on the one core; one server at a time is asked, on the other. Processor time is all that the server's process used, from /proc/PID/stat.".into(),
-            "At pipeline 16 and beyond the client is busier than fondaco, so that throughput understates it; the processor time does not.".into(),
+            "redis-benchmark, 50 connections, on one core; one server at a time is measured, on the other. CPU time is that of the whole server process, from /proc/PID/stat.".into(),
+            "At pipeline 16 and above the client is busier than fondaco, so the throughput understates it; the CPU time does not.".into(),
         ],
         charts,
     })
@@ -210,7 +210,7 @@ pub(super) fn measure_mget(bench: &Bench) -> Result<Measured> {
             memory,
         )],
         notes: vec![format!(
-            "Throughput, bounded by the client: {} requests/s against {} of Redis, {throughput_ratio:.2}×.",
+            "Throughput, limited by the client: {} requests/s against {} of Redis, {throughput_ratio:.2}×.",
             number(compared.throughput[0].median()),
             number(compared.throughput[1].median())
         )],

@@ -1,5 +1,5 @@
-//! Look-ups in process of what is not in memory: each engine within a memory limit of a tenth of the
-//! data, page cache included; disk reads for each get, and gets a second.
+//! In-process look-ups of data that is not in memory: each engine runs within a memory limit of a tenth of the data,
+//! including page cache; disk reads per get, and gets per second.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
                 let answer = contestant.worker.ask(task, TASK_LIMIT)?;
                 ensure!(answer.gets > 0, "{} got nothing", contestant.engine.title());
                 let reads = disk::reads_completed(&bench.work)? - reads_before;
-                // The first round fills what memory there is.
+                // The first round fills the memory.
                 if round > 0 {
                     contestant.reads_a_get[at]
                         .rounds
@@ -65,8 +65,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
     let dataset = bench.large_values();
     let limit_bytes = bench.memory_limit_bytes();
-    // Both searches share their files; shared pages would be charged to one of them only. Copied before
-    // anything is forgotten: what the copying reads would stay in memory, charged to nobody.
+    // Both searches share their files; shared pages would be charged to only one of them. They are copied before the
+    // page cache is dropped: pages read by the copying would stay in memory, charged to no group.
     copy_files(&bench.engine_dir(EngineKind::SortedInterpolation, dataset)?, copy)?;
     let mut contestants = Vec::new();
     for engine in EngineKind::ALL {
@@ -156,9 +156,9 @@ fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes: vec![
-            "Each engine runs in its own memory control group, page cache counted; its files were dropped from the page cache before; one round fills the memory and is not counted.".into(),
-            "Disk reads are those that the device completed (/proc/diskstats) during the round: everybody's on the machine.".into(),
-            "fjall's block cache has a quarter of the limit; its blocks are not compressed. LMDB reads without readahead, the sorted index with MADV_RANDOM.".into(),
+            "Each engine runs in its own memory control group, which includes the page cache; its files were dropped from the page cache before; one round fills the memory and is not counted.".into(),
+            "Disk reads are those that the device completed (/proc/diskstats) during the round, for all processes of the machine.".into(),
+            "fjall's block cache gets a quarter of the limit; its blocks are not compressed. LMDB reads without readahead, the sorted index with MADV_RANDOM.".into(),
         ],
         charts,
     })

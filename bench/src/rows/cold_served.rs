@@ -1,5 +1,5 @@
-//! Look-ups over the network of what is not in memory, against the random reads that the disk itself
-//! manages, as `fio` measures them.
+//! Look-ups over the network of data that is not in memory, compared with the random reads that the disk itself can do,
+//! as measured by `fio`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         let report = load::run(std::slice::from_ref(&uniform), span, round)?;
         let disk_reads = disk::reads_completed(&bench.work)? - disk_before;
         let fio = fio_reads_a_second(bench, &files)?;
-        // The first round fills what memory there is.
+        // The first round fills the memory.
         if round > 0 {
             gets.rounds.push(report[0].requests_per_second());
             reads.rounds.push(fio);
@@ -81,7 +81,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     ];
     Ok(Measured {
         lines: vec![Line {
-            work: format!("{CONNECTIONS} connections, one request each under way"),
+            work: format!("{CONNECTIONS} connections, one request each in flight"),
             ours: gets,
             peers: vec![("fio, 4 KiB random reads, queue depth 32, direct".into(), reads)],
             ratio: Some((ratio, "fio's rate".into())),
@@ -105,13 +105,13 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// The data files of a version, as fio takes them.
+/// The data files of a version, in the syntax of fio.
 fn data_files(version: &Path) -> Result<String> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(version)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "data") {
-            names.push(path.to_str().context("a path that is no text")?.to_owned());
+            names.push(path.to_str().context("a path that is not text")?.to_owned());
         }
     }
     ensure!(!names.is_empty(), "{version:?} has no data files");
@@ -138,7 +138,7 @@ fn fio_reads_a_second(bench: &Bench, files: &str) -> Result<f64> {
         .args([format!("--runtime={runtime}"), format!("--filename={files}")])
         .log_to(bench.log("fio"))
         .output(FIO_LIMIT)?;
-    // Notes may come before the JSON.
+    // Messages may precede the JSON.
     let json = &output[output.find('{').context("fio printed no JSON")?..];
     let json: serde_json::Value = serde_json::from_str(json)?;
     json["jobs"][0]["read"]["iops"].as_f64().context("fio printed no rate")

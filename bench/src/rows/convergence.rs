@@ -1,6 +1,6 @@
-//! How replicas become equal again after a node has missed writes: by hints that were kept for it, and, where none
-//! are kept, by comparing hash trees. The time from the start of its process, and the bytes that it takes, over those
-//! that the node had missed.
+//! How replicas converge after a node has missed writes: by hinted handoff, or, without hints, by comparing hash trees
+//! (anti-entropy). Measures the time from the start of the node's process, and the bytes transferred in relation to the
+//! bytes that the node missed.
 
 use std::time::{Duration, Instant};
 
@@ -22,27 +22,27 @@ const STORE: &str = "records";
 const REPLICAS: u64 = 2;
 /// The share of all keys that the node misses.
 const MISSED: f64 = 0.01;
-/// What of the bytes that differ may travel.
+/// The limit of bytes transferred per byte that differs.
 const BYTES_MAX: f64 = 1.5;
-/// The room on the disk for each byte of each replica: of records, of the log, and of what is merged.
+/// The disk space per byte of each replica: for records, the log, and compactions.
 const ROOM: f64 = 1.5;
-/// What is loaded is cut short if it takes longer.
+/// The time limit for loading; a slower load is cut short.
 const FILL_TIME: Duration = Duration::from_secs(300);
-/// Parts that it is loaded in.
+/// The number of parts of a load.
 const PARTS: u64 = 4;
 const ROUNDS: u64 = 3;
-/// A further round is begun only if it ends by then, if it takes as long as the last.
+/// A further round starts only if it would end by this time, given the duration of the last one.
 const ROUNDS_UNTIL: Duration = Duration::from_secs(540);
-/// Looking itself takes time of the processors.
+/// Polling itself uses CPU time.
 const CONVERGED: Wait = Wait {
     limit: Duration::from_secs(240),
     poll: Duration::from_millis(100),
 };
-/// The share of the missed records, and how many at least, that tell how long they are and whether they are there.
+/// The share, and the least number, of missed records that are sampled for their length and their arrival.
 const SAMPLED: f64 = 0.01;
 const SAMPLES_MIN: usize = 100;
 
-/// Who sees to it that a node has what it missed.
+/// How a node gets the writes that it missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Hints,
@@ -52,7 +52,7 @@ enum Way {
 impl Way {
     const ALL: [Self; 2] = [Self::Hints, Self::Comparing];
 
-    /// What the store is told.
+    /// The store's handoff setting.
     fn handoff(self) -> &'static str {
         match self {
             Self::Hints => "consistent",
@@ -68,17 +68,17 @@ impl Way {
     }
 }
 
-/// What was seen of one node that came back.
+/// The results for one node that came back.
 struct Healed {
-    /// From the start of its process until it says that it is ready.
+    /// From the start of its process until it reports that it is ready.
     ready: Duration,
-    /// Until it had made its hash trees.
+    /// Until it had built its hash trees.
     trees: Duration,
-    /// Until all that it missed was delivered, or replicas were equal.
+    /// Until all missed writes were delivered, or replicas were equal.
     converged: Duration,
-    /// What was said between the nodes until all replicas were equal.
+    /// The traffic between nodes until all replicas were equal.
     traffic_bytes: u64,
-    /// Keys and records that it had missed.
+    /// The size of the keys and records that it had missed.
     differing_bytes: f64,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut replicas = Replicas::of(seed, STORE)?;
     let (dataset, filled) = fill(bench, &mut replicas, wanted)?;
     replicas.wait_until_equal(dataset.records, CONVERGED)?;
-    // What is still to be written is not of what follows.
+    // Pending disk writes must not count for the measurement.
     rustix::fs::sync();
     let mut healed = [Vec::new(), Vec::new()];
     for round in 0..bench.rounds().min(ROUNDS) {
@@ -110,16 +110,16 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     cluster.end()?;
     let mut notes = vec![
         format!(
-            "Three nodes; {} records of 1 KiB, each on two of them, R 1, W 1. A node is killed (SIGKILL); when the others know, as many of its records as 1 % of all are overwritten, and it is started again. Time counts from that.",
+            "Three nodes; {} records of 1 KiB, each on two of them, R 1, W 1. A node is killed (SIGKILL); when the other nodes have noticed, as many of its records as 1 % of all are overwritten, and it is started again. Time counts from that start.",
             number(dataset.records as f64)
         ),
-        "Bytes are all that the RESP ports of the three nodes received and sent from that start until all replicas were equal, by their hash trees: requests and replies between nodes, with keys, hashes and framing. They are compared with the keys and records that the node had missed.".into(),
-        "Hinted handoff ends when all hints are delivered, which need not wait for hash trees; comparing ends when the node has all records of a sample, of one in a hundred that it had missed; that all replicas are equal is seen afterwards, since who asks for hash trees delays comparisons. Comparing begins with a partition when its tree is made: by reading all records of it, at 256 MiB/s at most. Hints and exchanges go at 32 MiB/s at most. These are the defaults.".into(),
-        format!("Filled in {} s, as replicas give records to one another.", number(filled.as_secs_f64())),
+        "Bytes are all that the RESP ports of the three nodes received and sent from that start until all replicas were equal according to their hash trees: requests and replies between nodes, with keys, hashes and framing. They are compared with the size of the keys and records that the node had missed.".into(),
+        "Hinted handoff ends when all hints are delivered; it need not wait for hash trees. Comparing ends when the node has all records of a sample, one in a hundred of those that it missed. Equality of all replicas is checked afterwards, since requests for hash trees delay comparisons. The comparison of a partition starts when its tree is built, by reading all its records, at 256 MiB/s at most. Hints and exchanges are limited to 32 MiB/s. These are the defaults.".into(),
+        format!("Filled in {} s, over the protocol between replicas.", number(filled.as_secs_f64())),
     ];
     if dataset != wanted {
         notes.push(format!(
-            "Not {} records, as it should be: for more there is no room on this disk, or they take longer to be loaded than the row may take.",
+            "Fewer than the intended {} records: the disk has no room for more, or they take longer to load than the row may take.",
             number(wanted.records as f64)
         ));
     }
@@ -134,7 +134,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// Loads as many records as there is room and time for, and says how many, and how long it took.
+/// Loads as many records as space and time allow; returns their number, and how long it took.
 fn fill(bench: &Bench, replicas: &mut Replicas, wanted: Dataset) -> Result<(Dataset, Duration)> {
     let record_bytes = (wanted.value_bytes + KEY_BYTES) as u64;
     let room = disk::available_bytes(&bench.work)? as f64 / ((record_bytes * REPLICAS) as f64 * ROOM);
@@ -157,10 +157,10 @@ fn fill(bench: &Bench, replicas: &mut Replicas, wanted: Dataset) -> Result<(Data
     Ok((dataset, began.elapsed()))
 }
 
-/// Kills a node, has it miss writes, starts it again, and waits until it has them.
+/// Kills a node, makes it miss writes, starts it again, and waits until it has them.
 fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: Way, round: u64) -> Result<Healed> {
     cluster.control().alter(STORE, &["--handoff", way.handoff()])?;
-    // Those with lower numbers compare their replicas with its own, and it is asked alone whether it has hash trees.
+    // Nodes with lower numbers start the comparison with it, so only this node is asked whether it has hash trees.
     let (victim_id, address) = replicas.last_node()?;
     let victim = cluster.nodes().iter().position(|node| node.resp() == address);
     let victim = victim.context("a node that is not of this cluster")?;
@@ -225,7 +225,7 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
         }
     };
     replicas.wait_until_equal(dataset.records, CONVERGED)?;
-    // Its process is a new one, that counts from nothing.
+    // Its process is a new one, whose counters start at 0.
     let own = sum(std::slice::from_ref(cluster.nodes()[victim].control()), &traffic)?;
     Ok(Healed {
         ready,
@@ -236,13 +236,13 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
     })
 }
 
-/// How many of the missed records are looked at.
+/// The number of sampled records.
 fn samples(dataset: Dataset) -> usize {
     let samples = dataset.records as f64 * MISSED * SAMPLED;
     (samples as usize).max(SAMPLES_MIN)
 }
 
-/// Records of a node, as many as it is to miss; others in each round.
+/// The records of a node that it will miss; different ones in each round.
 fn missed(replicas: &Replicas, node: NodeId, dataset: Dataset, round: u64) -> Vec<u64> {
     let Dataset { records, .. } = dataset;
     let scattered = Scattered::new(records);
@@ -253,7 +253,7 @@ fn missed(replicas: &Replicas, node: NodeId, dataset: Dataset, round: u64) -> Ve
         .collect()
 }
 
-/// Counters of some nodes, taken together.
+/// The sum of counters over some nodes.
 fn sum(nodes: &[ControlPort], counters: &[&str]) -> Result<u64> {
     nodes
         .iter()

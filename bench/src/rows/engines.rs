@@ -1,4 +1,4 @@
-//! Engines for records that change: ours against what it could have been built on.
+//! Engines for records that change: ours compared with the alternatives that it could be built on.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const TRIAL_LIMIT: Duration = Duration::from_secs(300);
 const ROUNDS: u64 = 3;
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// What a line of the row shows.
+/// The subject of a line of the row.
 struct Aspect {
     work: &'static str,
     unit: &'static str,
@@ -126,9 +126,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         memory: String::new(),
     });
     let mut notes = vec![
-        "1 M records of 1 KiB, keys in the order of their hashes; each engine in a process of its own, with 256 MiB for what was read, on a disk whose page cache holds everything.".into(),
-        "Ours are the engine log, which has all keys in memory, and the engine disk, which are fjall's trees. Both keep records in memory of their own, so that event loops can ask for them without the disk, and what was written there too; their figures are with that.".into(),
-        "LMDB writes without syncs but those that are asked for; a loss of power can then damage it, and not the others.".into(),
+        "1 M records of 1 KiB, keys in the order of their hashes; each engine in its own process, with 256 MiB of cache for reads, on a disk whose page cache holds everything.".into(),
+        "Ours are the engine log, which has all keys in memory, and the engine disk, which consists of fjall's trees. Both also cache records, including written ones, in memory of their own, so that event loops can read them without the disk; their figures include that.".into(),
+        "LMDB writes with explicit syncs only; a power failure can then damage it, but not the others.".into(),
     ];
     if !cfg!(feature = "rocksdb") {
         notes.push("Without RocksDB: build with --features rocksdb.".into());

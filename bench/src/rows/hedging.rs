@@ -1,5 +1,5 @@
-//! What hedging is worth: latencies of the client library while one of three replicas stops again and
-//! again, as one with a garbage collector does.
+//! The benefit of hedging: latencies of the client library while one of three replicas pauses repeatedly, like one with
+//! a garbage collector.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -22,13 +22,13 @@ use crate::servers::cluster::Cluster;
 const REPLICAS: u32 = 3;
 const RATE: f64 = 2_000.0;
 const PAUSE: Duration = Duration::from_millis(100);
-/// From one pause to the next. A third of the requests go to the node that stops: with a pause every half
-/// second they would be more than the twentieth that may be repeated.
+/// The time from one pause to the next. A third of the requests go to the pausing node: with a pause every half second,
+/// they would exceed the twentieth of requests that may be hedged.
 const PERIOD: Duration = Duration::from_secs(1);
 const RATIO_MAX: f64 = 2.0;
 const EXTRA_MAX: f64 = 5.0;
 
-/// What a load has brought: latencies, and requests besides those that were needed, in percent.
+/// The results of a load: latencies, and the extra requests in percent.
 struct Outcome {
     report: GroupReport,
     extra: f64,
@@ -103,10 +103,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         ],
         notes: vec![
             format!(
-                "GETs of 100 B, uniform, at {RATE:.0}/s, through the client library as it comes: each key has its own replica, a second one is asked when the first takes longer than 1.5 times the 95th percentile, and at least 100 µs, within a budget of a twentieth. A replica that owes an answer for so long and says nothing is left alone until it does."
+                "GETs of 100 B, uniform, at {RATE:.0}/s, through the client library with default settings: each key has its own replica, a second one is asked when the first takes longer than 1.5 times the 95th percentile, and at least 100 µs, within a budget of a twentieth. A replica that owes an answer for that long and sends nothing gets no requests until it does."
             ),
             format!(
-                "Pauses are SIGSTOP and SIGCONT: a thirtieth of all requests meet one. Latency counts from when a request was due. Medians: {} µs without pauses, {} µs with pauses and no hedging, {} µs with both. Extra requests are all beyond one for each GET. Three nodes and the client share two cores.",
+                "Pauses are SIGSTOP and SIGCONT: a thirtieth of all requests meet one. Latency counts from the due time of a request. Medians: {} µs without pauses, {} µs with pauses and no hedging, {} µs with both. Extra requests are all beyond one for each GET. Three nodes and the client share two cores.",
                 medians[0], medians[1], medians[2]
             ),
         ],
@@ -114,7 +114,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// Runs a load on a client of its own, which has to learn what is usual by itself.
+/// Runs a load on its own client, which has to learn the usual latency by itself.
 fn outcome(cluster: &Cluster, load: &LibraryLoad, hedge: bool, span: Span<'_>, seed: u64) -> Result<Outcome> {
     let options = ReadOptions {
         hedge,
@@ -129,7 +129,7 @@ fn outcome(cluster: &Cluster, load: &LibraryLoad, hedge: bool, span: Span<'_>, s
     })
 }
 
-/// Does something while a process stops and goes on in turns. It goes on in the end, whatever happens.
+/// Runs `work` while a process is stopped and resumed in turns. It is always resumed at the end.
 fn with_pauses<T>(process: &Process, work: impl FnOnce() -> Result<T>) -> Result<T> {
     thread::scope(|scope| {
         let (end, ended) = channel::<()>();

@@ -1,4 +1,4 @@
-//! Look-ups in process of what is in memory, one core: nanoseconds each, and what the index takes.
+//! In-process look-ups of data in memory, on one core: nanoseconds per get, and the size of the index.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::report::markdown::number;
 use crate::report::{Chart, Figure, Line, Target};
 use crate::worker::{Task, Worker};
 
-/// Enough for fjall to hold everything.
+/// Enough for fjall to cache everything.
 const CACHE_BYTES: u64 = 6 << 30;
 const TASK_LIMIT: Duration = Duration::from_secs(180);
 const RATIO_MIN: f64 = 3.0;
@@ -98,7 +98,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines: vec![line, many, index],
         notes: vec![
-            "Each engine is open in its own process, warmed by one pass over all keys; rounds alternate. Keys are made before the clock starts. Every value is compared with its key, for all engines.".into(),
+            "Each engine is open in its own process, warmed by one pass over all keys; rounds alternate. Keys are generated before the clock starts. Every value is compared with its key, for all engines.".into(),
             "fondaco verifies the checksum of each record; LMDB and the sorted index have none; fjall verifies blocks when it loads them into its cache, which holds all of them.".into(),
             "Index bytes: fondaco's index files; LMDB's branch pages (its leaves hold keys as well); fjall's pinned block index and filters; the sorted index's entries.".into(),
         ],
@@ -111,7 +111,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// A worker for each engine, all on one core, with their files in the page cache.
+/// Starts a worker for each engine, all on one core, with their files in the page cache.
 fn start(bench: &Bench, dataset: Dataset) -> Result<Vec<(EngineKind, Worker)>> {
     let mut workers = Vec::new();
     for engine in EngineKind::ALL {

@@ -1,5 +1,5 @@
-//! Whether cold reads delay hot ones: latencies of hot keys while as many requests again, on other
-//! connections, are hot, or cold.
+//! Whether cold reads delay hot ones: latencies of hot keys while the same number of requests, on other connections,
+//! are hot, or cold.
 
 use std::thread;
 
@@ -54,7 +54,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     for round in 0..=bench.rounds() {
         let quiet = run(&hot, round)?;
         let mixed = run(&cold, round)?;
-        // The first round brings the hot keys into memory, and fills the rest of it.
+        // The first round loads the hot keys into memory, and fills the rest of it.
         if round > 0 {
             all_hot.rounds.push(quiet[0].latency_us(0.99));
             median_hot.rounds.push(quiet[0].latency_us(0.5));
@@ -93,7 +93,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         }],
         notes: vec![
             format!(
-                "{RATE:.0} requests a second for {HOT_KEYS} hot keys are measured; on other connections as many again are sent, hot or uniform over {dataset} records, under a memory limit of a tenth of the data. Server on one core, load generator on the other; latency counts from when a request was due.",
+                "{RATE:.0} requests a second for {HOT_KEYS} hot keys are measured; on other connections the same number of requests are hot, or uniform over {dataset} records, under a memory limit of a tenth of the data. Server on one core, load generator on the other; latency counts from the due time of a request.",
                 dataset = Dataset::to_string(&dataset)
             ),
             format!(
@@ -107,7 +107,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// Measured hot keys and their company, from a thread on the clients' core.
+/// Measured hot keys and the other requests, from a thread on the clients' core.
 fn on_client_core(
     bench: &Bench,
     server: &Fondaco,

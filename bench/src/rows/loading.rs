@@ -1,5 +1,5 @@
-//! From a Parquet file to the first answer: our push against the ways that others are filled,
-//! conversions counted for everyone.
+//! From a Parquet file to the first answer: our push compared with the ways to fill other systems, including
+//! conversions.
 
 use std::fs;
 use std::path::Path;
@@ -26,19 +26,19 @@ const LOAD_LIMIT: Duration = Duration::from_secs(240);
 const REDIS_MIN: f64 = 2.0;
 const ENGINES_MIN: f64 = 1.5;
 const MARIADB_MIN: f64 = 5.0;
-/// MariaDB takes minutes; it is loaded less often.
+/// MariaDB takes minutes, so it is loaded less often.
 const MARIADB_ROUNDS: u64 = 3;
-/// The default of `fondaco push --memory`, and what the process may take besides.
+/// The default of `fondaco push --memory`, and the memory that the process may use in addition.
 const MEMORY_BYTES: u64 = 1 << 30;
 const MEMORY_BESIDES_BYTES: u64 = 256 << 20;
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut measured = Measured {
         notes: vec![
-            "fondaco: `fondaco push` of the file to a running node, with all defaults, until the first GET is answered; durable, checksummed.".into(),
+            "fondaco: `fondaco push` of the file to a running node, with all defaults, until the first GET is answered; durable, with checksums.".into(),
             "Redis: our converter piped into `redis-cli --pipe`; no persistence. LMDB and fjall: read and sorted in memory on both cores, then appended or ingested in bulk, synced, opened, one key read.".into(),
-            "MariaDB: our converter, sorted by key, piped into `LOAD DATA LOCAL`; InnoDB with 4 GiB of buffer pool and neither double writes, binary log, checks nor flushes at commit.".into(),
-            "The Parquet file is in the page cache for all. Memory is the peak of the loading process; fondaco's is bounded by --memory (1 GiB by default), the peers' by nothing.".into(),
+            "MariaDB: our converter, sorted by key, piped into `LOAD DATA LOCAL`; InnoDB with 4 GiB of buffer pool, without double writes, binary log, checks and flushes at commit.".into(),
+            "The Parquet file is in the page cache for all. Memory is the peak of the loading process; fondaco's is limited by --memory (1 GiB by default), the peers' is not limited.".into(),
         ],
         ..Measured::default()
     };
@@ -146,11 +146,11 @@ fn measure_dataset(bench: &Bench, dataset: Dataset, measured: &mut Measured) -> 
     Ok(())
 }
 
-/// `fondaco push` to a fresh node, until it answers a GET.
+/// Runs `fondaco push` to a fresh node, until it answers a GET.
 fn push(bench: &Bench, parquet: &Path, dataset: Dataset) -> Result<Usage> {
     let mut server = Fondaco::start(bench, "loading", Settings::default())?;
     let temporary = bench.fresh_dir("push-work")?;
-    let path = |path: &Path| path.to_str().map(str::to_owned).context("a path that is no text");
+    let path = |path: &Path| path.to_str().map(str::to_owned).context("a path that is not text");
     let started = Instant::now();
     let mut usage = server
         .control()

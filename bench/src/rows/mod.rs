@@ -1,4 +1,4 @@
-//! The rows of the table, one module a family.
+//! The rows of the table, one module per family.
 
 mod against_redis;
 mod cold_get;
@@ -27,16 +27,16 @@ use anyhow::Result;
 use crate::bench::Bench;
 use crate::report::{Chart, Line, Row};
 
-/// A row: its name, what is done, and how to do it.
+/// A row: its name, its description, and how to measure it.
 pub struct RowSpec {
     /// The name for `--only`.
     pub name: &'static str,
-    /// What is done.
+    /// The description.
     pub work: &'static str,
     measure: fn(&Bench) -> Result<Measured>,
 }
 
-/// What a row brings.
+/// The results of a row.
 #[derive(Default)]
 pub struct Measured {
     lines: Vec<Line>,

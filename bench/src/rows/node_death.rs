@@ -1,5 +1,5 @@
-//! What readers notice of a node's death: requests through the router while one of three nodes is killed,
-//! or hangs, which nobody is told of.
+//! The effect of a node's death on readers: requests through the router while one of three nodes is killed, or hangs
+//! without closing its connections.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use crate::servers::cluster::{Cluster, wait_until};
 
 const REPLICAS: u32 = 2;
 const RATE: f64 = 2_000.0;
-/// A request that takes longer met something unusual.
+/// A slower request was affected by the death.
 const SLOW: Duration = Duration::from_millis(20);
-/// After so long without a failed or slow request the death is detected.
+/// After this time without a failed or slow request, the death counts as detected.
 const QUIET: Duration = Duration::from_millis(500);
-/// How long reads go on after a death.
+/// How long reads continue after a death.
 const AFTERWARDS: Duration = Duration::from_secs(4);
 
 /// How a node dies.
 #[derive(Debug, Clone, Copy)]
 enum Manner {
-    /// Its connections are closed: others are told.
+    /// Its connections are closed, so others notice.
     Killed,
-    /// It says nothing any more, as a machine without power.
+    /// It sends nothing any more, like a machine without power.
     Hangs,
 }
 
-/// What came of all deaths of one manner.
+/// The results for all deaths of one kind.
 struct Deaths {
     manner: Manner,
     detected: Figure,
@@ -79,11 +79,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         lines: all.into_iter().flat_map(Deaths::lines).collect(),
         notes: vec![
             format!(
-                "GETs of 100 B at {RATE:.0}/s through the router, its cache off, {REPLICAS} replicas on three nodes. In turns a node is killed (SIGKILL: its connections are reset) or hangs (SIGSTOP: nothing is), and is started again afterwards; {} requests in all.{first_error}",
+                "GETs of 100 B at {RATE:.0}/s through the router, its cache off, {REPLICAS} replicas on three nodes. In turns a node is killed (SIGKILL: its connections are reset) or hangs (SIGSTOP: they are not), and is restarted afterwards; {} requests in all.{first_error}",
                 number(requests as f64)
             ),
             format!(
-                "A request is slow when it takes more than {SLOW:?} from when it was due; a death is detected when none was slow or failed for {QUIET:?}, and 0 ms means that none was. Everything shares two cores, so that a slow request may have other reasons."
+                "A request is slow when it takes more than {SLOW:?} from its due time; a death is detected when none was slow or failed for {QUIET:?}, and 0 ms means that none was. All processes share two cores, so a slow request may have other reasons."
             ),
         ],
         charts: Vec::new(),
@@ -178,27 +178,27 @@ fn load_and_end(
     })
 }
 
-/// Reads until the router asks a node that was dead before.
+/// Reads until the router sends requests to the restarted node.
 fn wait_until_asked(cluster: &Cluster, node: usize, group: &Group) -> Result<()> {
     let node = &cluster.nodes()[node];
     let before = node.looked_up()?;
     let span = Span::of(Duration::from_millis(100));
-    wait_until("the router asks a node that is there again", || {
+    wait_until("the router asks a node that was restarted", || {
         load::run(std::slice::from_ref(group), span, 0)?;
         Ok(node.looked_up()? > before)
     })
-    .context("a node was started again in vain")
+    .context("the router does not use a restarted node")
 }
 
-/// What became of the requests around one death.
+/// The requests around one death.
 struct Death {
     before: Vec<Duration>,
     /// From the death to the end of the last request that failed or was slow because of it.
     detected: Duration,
-    /// Requests that failed until then, and later.
+    /// Requests that failed until then, and later ones.
     failed: usize,
     failed_later: usize,
-    /// Once it was detected.
+    /// Latencies after the detection.
     after: Vec<Duration>,
 }
 
@@ -233,7 +233,7 @@ impl Death {
     }
 }
 
-/// The latency that this share of requests did not exceed, in microseconds.
+/// The latency at this quantile, in microseconds.
 fn percentile_us(mut latencies: Vec<Duration>, quantile: f64) -> f64 {
     latencies.sort_unstable();
     let place = (latencies.len() as f64 * quantile) as usize;
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_death_ends_with_its_last_trouble_and_later_trouble_is_another_matter() {
+    fn a_death_ends_with_its_last_slow_request() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let answered = |due_ms, latency_ms, failed| Answered {

@@ -1,4 +1,4 @@
-//! A push to three nodes: how long it takes, and how much it writes, against `cp` of the same bytes.
+//! A push to three nodes: its duration and the bytes written, compared with `cp` of the same bytes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             },
         ],
         notes: vec![format!(
-            "From the command to the swap: each node copies its partitions from a file system in memory (so nothing is linked, and no network bounds it), verifies all checksums, makes the files durable, and opens them; nothing is read meanwhile. {push_rate} MB/s of replicas, `cp -r` of the version {REPLICAS} times and `sync` {copy_rate} MB/s: what this disk takes. Bytes are `write_bytes` of the nodes in `/proc`, manifests and logs of theirs counted. The three nodes share a disk and two cores."
+            "From the command to the swap: each node copies its partitions from a file system in memory (so nothing is linked, and the network is no limit), verifies all checksums, makes the files durable, and opens them; there are no reads meanwhile. {push_rate} MB/s of replicas, `cp -r` of the version {REPLICAS} times and `sync` {copy_rate} MB/s: what this disk takes. Bytes are `write_bytes` of the nodes in `/proc`, manifests and logs of theirs counted. The three nodes share a disk and two cores."
         )],
         charts: Vec::new(),
     })
@@ -77,7 +77,7 @@ fn written_by_nodes(cluster: &Cluster) -> Result<u64> {
     nodes.map(|node| node.process().written_bytes()).sum()
 }
 
-/// What is the least that can be done: the same bytes, on the same disk, durable.
+/// The minimum: copies the same bytes on the same disk, durably.
 fn copy(bench: &Bench, source: &Path) -> Result<Duration> {
     let dir = bench.fresh_dir("copies")?;
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! Whether a push delays reads: latencies of a store in memory while a version of several gigabytes
-//! of another is copied onto the same node.
+//! Whether a push delays reads: latencies of a store in memory while a version of another store, of several gigabytes,
+//! is copied to the same node.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -79,7 +79,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             memory: String::new(),
         }],
         notes: vec![format!(
-            "{RATE:.0} GETs a second over {CONNECTIONS} connections, uniform over a store in memory; a version of another store is deployed from {OTHER_FILE_SYSTEM}, so that its files are copied and not linked, without a rate limit other than the node's own: {} s a push. Server, copying and load generator share the two cores.",
+            "{RATE:.0} GETs a second over {CONNECTIONS} connections, uniform over a store in memory; a version of another store is deployed from {OTHER_FILE_SYSTEM}, so that its files are copied, not linked, without a rate limit other than the node's own: {} s per push. Server, copying and load generator share the two cores.",
             number(seconds.median())
         )],
         charts: charts.into_iter().collect(),
@@ -94,7 +94,7 @@ fn during_a_push(server: &Fondaco, group: &Group, source: &Elsewhere, seed: u64)
         measured: PUSH_LIMIT,
         stop: Some(&stop),
     };
-    let path = source.path().to_str().context("a path that is no text")?;
+    let path = source.path().to_str().context("a path that is not text")?;
     let deploy = server.control().command(&["deploy", STORE, path]);
     thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -105,7 +105,7 @@ fn during_a_push(server: &Fondaco, group: &Group, source: &Elsewhere, seed: u64)
         stop.store(true, Relaxed);
         let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
         let report = reports.into_iter().next().context("a load without a report")?;
-        ensure!(report.requests > 0, "the push was over before anything was read");
+        ensure!(report.requests > 0, "the push ended before the first read");
         Ok((report, usage?.wall))
     })
 }

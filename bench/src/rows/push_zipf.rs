@@ -1,6 +1,5 @@
-//! Whether a push and readers leave each other room, where both need the disk: a store ten times larger than
-//! memory is read by a Zipfian distribution at half the rate that the disk allows, while a version of another
-//! store is copied onto the same node.
+//! Whether a push and readers share the disk well: a store ten times larger than memory is read with a Zipfian
+//! distribution at half the rate that the disk allows, while a version of another store is copied to the same node.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -24,11 +23,11 @@ use crate::servers::fondaco::{Fondaco, Settings};
 
 const CONNECTIONS: usize = 64;
 const PIPELINE_MAX: usize = 16;
-/// How many times its quiet time a push may take.
+/// The limit for the duration of a push, as a multiple of its duration without readers.
 const PUSH_RATIO_MAX: f64 = 4.0;
-/// How many times their quiet latency readers may wait, at the 99th percentile.
+/// The limit for the readers' 99th percentile, as a multiple of that without a push.
 const READ_RATIO_MAX: f64 = 2.0;
-/// The store that is pushed to; the other one is read.
+/// The store of the pushes; the other one is read.
 const PUSHED: &str = "pushed";
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
@@ -62,7 +61,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         let span = Span::of(bench.round_time());
         GroupReport::of_all(load::run_preferred(&[group], span, round)?)
     };
-    // The first fills what memory there is.
+    // The first run fills the memory.
     run(readers(None), 0)?;
     let most = run(readers(None), 0)?.requests_per_second();
     let beside = readers(Some(most / 2.0));
@@ -118,7 +117,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             ),
         ],
         notes: vec![format!(
-            "{} GETs a second over {CONNECTIONS} connections, Zipfian (0.99) over {megabytes} MB with a tenth of that as memory: half of the {} that the server gives without a limit. The version is deployed from {OTHER_FILE_SYSTEM}, so that its files are copied. Server, copying and load generator share the two cores and the disk.",
+            "{} GETs a second over {CONNECTIONS} connections, Zipfian (0.99) over {megabytes} MB with a tenth of that as memory: half of the {} that the server reaches without a rate limit. The version is deployed from {OTHER_FILE_SYSTEM}, so that its files are copied. Server, copying and load generator share the two cores and the disk.",
             number(most / 2.0),
             number(most)
         )],
@@ -126,9 +125,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// How long a push takes.
+/// The duration of a push.
 fn push(server: &Fondaco, source: &Elsewhere) -> Result<Duration> {
-    let path = source.path().to_str().context("a path that is no text")?;
+    let path = source.path().to_str().context("a path that is not text")?;
     let deploy = server.control().command(&["deploy", PUSHED, path]);
     Ok(deploy.run(PUSH_LIMIT)?.wall)
 }
@@ -150,7 +149,7 @@ fn during_a_push(server: &Fondaco, group: &Group, source: &Elsewhere, seed: u64)
         stop.store(true, Relaxed);
         let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
         let report = reports.into_iter().next().context("a load without a report")?;
-        ensure!(report.requests > 0, "the push was over before anything was read");
+        ensure!(report.requests > 0, "the push ended before the first read");
         Ok((report, took?))
     })
 }

@@ -1,4 +1,4 @@
-//! What the router costs: the same reads through it, and directly at the nodes that own the keys.
+//! The cost of the router: the same reads through it, and directly at the nodes that own the keys.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,11 +22,10 @@ use crate::servers::cluster::Cluster;
 
 const REPLICAS: u32 = 2;
 const RATE: f64 = 4_000.0;
-/// How many connections there are in all, and how many requests each has under way: the loads that
-/// `redis-benchmark` is run with.
+/// The total number of connections, and the requests in flight on each: the loads that `redis-benchmark` is run with.
 const CONNECTIONS: usize = 48;
 const PIPELINES: [usize; 3] = [1, 16, 64];
-/// The pipeline of which throughput is reported as well.
+/// The pipeline whose throughput is reported as well.
 const USUAL: usize = 1;
 const MGET_KEYS: usize = 100;
 const MGET_RATE: f64 = 200.0;
@@ -34,7 +33,7 @@ const MGETS_AT_A_TIME: usize = 16;
 const LATENCY_MAX: f64 = 1.6;
 const CAPACITY_MIN: f64 = 0.5;
 
-/// What a load came to, and what it took of processors, in seconds.
+/// The results of a load, and the CPU time that it used, in seconds.
 struct Outcome {
     a_second: f64,
     requests: f64,
@@ -43,28 +42,27 @@ struct Outcome {
     load_generator: f64,
 }
 
-/// How many requests.
+/// The pace of requests.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// So many a second in all.
+    /// This many per second in total.
     Rate(f64),
-    /// As many as are answered, with so many under way on each connection.
+    /// Unlimited, with this many in flight on each connection.
     Pipeline(usize),
 }
 
-/// What was measured of one pipeline, through the router and directly.
+/// The results of one pipeline depth, through the router and directly.
 struct Capacity {
     throughput: [Figure; 2],
-    /// For each second of processor time of all servers.
+    /// Requests per second of CPU time of all servers.
     of_all: [Figure; 2],
-    /// For each second of the router's, and of the nodes' directly.
+    /// Requests per second of the router's CPU time, and of the nodes' when asked directly.
     of_one: [Figure; 2],
-    /// Processor time a request in microseconds: of the nodes directly, of the nodes through the router, of
-    /// the router.
+    /// CPU time per request in microseconds: of the nodes directly, of the nodes through the router, of the router.
     costs: [Vec<f64>; 3],
 }
 
-/// A way to the keys: groups to be run together, for `GET`s.
+/// A path to the keys: groups that run together, for `GET`s.
 struct Way(Vec<Group>);
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
@@ -100,7 +98,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut mget_capacity = [(); 2].map(|()| Figure::new("mgets/s", Vec::new()));
     let mut mget_of_servers = mget_capacity.clone();
     let span = Span::of(bench.round_time() * 2 / 3);
-    // Processor time is counted from the first request on.
+    // CPU time is counted from the first request on.
     let busy = Span {
         warm_up: Duration::ZERO,
         ..Span::of(bench.round_time() / 2)
@@ -166,7 +164,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         costs.push(format!(
             "{router} + {nodes} µs instead of {direct} at pipeline {pipeline}"
         ));
-        let load = format!("GET of {CONNECTIONS} connections with {pipeline} under way");
+        let load = format!("GET of {CONNECTIONS} connections with {pipeline} in flight");
         let by_core = [
             line(
                 format!("{load}, for each second of processor time of router and nodes"),
@@ -213,14 +211,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         lines,
         notes: vec![
             format!(
-                "{} records of 100 B in memory, {REPLICAS} replicas on three nodes, uniform keys; router and nodes with one event loop each, the router's cache off. All share two cores with the load generator, ZooKeeper and two controllers. `direct` asks each key of the first node that owns it, with as many connections in all.",
+                "{} records of 100 B in memory, {REPLICAS} replicas on three nodes, uniform keys; router and nodes with one event loop each, the router's cache off. All share two cores with the load generator, ZooKeeper and two controllers. `direct` reads each key from the first node that owns it, with the same total number of connections.",
                 number(dataset.records as f64)
             ),
             format!(
-                "A core's work is what is done with a second of processor time: GETs as many as are answered, divided by the processor time that was used for them. Of router and nodes: the nodes' work counts on both sides, and a request through the router is received, answered and sent twice. Of the router alone: what a core does as a router against what it does as a node. Processor time a request, of router and nodes: {}. Throughput as such is bounded by the two cores that all share, and says less.",
+                "Capacity is the number of GETs per second of CPU time: as many GETs as are answered, divided by the CPU time used for them. Of router and nodes: the nodes' work counts on both sides, and a request through the router is received, answered and sent twice. Of the router alone: a core as a router compared with a core as a node. CPU time per request, of router and nodes: {}. Throughput itself is limited by the two cores that all share, and says less.",
                 costs.join(", ")
             ),
-            "The router does for others what the client library does in its own process: where clients are counted, its work is, too. The load generator at the router is a bare one, the library on its side a tokio application.".into(),
+            "The router does the work for its clients that the client library does in its own process: where clients are counted, this work of the library is included. The load generator at the router is a minimal one, the library on its side a tokio application.".into(),
         ],
         charts: Vec::new(),
     })
@@ -240,7 +238,7 @@ impl Way {
         }
         let nodes = numbers.len();
         let group = |(owner, numbers)| {
-            let node = topology.nodes.get(&owner).context("an owner that is no node")?;
+            let node = topology.nodes.get(&owner).context("an owner that is not a node")?;
             let address: SocketAddr = node.resp.parse()?;
             let keys = Records::new(numbers).context("an owner of nothing")?;
             let all = Group::gets(address, STORE, KeyChoice::Among(keys));
@@ -282,7 +280,7 @@ impl Capacity {
         }
     }
 
-    /// Notes a round through the router (0) or directly (1).
+    /// Records a round through the router (0) or directly (1).
     fn note(&mut self, way: usize, outcome: &Outcome) {
         let Outcome {
             a_second,
@@ -309,7 +307,7 @@ impl Capacity {
     }
 }
 
-/// Runs a load, and watches the processors.
+/// Runs a load, and measures CPU time.
 fn watched(cluster: &Cluster, load: impl FnOnce() -> Result<GroupReport>) -> Result<Outcome> {
     let times = || -> Result<[Duration; 3]> {
         Ok([
@@ -321,7 +319,7 @@ fn watched(cluster: &Cluster, load: impl FnOnce() -> Result<GroupReport>) -> Res
     let before = times()?;
     let report = load()?;
     let after = times()?;
-    // At least a tick of the clock that processor time is counted by.
+    // At least a tick of the clock for CPU time.
     let [nodes, router, load_generator] = [0, 1, 2].map(|at| (after[at] - before[at]).as_secs_f64().max(0.01));
     Ok(Outcome {
         a_second: report.requests_per_second(),

@@ -1,5 +1,5 @@
-//! What the router keeps: hot keys from its cache against the same keys from the nodes; and whether each
-//! key has its own replica, so that the replicas' caches divide the keys.
+//! The router's cache: hot keys from the cache compared with the same keys from the nodes; and whether each key has its
+//! own replica, so that the replicas' page caches divide the keys.
 
 use anyhow::{Result, ensure};
 
@@ -18,9 +18,9 @@ const REPLICAS: u32 = 3;
 const RATE: f64 = 4_000.0;
 const HOT_KEYS: u64 = 1000;
 const SETTING: &str = "router-cache-bytes";
-/// Its default.
+/// The default.
 const CACHE_BYTES: u64 = 64 << 20;
-/// What remains of the latency, for 40 % to be saved.
+/// The remaining share of the latency, if 40 % are saved.
 const RATIO_MAX: f64 = 0.6;
 const STICKY_KEYS: u64 = 100;
 const ASKED_TIMES: u64 = 10;
@@ -116,13 +116,13 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         ],
         notes: vec![
             format!(
-                "{HOT_KEYS} hot keys of {} at a fixed rate; three nodes with {REPLICAS} replicas. With `{SETTING}` at its default of {} MiB {} % of the keys came from the cache; with 0 all come from the nodes, where they are in memory. Router, nodes and load generator share two cores.",
+                "{HOT_KEYS} hot keys of {} at a fixed rate; three nodes with {REPLICAS} replicas. With `{SETTING}` at its default of {} MiB, {} % of the keys came from the cache; with 0 all come from the nodes, where they are in memory. Router, nodes and load generator share two cores.",
                 number(dataset.records as f64),
                 CACHE_BYTES >> 20,
                 number(median(&hit_share))
             ),
             format!(
-                "Sticky routing: {STICKY_KEYS} keys a round are asked for {ASKED_TIMES} times each, one key after the other, and the nodes' counters say who was asked. Of the distinct keys the replicas saw {} %: their page caches divide the keys between them, instead of holding all of them three times. What strays is hedged.",
+                "Sticky routing: {STICKY_KEYS} keys per round are requested {ASKED_TIMES} times each, one key after the other, and the nodes' counters show which replicas were asked. Of the distinct keys the replicas saw {} %: their page caches divide the keys between them, instead of each caching all of them. Deviations are hedges.",
                 shares.join(" %, ")
             ),
         ],
@@ -130,7 +130,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// What the router has found in its cache, and what it has looked for there.
+/// The hits and the look-ups of the router's cache.
 fn looked_for(cluster: &Cluster) -> Result<(u64, u64)> {
     let control = cluster.control();
     let hits = control.counter("cache_hits")?;
@@ -138,11 +138,11 @@ fn looked_for(cluster: &Cluster) -> Result<(u64, u64)> {
     Ok((hits, hits + others))
 }
 
-/// Which replicas some keys were asked of.
+/// The replicas that some keys were read from.
 struct Stickiness {
-    /// The share of requests that went where most of those for their key went.
+    /// The share of requests that went to the most frequent replica of their key.
     own_share: f64,
-    /// How many keys each node saw.
+    /// The number of keys that each node saw.
     keys_of: Vec<u64>,
 }
 
@@ -158,10 +158,10 @@ impl Stickiness {
             let reply = format!("${}\r\n{key}", dataset.value_bytes);
             for _ in 0..ASKED_TIMES {
                 let answer = ask(cluster.router().resp(), request.as_bytes(), reply.len())?;
-                ensure!(answer == reply.as_bytes(), "the value of {key} is not its own");
+                ensure!(answer == reply.as_bytes(), "the value of {key} is wrong");
             }
             let mut asked = Vec::new();
-            // Nodes count when they have answered.
+            // Nodes count a look-up after they have answered.
             wait_until("the nodes have counted their look-ups", || {
                 let after = looked_up(cluster)?;
                 asked = after
@@ -188,7 +188,7 @@ impl Stickiness {
     }
 }
 
-/// How many keys each node has looked up so far.
+/// The number of keys that each node has looked up so far.
 fn looked_up(cluster: &Cluster) -> Result<Vec<u64>> {
     cluster.nodes().iter().map(Server::looked_up).collect()
 }

@@ -1,5 +1,5 @@
-//! How long a swap takes, of a small store and of a large one: over the control port, and for the
-//! readers, in this process, on the very catalog that a node serves from.
+//! The duration of a swap, of a small store and of a large one: over the control port, and for readers in this process
+//! on the catalog that a node serves from.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const SMALL: Dataset = Dataset {
 const RATIO_MAX: f64 = 1.25;
 const READERS_PAUSE_MAX_US: f64 = 50.0;
 const SWAPS_A_ROUND: u64 = 40;
-/// How long a reader is watched around each swap.
+/// How long a reader is observed around each swap.
 const WINDOW: Duration = Duration::from_millis(1);
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
@@ -60,7 +60,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         memory: String::new(),
     }];
     let [small_readers, large_readers] = &readers[..] else {
-        return Err(anyhow!("two stores were to be measured"));
+        return Err(anyhow!("two stores are needed"));
     };
     lines.push(Line {
         work: format!("replacing the catalog, {title}"),
@@ -89,15 +89,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     });
     let mut notes = vec![
         format!(
-            "Over the control port: a POST, the metadata written and synced, the catalog replaced, the answer; {SWAPS_A_ROUND} swaps a round, there and back, stores alternating; the median of each round."
+            "Over the control port: a POST, the metadata written and synced, the catalog replaced, the answer; {SWAPS_A_ROUND} swaps per round, back and forth, stores alternating; the median of each round."
         ),
         format!(
-            "For readers: one thread looks keys up without a break, another replaces the catalog {SWAPS_A_ROUND} times a round. The longest look-up within {WINDOW:?} after each swap is noted; the figure is the median of these in each round, and the same without swaps beside it."
+            "For readers: one thread looks keys up continuously, another replaces the catalog {SWAPS_A_ROUND} times per round. The longest look-up within {WINDOW:?} after each swap is recorded; the figure is the median of these in each round, compared with the same without swaps."
         ),
     ];
     if !bench.full {
         notes.push(
-            "The large store has about 2 GB here, to bound time and disk; `bench/run --only swap --full` takes 10 GB."
+            "The large store has about 2 GB here, to limit time and disk space; `bench/run --only swap --full` uses 10 GB."
                 .into(),
         );
     }
@@ -108,7 +108,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// The median time of a swap in each round, in milliseconds; small, large.
+/// The median duration of a swap in each round, in milliseconds; small, large.
 fn over_the_control_port(bench: &Bench, dirs: &[std::path::PathBuf]) -> Result<[Figure; 2]> {
     let server = Fondaco::start(bench, "swap", Settings::default())?;
     let stores = ["small", "large"];
@@ -203,7 +203,7 @@ fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
     })
 }
 
-/// Looks up some keys, again and again, and keeps the longest look-up in `longest_ns`.
+/// Looks up some keys repeatedly, and stores the longest look-up in `longest_ns`.
 fn read_until(shared: &SharedCatalog, dataset: Dataset, stop: &AtomicBool, longest_ns: &AtomicU64) -> Result<()> {
     const KEYS: u64 = 1000;
     let mut random = Random::new(1);
@@ -215,7 +215,7 @@ fn read_until(shared: &SharedCatalog, dataset: Dataset, stop: &AtomicBool, longe
             .stores()
             .first()
             .and_then(|store| store.version())
-            .context("nothing is served")?;
+            .context("no version is served")?;
         let found = version.get(&key(id))?.is_some_and(|value| is_value_of(id, &value));
         drop(catalog);
         longest_ns.fetch_max(started.elapsed().as_nanos() as u64, Relaxed);

@@ -1,4 +1,4 @@
-//! What a second event loop brings, on a machine that has to house the load generator, too.
+//! The benefit of a second event loop, on a machine that also runs the load generator.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ const CONNECTIONS: usize = 16;
 const PIPELINE: usize = 64;
 const RATIO_MIN: f64 = 1.8;
 
-/// Requests a second, and requests for each second of the server's processor time.
+/// Requests per second, and requests per second of the server's CPU time.
 struct Outcome {
     throughput: f64,
     per_cpu_second: f64,
-    /// How many cores the server kept busy.
+    /// The number of cores that the server kept busy.
     cores_used: f64,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         for (at, server) in servers.iter().enumerate() {
             let outcome = load_both_cores(bench, server, dataset.records, round)?;
             throughput[at].rounds.push(outcome.throughput);
-            // What the loops would manage if each had a core to itself.
+            // The rate that the loops would reach with a core each.
             capacity[at].rounds.push(outcome.per_cpu_second * (at + 1) as f64);
             cores_used[at].rounds.push(outcome.cores_used);
         }
@@ -81,10 +81,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         ],
         notes: vec![
             format!(
-                "GET, 100 B, {CLIENTS} client threads of {CONNECTIONS} connections, pipeline {PIPELINE}; servers and clients may use both cores. The load generator bounds the throughput: of the two cores the server had {} with one loop and {} with two.",
+                "GET, 100 B, {CLIENTS} client threads of {CONNECTIONS} connections, pipeline {PIPELINE}; servers and clients may use both cores. The load generator limits the throughput: of the two cores the server had {} with one loop and {} with two.",
                 used[0], used[1]
             ),
-            "So the target is held against what the loops do with the processor time that they get: if they disturbed each other (locks, shared cache lines), a second of it would answer fewer requests with two than with one. Throughput with cores to spare needs a machine with cores to spare.".into(),
+            "So the target applies to the rate per CPU time: if the loops disturbed each other (locks, shared cache lines), a second of CPU time would answer fewer requests with two loops than with one. Throughput on idle cores needs a machine with idle cores.".into(),
         ],
         charts: Vec::new(),
     })

@@ -1,7 +1,7 @@
-//! A cluster as it is run in earnest, but for the machines: ZooKeeper, controllers, nodes and a router,
-//! each a process of its own, on ports and a directory of its own.
+//! A realistic cluster on one machine: ZooKeeper, controllers, nodes and a router, each a separate process, with its
+//! own ports and directory.
 //!
-//! All of it ends when it is dropped, each process by its id.
+//! Dropping it ends all processes by their ids.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,12 +18,12 @@ use crate::peers::fondaco::{PARTITIONS, STORE};
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
 use crate::servers::{last_record_exchange, wait_for_reply};
 
-/// How many nodes there are.
+/// The number of nodes.
 pub const NODES: usize = 3;
-/// One leads, the other waits.
+/// One leads, the other stands by.
 const CONTROLLERS: usize = 2;
-/// After how long without a sign of life a process counts as gone: less than by default, so that a row
-/// which ends processes has time for several rounds.
+/// The session timeout of a process: shorter than the default, so that a row which kills processes has time for several
+/// rounds.
 const SESSION_TIMEOUT_MS: u64 = 4_000;
 const START_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -33,7 +33,7 @@ pub struct Cluster {
     router: Server,
     nodes: Vec<Server>,
     _controllers: Vec<Server>,
-    /// Ends last, so that nobody misses it.
+    /// Dropped last, so that no process misses it.
     _zookeeper: ZooKeeper,
     dir: PathBuf,
 }
@@ -46,7 +46,7 @@ pub struct Server {
     control: ControlPort,
 }
 
-/// What a process is, and where its cluster is.
+/// The role of a process, and the address of its cluster.
 struct Role<'a> {
     bench: &'a Bench,
     command: &'static str,
@@ -57,8 +57,8 @@ struct Role<'a> {
 }
 
 impl Cluster {
-    /// Starts a cluster without data in a directory of the work directory. `replicas` nodes hold each
-    /// partition; each process that serves has one event loop.
+    /// Starts a cluster without data in a subdirectory of the work directory. `replicas` nodes hold each partition;
+    /// each process that serves has one event loop.
     pub fn start(bench: &Bench, name: &str, replicas: u32) -> Result<Self> {
         ensure!(
             bench.fondaco.exists(),
@@ -116,7 +116,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// One of the nodes, to be ended and started.
+    /// One of the nodes, to kill or restart.
     pub fn node(&mut self, at: usize) -> &mut Server {
         &mut self.nodes[at]
     }
@@ -135,7 +135,7 @@ impl Cluster {
         wait_for_reply(&mut router.process, router.resp, &request, &reply, COMMAND_LIMIT)
     }
 
-    /// How much processor time all nodes have used so far.
+    /// The CPU time of all nodes so far.
     pub fn cpu_time_of_nodes(&self) -> Result<Duration> {
         self.nodes.iter().map(|node| node.process.cpu_time()).sum()
     }
@@ -169,7 +169,7 @@ impl Role<'_> {
         })
     }
 
-    /// One text for all roles: what a role has no use for does not count.
+    /// One text for all roles: a role ignores the settings that it does not need.
     fn configuration(&self, data: &Path, resp: SocketAddr, http: SocketAddr) -> String {
         let Self {
             zookeeper, replicas, ..
@@ -184,7 +184,7 @@ impl Role<'_> {
 }
 
 impl Server {
-    /// Where it serves RESP.
+    /// Its RESP address.
     pub fn resp(&self) -> SocketAddr {
         self.resp
     }
@@ -199,17 +199,17 @@ impl Server {
         &self.control
     }
 
-    /// How many keys it has looked up so far.
+    /// The number of keys that it has looked up so far.
     pub fn looked_up(&self) -> Result<u64> {
         Ok(self.control.counter("hot_lookups")? + self.control.counter("cold_lookups")?)
     }
 
-    /// Ends it at once, unless that was done.
+    /// Kills it, unless it was killed already.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Starts it again on its ports and its data, and waits until it serves all that it should.
+    /// Restarts it with its ports and its data, and waits until it is ready.
     pub fn start_again(&mut self) -> Result<()> {
         self.process = self.launch.start()?;
         self.wait_until_ready()
@@ -230,7 +230,7 @@ impl Server {
     }
 }
 
-/// What is made for tests fails by panicking; to a benchmark it is one more thing that cannot be measured.
+/// The test helper fails by panicking; here, a failure only means that a row cannot be measured.
 fn start_zookeeper() -> Result<ZooKeeper> {
     std::panic::catch_unwind(ZooKeeper::start).map_err(|panic| {
         let said = panic.downcast_ref::<String>().map_or("it panicked", String::as_str);
@@ -238,7 +238,7 @@ fn start_zookeeper() -> Result<ZooKeeper> {
     })
 }
 
-/// Looks again and again until something is so, for a minute at most.
+/// Polls until a condition holds, for a minute at most.
 pub fn wait_until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let wait = Wait {
         limit: START_LIMIT,
@@ -247,17 +247,17 @@ pub fn wait_until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()>
     wait.until(what, is_so)
 }
 
-/// How long to wait for something, and how often to look.
+/// The time limit and polling interval of a wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
-    /// How long.
+    /// The time limit.
     pub limit: Duration,
-    /// The time between two looks.
+    /// The polling interval.
     pub poll: Duration,
 }
 
 impl Wait {
-    /// Looks again and again until something is so.
+    /// Polls until a condition holds.
     pub fn until(self, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
         let Self { limit, poll } = self;
         let deadline = Instant::now() + limit;

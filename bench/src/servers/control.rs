@@ -1,4 +1,4 @@
-//! The control port of a fondaco process, commanded as its users do: by the command line, and by HTTP.
+//! The control port of a fondaco process, used like by its operators: by the command line, and by HTTP.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use fondaco_format::GIVEN_AWAY_FILE;
 
 use crate::machine::process::Launch;
 
-/// How long a push or a deploy may take.
+/// The time limit of a push or a deploy.
 pub const PUSH_LIMIT: Duration = Duration::from_secs(240);
-/// How long anything else may take.
+/// The time limit of any other command.
 pub const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// The control port of a process.
@@ -23,13 +23,13 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// The port at an address, for the command line `program`, which writes to a log.
+    /// The port at this address; `program` is the command line, which writes to a log.
     pub fn new(program: &Path, http: SocketAddr, log: PathBuf) -> Self {
         let program = program.to_owned();
         Self { program, http, log }
     }
 
-    /// A command line that asks this port.
+    /// A command that uses this port.
     pub fn command(&self, arguments: &[&str]) -> Launch {
         Launch::new(&self.program)
             .args(arguments)
@@ -37,56 +37,56 @@ impl ControlPort {
             .log_to(&self.log)
     }
 
-    /// Makes a store.
+    /// Creates a batch store.
     pub fn create(&self, store: &str) -> Result<()> {
         self.command(&["store", "create", store]).run(COMMAND_LIMIT)?;
         Ok(())
     }
 
-    /// Makes a store that is written to, with these options.
+    /// Creates a versioned store with these options.
     pub fn create_versioned(&self, store: &str, options: &[&str]) -> Result<()> {
         let create = ["store", "create", store, "--kind", "versioned"];
         self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
         Ok(())
     }
 
-    /// Changes options of a store that is written to.
+    /// Alters a versioned store.
     pub fn alter(&self, store: &str, options: &[&str]) -> Result<()> {
         self.command(&[&["store", "alter", store], options].concat())
             .run(COMMAND_LIMIT)?;
         Ok(())
     }
 
-    /// Serves a built version from a store. Its files are given away.
+    /// Deploys a built version to a store, and marks its files as given away.
     pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
-        // The benchmark changes no version: a node may link its files.
+        // The benchmark does not change versions, so a node may link their files.
         let statement = version.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("could not write {statement:?}"))?;
-        let version = version.to_str().context("a path that is no text")?;
+        let version = version.to_str().context("a path that is not text")?;
         self.command(&["deploy", store, version]).run(PUSH_LIMIT)?;
         Ok(())
     }
 
-    /// Changes a setting; returns when this process goes by it.
+    /// Changes a setting; returns when this process applies it.
     pub fn set(&self, setting: &str, value: u64) -> Result<()> {
         self.command(&["config", "set", &format!("{setting}={value}")])
             .run(COMMAND_LIMIT)?;
         Ok(())
     }
 
-    /// Swaps a version in; returns when it serves.
+    /// Swaps a version in; returns when it is served.
     pub fn swap(&self, agent: &ureq::Agent, store: &str, version: u64) -> Result<()> {
         let url = self.url(&format!("/v1/stores/{store}/swap"));
         agent.post(&url).send_json(serde_json::json!({ "version": version }))?;
         Ok(())
     }
 
-    /// What a path answers, if it is a success.
+    /// The answer of a path, if it is a success.
     pub fn show(&self, path: &str) -> Result<serde_json::Value> {
         Ok(ureq::get(self.url(path)).call()?.body_mut().read_json()?)
     }
 
-    /// Whether the process serves all that it should.
+    /// Whether the process is ready to serve everything that it should.
     pub fn is_ready(&self) -> bool {
         ureq::get(self.url("/readyz")).call().is_ok()
     }
@@ -96,7 +96,7 @@ impl ControlPort {
         self.metric(&format!("{name}_total"))
     }
 
-    /// What the process counts up and down.
+    /// A gauge of the process.
     pub fn gauge(&self, name: &str) -> Result<u64> {
         self.metric(name)
     }

@@ -1,4 +1,4 @@
-//! fondaco itself: `fondaco dev`, commanded as its users do.
+//! fondaco itself: `fondaco dev`, used like by its operators.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use crate::servers::{last_record_exchange, wait_for_reply};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How to run the server.
+/// Settings of the server.
 #[derive(Clone, Copy, Default)]
 pub struct Settings<'a> {
-    /// The cores that it may use, all if `None`.
+    /// The cores that it may use; all if `None`.
     pub cpus: Option<&'a str>,
-    /// How many event loops; 0 for one a core.
+    /// The number of event loops; 0 is one per core.
     pub loops: usize,
-    /// The memory that it may use, page cache included.
+    /// The limit of its memory, including page cache.
     pub group: Option<&'a MemoryGroup>,
 }
 
@@ -37,7 +37,7 @@ pub struct Fondaco {
 }
 
 impl Fondaco {
-    /// Starts a node on a data directory in the work directory, new unless it is there.
+    /// Starts a node on a data directory in the work directory, which is created if missing.
     pub fn start(bench: &Bench, data: &str, settings: Settings<'_>) -> Result<Self> {
         ensure!(
             bench.fondaco.exists(),
@@ -66,7 +66,7 @@ impl Fondaco {
         })
     }
 
-    /// Where it serves RESP.
+    /// Its RESP address.
     pub fn resp(&self) -> SocketAddr {
         self.resp
     }

@@ -1,5 +1,5 @@
-//! MariaDB with one InnoDB table of keys and values, filled by `LOAD DATA` from our converter's rows: tuned for that
-//! alone, or to be written to afterwards.
+//! MariaDB with one InnoDB table of keys and values, filled by `LOAD DATA` from our converter's rows, and tuned either
+//! for that alone, or for later writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const OPTIONS: [&str; 6] = [
     "--innodb-log-file-size=2G",
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-flush-method=O_DIRECT",
-    // Its data is thrown away: what is dirty at the end need not be written.
+    // Its data is discarded: dirty pages at the end need not be written.
     "--innodb-fast-shutdown=2",
 ];
 const DATABASE: &str = "bench";
@@ -35,22 +35,22 @@ pub struct MariaDb {
     log: PathBuf,
 }
 
-/// What has become of a transaction when it is acknowledged.
+/// The state of a transaction when it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// The operating system has it, and the disk within a second.
+    /// In the operating system's cache, and on disk within a second.
     Written,
-    /// The disk has it.
+    /// On disk.
     Synced,
 }
 
 impl MariaDb {
-    /// Starts a server on a directory of the benchmark, to be loaded as fast as it can.
+    /// Starts a server on a directory of the benchmark, tuned to be loaded as fast as possible.
     pub fn start(bench: &Bench) -> Result<Self> {
         Self::start_with(bench, &[&OPTIONS[..], &["--innodb-doublewrite=0"]].concat())
     }
 
-    /// Starts a server that keeps its promises after a loss of power, on this core, or all.
+    /// Starts a server that keeps its promises after a power failure, on this core, or on all.
     pub fn start_durable(bench: &Bench, cpu: Option<usize>) -> Result<Self> {
         match cpu {
             Some(cpu) => on_cpu(cpu, || Self::start_with(bench, &OPTIONS))?,
@@ -67,17 +67,17 @@ impl MariaDb {
         })
     }
 
-    /// The database of the table, for a client library.
+    /// The URL of the database, for a client library.
     pub fn url(&self) -> String {
         self.server.url(DATABASE)
     }
 
-    /// How much processor time it has used so far.
+    /// Its CPU time so far.
     pub fn cpu_time(&self) -> Result<Duration> {
-        cpu_time_of(self.server.id().context("MariaDB is not there")?)
+        cpu_time_of(self.server.id().context("MariaDB does not run")?)
     }
 
-    /// From now on transactions are acknowledged when this has become of them.
+    /// From now on, transactions are acknowledged in this state.
     pub fn set_commit(&self, commit: Commit) -> Result<()> {
         let flush = match commit {
             Commit::Written => 2,
@@ -109,7 +109,7 @@ impl MariaDb {
             .log_to(&self.log)
     }
 
-    /// Loads a Parquet file into a new table, in the order of its keys, and gets one of them.
+    /// Loads a Parquet file into a new table, in key order, and reads one key.
     pub fn load(&self, parquet: &Path, dataset: Dataset) -> Result<()> {
         let create = "CREATE OR REPLACE DATABASE bench; CREATE TABLE bench.records \
              (id VARBINARY(64) PRIMARY KEY, value VARBINARY(2048) NOT NULL) ENGINE=InnoDB CHARACTER SET binary";

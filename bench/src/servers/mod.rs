@@ -1,4 +1,4 @@
-//! The servers that are compared: started on chosen cores, filled, and asked over the network.
+//! The compared servers: started on chosen cores, filled, and measured over the network.
 
 pub mod bare;
 pub mod cluster;
@@ -23,7 +23,7 @@ use crate::peers::fondaco::STORE;
 const POLL: Duration = Duration::from_millis(5);
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits until a server answers a RESP request with something that begins like this.
+/// Waits until a server answers a RESP request with these first bytes.
 pub fn wait_for_reply(
     process: &mut Process,
     address: SocketAddr,
@@ -50,7 +50,7 @@ pub fn wait_for_reply(
     }
 }
 
-/// A `GET` of the last record of a dataset, and how its answer begins.
+/// A `GET` of the last record of a dataset, and the beginning of its answer.
 pub fn last_record_exchange(dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     let key = key(dataset.records - 1);
     let key = String::from_utf8_lossy(&key);
@@ -59,7 +59,7 @@ pub fn last_record_exchange(dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     (request, reply)
 }
 
-/// What a server answers to a request: so many bytes of it.
+/// The first bytes of a server's answer to a request.
 pub fn ask(address: SocketAddr, request: &[u8], reply_bytes: usize) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(REQUEST_LIMIT))?;

@@ -24,12 +24,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one that keeps nothing on disk, on these cores, or all.
+    /// Starts one without persistence, on these cores, or on all.
     pub fn start(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
         Self::start_with(bench, cpus, ["--appendonly", "no"])
     }
 
-    /// Starts one that writes all changes to its log, and syncs that once a second, on these cores, or all.
+    /// Starts one that writes all changes to its log, synced once a second, on these cores, or on all.
     pub fn start_logging(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
         Self::start_with(bench, cpus, ["--appendonly", "yes"])
     }
@@ -53,7 +53,7 @@ impl Redis {
         Ok(Self { process, address })
     }
 
-    /// From now on it syncs its log before it acknowledges a change.
+    /// Makes it sync its log before it acknowledges a change.
     pub fn sync_always(&self) -> Result<()> {
         let answer = ask(self.address, b"CONFIG SET appendfsync always\r\n", OK.len())?;
         ensure!(
@@ -64,7 +64,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Has it write its log anew. The processor time that this takes it and its child.
+    /// Makes it rewrite its log. Returns the CPU time that it and its child use for that.
     pub fn rewrite_log(&self) -> Result<Duration> {
         const STARTED: &[u8] = b"+Background append only file rewriting started\r\n";
         let before = self.process.cpu_time_with_children()?;
@@ -84,14 +84,14 @@ impl Redis {
         while !is_done()? {
             ensure!(
                 Instant::now() < deadline,
-                "writing the log anew takes more than {LOAD_LIMIT:?}"
+                "rewriting the log takes more than {LOAD_LIMIT:?}"
             );
             std::thread::sleep(REWRITE_POLL);
         }
         Ok(self.process.cpu_time_with_children()? - before)
     }
 
-    /// Where it serves.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -101,7 +101,7 @@ impl Redis {
         &self.process
     }
 
-    /// The process, to see whether it still runs.
+    /// The process, to check whether it still runs.
     pub fn process_mut(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -1,5 +1,5 @@
-//! `redis-benchmark`, the client that Redis is usually measured with, against any server that speaks
-//! RESP: throughput, and how much processor time the server needs for a request.
+//! `redis-benchmark`, the usual client for measurements of Redis, against any RESP server: throughput, and the server's
+//! CPU time per request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use crate::machine::process::{Launch, Process};
 const LIMIT: Duration = Duration::from_secs(60);
 const CONNECTIONS: &str = "50";
 
-/// What to send.
+/// The options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// The core of the client.
     pub cpu: usize,
-    /// How many requests each connection has under way.
+    /// The number of requests in flight on each connection.
     pub pipeline: usize,
-    /// How many requests in all.
+    /// The total number of requests.
     pub requests: u64,
-    /// How many different keys.
+    /// The number of distinct keys.
     pub keys: u64,
-    /// The command, in which `__rand_int__` stands for 12 random digits.
+    /// The command; `__rand_int__` in it is replaced with 12 random digits.
     pub command: &'a [&'a str],
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Requests for each second of processor time that the server has used.
+    /// Requests per second of the server's CPU time.
     pub requests_per_cpu_second: f64,
 }
 
-/// Sends requests to a server and watches its processor time.
+/// Sends requests to a server and measures its CPU time.
 pub fn measure(run: Run<'_>, address: SocketAddr, server: &Process) -> Result<Outcome> {
     let launch = Launch::new("redis-benchmark")
         .args([
@@ -66,7 +66,7 @@ pub fn measure(run: Run<'_>, address: SocketAddr, server: &Process) -> Result<Ou
     })
 }
 
-/// The second of the quoted fields of a CSV line; the first may hold commas.
+/// The second of the quoted fields of a CSV line; the first may contain commas.
 fn second_field(line: &str) -> Option<f64> {
     let (_, rest) = line.split_once("\",\"")?;
     rest.split('"').next()?.parse().ok()

@@ -1,5 +1,5 @@
-//! The replicas of a versioned store, asked as they ask one another: filled without a coordinator, and compared by
-//! their hash trees.
+//! The replicas of a versioned store, accessed with the protocol between replicas: filled without a coordinator, and
+//! compared by their hash trees.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ const START_WAIT: Wait = Wait {
     limit: ANSWER_MAX,
     poll: Duration::from_millis(20),
 };
-/// How many records one request brings, and how many requests of a connection are under way: less than a node lets
-/// wait of one connection.
+/// The number of records per request, and the number of requests in flight on a connection: fewer than a node queues
+/// per connection.
 const REQUEST_RECORDS: usize = 128;
 const UNDER_WAY: usize = 8;
-/// Nobody counts under it: nodes begin with the seconds since 1970.
+/// No node uses this incarnation: nodes start with the seconds since 1970.
 const INCARNATION: u32 = 1;
 
 /// The replicas of a store.
@@ -35,23 +35,23 @@ pub struct Replicas {
     store: StoreName,
     store_id: u16,
     partitions: PartitionCount,
-    /// Who holds which partition.
+    /// The holders of each partition.
     holders: Vec<Vec<NodeId>>,
     addresses: BTreeMap<NodeId, SocketAddr>,
     connections: BTreeMap<NodeId, Connection>,
 }
 
-/// What the hash tree of a partition says of all of it.
+/// The root state of a partition's hash tree.
 #[derive(Debug, PartialEq, Eq)]
 struct Tree {
-    /// How many bits tell its leaves apart.
+    /// How many bits number its leaves.
     leaf_bits: u8,
     /// The hashes of the nodes below the root.
     hashes: Vec<u8>,
 }
 
 impl Replicas {
-    /// Those of a store of a cluster, by one of its processes; returns when all of them are there.
+    /// The replicas of a store, given one process of the cluster; returns when all of them are available.
     pub fn of(seed: SocketAddr, store: &str) -> Result<Self> {
         let store: StoreName = store.parse()?;
         let mut known = None;
@@ -61,7 +61,7 @@ impl Replicas {
             Ok(known.is_some())
         })?;
         let topology = known.context("a cluster without a topology")?;
-        let of_store = topology.stores.get(&store).context("a store that is not known")?;
+        let of_store = topology.stores.get(&store).context("an unknown store")?;
         let holders = topology
             .partitions
             .partitions()
@@ -79,7 +79,7 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// The node with the highest number, and where it serves.
+    /// The node with the highest number, and its address.
     pub fn last_node(&self) -> Result<(NodeId, SocketAddr)> {
         let last = self.addresses.iter().next_back().context("a cluster without nodes")?;
         Ok((*last.0, *last.1))
@@ -98,7 +98,7 @@ impl Replicas {
         self.holders.get(partition.get() as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Writes records of a dataset to all that hold them, in the order in which tables keep them.
+    /// Writes records of a dataset to all their holders, in the order in which tables store them.
     pub fn fill(&mut self, records: Range<u64>, value_bytes: usize) -> Result<()> {
         let mut order: Vec<(PartitionId, u64, u64)> = records
             .map(|id| (self.partition_of(id), xxh3_64(&key(id)), id))
@@ -107,7 +107,7 @@ impl Replicas {
         let mut under_way: BTreeMap<NodeId, VecDeque<()>> = BTreeMap::new();
         for same in order.chunk_by(|one, other| one.0 == other.0) {
             let holders = self.holders_of(same[0].0).to_vec();
-            let writer = *holders.first().context("a partition that nobody holds")?;
+            let writer = *holders.first().context("a partition without a holder")?;
             for portion in same.chunks(REQUEST_RECORDS) {
                 let mut request = self.request("FONDACO.RMERGE");
                 request.arg(self.store.as_str());
@@ -134,25 +134,24 @@ impl Replicas {
         Ok(())
     }
 
-    /// A node that holds a record, other than this one.
+    /// A holder of a record other than this node.
     fn other_holder(&self, node: NodeId, id: u64) -> Result<NodeId> {
         let holders = self.holders_of(self.partition_of(id));
         let other = holders.iter().find(|&&holder| holder != node);
         other.copied().context("no other replica")
     }
 
-    /// The length of a record with its key, as a replica other than that of this node has it.
+    /// The length of a record with its key, at a replica on another node than this one.
     pub fn stored_bytes(&mut self, but: NodeId, id: u64) -> Result<u64> {
         let holder = self.other_holder(but, id)?;
         let record = self.stored(holder, "FULL", id)?;
-        let record = record.with_context(|| format!("record {id} is not there"))?;
+        let record = record.with_context(|| format!("record {id} is missing"))?;
         Ok((key(id).len() + record.len()) as u64)
     }
 
-    /// Waits until a node has seen what other replicas have seen of each of these records.
+    /// Waits until a node has the context that other replicas have of each of these records.
     ///
-    /// Who asks for hash trees instead would delay what is waited for: a replica takes it for a comparison that is
-    /// under way.
+    /// Requests for hash trees instead would delay the result: a replica treats them as a running comparison.
     pub fn wait_until_seen(&mut self, node: NodeId, ids: &[u64], wait: Wait) -> Result<()> {
         for &id in ids {
             let other = self.other_holder(node, id)?;
@@ -164,7 +163,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// What a node has of a record, or a part of that.
+    /// A node's record, or a part of it.
     fn stored(&mut self, node: NodeId, part: &str, id: u64) -> Result<Option<Vec<u8>>> {
         let mut request = self.request("FONDACO.RGET");
         request.arg(part).arg(self.store.as_str()).arg(&key(id));
@@ -172,7 +171,7 @@ impl Replicas {
         Ok(records.into_iter().next().flatten())
     }
 
-    /// Waits until a node has made all of its hash trees.
+    /// Waits until a node has built all of its hash trees.
     pub fn wait_for_trees(&mut self, node: NodeId, wait: Wait) -> Result<()> {
         for partition in self.partitions.partitions() {
             if !self.holders_of(partition).contains(&node) {
@@ -184,10 +183,11 @@ impl Replicas {
         Ok(())
     }
 
-    /// Waits until all replicas of all partitions are equal, by their hash trees, and these have as many leaves as
-    /// so many keys of the whole store need. What was equal once is not looked at again: nothing is written.
+    /// Waits until all replicas of all partitions are equal according to their hash trees, whose number of leaves must
+    /// fit this many keys in the whole store. Partitions that were equal once are not checked again: nothing is
+    /// written.
     pub fn wait_until_equal(&mut self, keys: u64, wait: Wait) -> Result<()> {
-        // No partition has so few.
+        // No partition has fewer keys.
         let keys = keys / u64::from(self.partitions.get()) * 9 / 10;
         for partition in self.partitions.partitions() {
             let holders = self.holders_of(partition).to_vec();
@@ -203,7 +203,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// The tree of a partition; none while the node cannot be asked, or makes it.
+    /// The tree of a partition; `None` while the node cannot be reached, or is building it.
     fn tree(&mut self, node: NodeId, partition: PartitionId) -> Option<Tree> {
         let mut request = self.request("FONDACO.RTREE");
         request.arg(self.store.as_str()).arg(partition.get()).arg(0).arg(0);
@@ -213,14 +213,14 @@ impl Replicas {
         match answer {
             Ok((leaf_bits, _is_whole, hashes)) => Some(Tree { leaf_bits, hashes }),
             Err(_) => {
-                // It may have ended.
+                // The connection may have ended.
                 self.connections.remove(&node);
                 None
             }
         }
     }
 
-    /// The beginning of a request between replicas, which goes by no routing table.
+    /// The beginning of a request between replicas without a routing table.
     fn request(&self, name: &str) -> Cmd {
         let mut request = cmd(name);
         request
@@ -242,17 +242,14 @@ impl Replicas {
     }
 }
 
-/// Reads the answer to a request that brought records.
+/// Reads the answer to a request that sent records.
 fn merged(connection: &mut Connection) -> Result<()> {
     let answer = connection.recv_response()?;
-    ensure!(
-        answer == Value::Okay,
-        "records that are merged are answered by {answer:?}"
-    );
+    ensure!(answer == Value::Okay, "the answer to merged records is {answer:?}");
     Ok(())
 }
 
-/// A record as its first writer has it.
+/// A record as its first writer stores it.
 fn first_record(writer: NodeId, id: u64, value_bytes: usize) -> Result<Vec<u8>> {
     let mut value = Vec::with_capacity(value_bytes);
     append_value(id, value_bytes, &mut value);

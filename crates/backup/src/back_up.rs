@@ -1,7 +1,7 @@
 //! Making a backup: all records of a versioned store are read from its nodes, and written.
 //!
-//! A partition is read only from nodes that own it throughout the read; otherwise it is read anew. If a node fails, its
-//! partition is read again from other nodes, or from the same node when it is back. Several partitions are read in
+//! A partition is read only from nodes that own it throughout the read; otherwise it is read again. If a node fails,
+//! its partition is read again from other nodes, or from the same node when it is back. Several partitions are read in
 //! parallel, each by a thread with its own connections and its own view of live nodes. The first failure ends all of
 //! them.
 
@@ -29,7 +29,7 @@ use crate::{Job, Progress};
 pub struct BackedUp {
     /// The store.
     pub store: String,
-    /// Where the backup is.
+    /// The location of the backup.
     pub url: String,
     /// When the backup began, in milliseconds since 1970. It contains all writes that were acknowledged before.
     pub began_unix_ms: u64,
@@ -54,7 +54,7 @@ pub fn back_up(
     let mut cluster = Cluster::new(job.ports)?;
     let Some(settings) = cluster.settings(name)? else {
         bail!(
-            "no store {name:?} on {}: fondaco store list shows those there are",
+            "no store {name:?} on {}: list the stores: fondaco store list",
             cluster.entry().address()
         );
     };
@@ -99,11 +99,9 @@ pub fn back_up(
     let manifest = made.map_err(|error| {
         let left = match names.delete(location) {
             Ok(()) => "and no file of this attempt is left".to_owned(),
-            Err(error) => format!("files of this attempt are left ({error}), which the next deletes"),
+            Err(error) => format!("files of this attempt are left ({error}), which the next attempt deletes"),
         };
-        error.context(format!(
-            "there is no backup in {location}, {left}: run it again to begin anew"
-        ))
+        error.context(format!("there is no backup in {location}, {left}: run it again"))
     })?;
     Ok(BackedUp {
         store: manifest.store.clone(),

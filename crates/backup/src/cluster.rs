@@ -76,7 +76,7 @@ impl StoreSettings {
                 versioned,
             })),
             None => {
-                bail!("store {name:?} is not versioned: keep what its versions were built from, and push that again")
+                bail!("store {name:?} is not versioned: keep the inputs of its versions, and push them again")
             }
         }
     }
@@ -111,7 +111,7 @@ impl<'a> Cluster<'a> {
     /// [`Passing::Node`] if the node is unknown.
     pub fn node(&self, node: u32) -> anyhow::Result<&dyn Port> {
         let found = self.nodes.get(&node).map(|(_, port)| &**port);
-        let reason = || anyhow!("nobody knows its address");
+        let reason = || anyhow!("its address is unknown");
         Ok(found.ok_or_else(|| Passing::Node { node, reason: reason() })?)
     }
 
@@ -176,8 +176,8 @@ impl<'a> Cluster<'a> {
             match port.resource::<NodeStatus>("/v1/status")?.coordination_silent_ms {
                 None => ask(port),
                 Some(silent_ms) => bail!(
-                    "{} has heard nothing of the cluster for {silent_ms} ms, and may know of owners that are none any \
-                     more: name another process, or wait",
+                    "{} has heard nothing of the cluster for {silent_ms} ms, and its list of owners may be out of \
+                     date: name another process, or wait",
                     port.address()
                 ),
             }
@@ -261,7 +261,7 @@ impl Patience {
 /// Asks a node, and retries while it refuses with one of these codes.
 ///
 /// # Errors
-/// [`Passing::Node`]: what it says in the end.
+/// [`Passing::Node`]: the last refusal.
 pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut attempt = 1;
     loop {

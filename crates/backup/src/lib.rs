@@ -12,7 +12,7 @@
 //! A backup contains every write that was acknowledged before it began. Of each partition, so many replicas are read
 //! that at least one of them has any such write, and their records are merged. Writes made during the backup may or may
 //! not be in it. Every record keeps its vector clock, so a restore is a merge: newer records stay, and restoring twice,
-//! or half of a backup, does no harm.
+//! or restoring half of a backup, does no harm.
 
 mod back_up;
 mod cluster;
@@ -29,13 +29,13 @@ pub use back_up::{BackedUp, back_up};
 pub use port::{Port, Ports, Refused, is_refused};
 pub use restore::{Restored, restore, verify};
 
-/// What a job needs.
+/// The inputs of a job.
 pub struct Job<'a> {
     /// The cluster.
     pub ports: &'a dyn Ports,
     /// Limit of bytes read or restored per second; 0 is no limit.
     pub bytes_per_second: u64,
-    /// Whether the job is to stop.
+    /// Whether the job should stop.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
     /// Called with the progress of the job.
     pub progress: &'a mut dyn FnMut(Progress),

@@ -1,8 +1,8 @@
 //! The files of a backup, and when it is complete.
 //!
 //! ```text
-//! hints-RUN.records.zst              what nodes kept for others, if writes may be there alone
-//! partition-00000-RUN.records.zst    what there was of a partition, of each
+//! hints-RUN.records.zst              hints, if writes may be on hints alone
+//! partition-00000-RUN.records.zst    the records of a partition, one file for each
 //! backup.json                        the manifest: {"backup": {…}, "checksum": "…"}
 //! ```
 //!
@@ -93,7 +93,7 @@ impl Manifest {
                 .any(|found| (&found.name, found.bytes) == (&file.name, file.bytes))
             {
                 bail!(
-                    "{} is not there as it was written: was another backup begun in {location}? Choose a place for each",
+                    "{} was changed since it was written: did another backup begin in {location}? Use one place for each",
                     file.name
                 );
             }
@@ -193,7 +193,7 @@ pub fn clear(location: &Location) -> anyhow::Result<()> {
     let files = location.list()?;
     if let Some(other) = files.iter().find(|file| !is_left_over(&file.name)) {
         bail!(
-            "{location} has something else in it, {:?}: choose an empty place",
+            "{location} contains another file, {:?}: choose an empty place",
             other.name
         );
     }
@@ -205,7 +205,7 @@ pub fn clear(location: &Location) -> anyhow::Result<()> {
 
 /// Whether an interrupted backup can have left a file of this name.
 fn is_left_over(name: &str) -> bool {
-    // How storages name a file that is being written: `.NAME.partial`, and in HDFS `.NAME.tmp.N`.
+    // The temporary names of storages for a file that is being written: `.NAME.partial`, and in HDFS `.NAME.tmp.N`.
     let hidden = name.strip_prefix('.');
     let name = match hidden.map(|name| {
         name.strip_suffix(".partial")
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_backups_write_is_left_over_of_one() {
+    fn only_files_of_backups_count_as_leftovers() {
         let names = Names::new().unwrap();
         let (partition, hints) = (names.of_partition(7), names.of_hints());
         for name in [&partition, &hints] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn two_attempts_have_no_name_in_common() {
+    fn two_attempts_have_no_file_name_in_common() {
         let (one, other) = (Names::new().unwrap(), Names::new().unwrap());
         assert_ne!(one.of_hints(), other.of_hints());
         assert_ne!(one.of_partition(3), other.of_partition(3));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_as_it_was_written_and_no_byte_of_it_changes_unnoticed() {
+    fn every_change_of_a_manifest_is_noticed() {
         let bytes = manifest().to_bytes().unwrap();
         assert_eq!(Manifest::from_bytes(&bytes).unwrap(), manifest());
         for at in 0..bytes.len() {

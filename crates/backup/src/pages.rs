@@ -63,7 +63,7 @@ impl<'a> Pages<'a> {
         self.next = next.map_or(Next::None, Next::Behind);
         let (mut input, mut frames) = (&bytes[..], Vec::new());
         while let Some(frame) = Frame::read(&mut input)
-            .context("it gave what is no page of records: check its version")
+            .context("it returned an invalid page of records: check its version")
             .map_err(|reason| self.failed(reason))?
         {
             frames.push(frame);
@@ -78,7 +78,7 @@ impl<'a> Pages<'a> {
     pub fn decode(&self, key: &[u8], record: Vec<u8>) -> anyhow::Result<Record> {
         let damaged = || {
             let key = key.escape_ascii();
-            format!("the record of key \"{key}\" is damaged: read it, which heals it, and start again")
+            format!("the record of key \"{key}\" is damaged: read the key, which repairs it, and start again")
         };
         let decoded = Record::decode(record.into()).with_context(damaged);
         Ok(decoded.map_err(|reason| self.failed(reason))?)

@@ -15,7 +15,7 @@ pub trait Ports: Sync {
     /// The control port of a node, by the `host:port` that the cluster returned.
     ///
     /// # Errors
-    /// As of [`entry`](Self::entry).
+    /// As for [`entry`](Self::entry).
     fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>>;
 }
 
@@ -33,19 +33,19 @@ pub trait Port: Send + Sync {
     /// A page of records, and the start of the next page, if there is one.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)>;
 
     /// Posts JSON.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
 
     /// Posts bytes.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
 }
 
@@ -55,9 +55,7 @@ impl dyn Port + '_ {
         let body = self.get(path)?;
         serde_json::from_slice(&body).map_err(|error| {
             let address = self.address();
-            anyhow::anyhow!(
-                "{address} gave an answer that this release does not understand ({error}); check its version"
-            )
+            anyhow::anyhow!("{address} gave an answer that this release cannot parse ({error}); check its version")
         })
     }
 
@@ -67,7 +65,7 @@ impl dyn Port + '_ {
     }
 }
 
-/// A refusal of a process, with its reason; or that the process cannot be reached.
+/// A refusal of a process, with its reason, or the failure to reach the process.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {

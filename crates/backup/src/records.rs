@@ -125,7 +125,7 @@ impl RecordsFile {
     ) -> anyhow::Result<()> {
         let damaged = || {
             format!(
-                "{} in {location} is not what was written: use another backup",
+                "{} in {location} was changed since it was written: use another backup",
                 self.name
             )
         };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_as_it_was_written_and_no_byte_of_it_changes_unnoticed() {
+    fn every_change_of_a_file_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let location = Location::local(dir.path());
         let file = write(&location, "f", "value");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_file_of_another_backup_is_not_taken_for_this_one_s() {
+    fn a_valid_file_of_another_backup_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let location = Location::local(dir.path());
         let (file, other) = (write(&location, "f", "value"), write(&location, "g", "other"));

@@ -79,7 +79,7 @@ impl Replica<'_> {
             if self.last.as_ref().is_some_and(|last| order(last, &frame.key).is_ge()) {
                 return Err(self
                     .pages
-                    .failed(anyhow!("it gave records in no order: check its version"))
+                    .failed(anyhow!("it returned records out of order: check its version"))
                     .into());
             }
             self.last = Some(frame.key.clone());

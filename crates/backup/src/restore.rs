@@ -1,4 +1,4 @@
-//! Restoring a backup: merges its records into what the nodes hold.
+//! Restoring a backup: merges its records into those of the nodes.
 //!
 //! All files are read and verified before the first record is sent. A record is sent to every live node that owns its
 //! partition, or takes its writes while a plan moves it. At least as many as have to acknowledge a write must take it;
@@ -30,7 +30,7 @@ const NOT_YET: [&str; 3] = ["overloaded", "unavailable", "store_not_found"];
 pub struct Restored {
     /// The store that was restored into.
     pub store: String,
-    /// Where the backup is.
+    /// The location of the backup.
     pub url: String,
     /// When the backup began, in milliseconds since 1970.
     pub began_unix_ms: u64,
@@ -79,7 +79,7 @@ pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Re
 /// Restores a backup into a store; creates the store if it is missing and `may_create`.
 ///
 /// # Errors
-/// As of [`verify`]: nothing is restored then. No such store, or too few nodes for too long: the restore has to be run
+/// As for [`verify`]: then nothing is restored. No such store, or too few nodes for too long: the restore has to be run
 /// again then.
 pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job<'_>) -> anyhow::Result<Restored> {
     let manifest = Manifest::read(location)?;
@@ -89,7 +89,7 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
     let found = cluster.settings(name)?;
     if found.is_none() && !may_create {
         bail!(
-            "no store {name:?} on {}: say --create, or create it with fondaco store create {name} --kind versioned",
+            "no store {name:?} on {}: use --create, or create it: fondaco store create {name} --kind versioned",
             cluster.entry().address()
         );
     }
@@ -118,7 +118,7 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
     };
     let count = manifest.files.len() as f64;
     let mut records = 0;
-    let unfinished = || "not all was restored: run it again, which does no harm";
+    let unfinished = || "not everything was restored: run it again, which does no harm";
     for (at, file) in manifest.files.iter().enumerate() {
         file.for_each(location, |frame| sending.add(frame))
             .with_context(unfinished)?;
@@ -196,7 +196,7 @@ type Bodies = BTreeMap<u32, Vec<u8>>;
 /// Sends records to nodes.
 struct Sending<'a> {
     store: StoreId<'a>,
-    /// How many nodes have to take each record.
+    /// How many nodes must take each record.
     writes: usize,
     replicas: u32,
     cluster: Cluster<'a>,

@@ -72,7 +72,7 @@ impl Sources {
         Ok(there)
     }
 
-    /// A node failed. Returns whether the other live nodes suffice; if not, the node is to be retried.
+    /// Records that a node failed. Returns whether the other live nodes suffice; if not, the node must be retried.
     pub fn leave_out(&mut self, node: u32, topology: &Topology, partition: Option<usize>) -> bool {
         if !self.left_out.insert(node) {
             return false;
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Five nodes, some of them away; partition 0 has the owners 1, 2, 3.
+    /// Five nodes, some of them absent; partition 0 has the owners 1, 2, 3.
     fn topology(away: &[u32]) -> Topology {
         Topology {
             epoch: 1,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_owners_are_read_as_it_takes_to_meet_any_that_acknowledged() {
+    fn enough_owners_are_read_to_see_every_acknowledged_write() {
         for (writes, expected) in [(1, vec![1, 2, 3]), (2, vec![1, 2]), (3, vec![1])] {
             assert_eq!(sources(writes, false).of(&topology(&[]), 0).unwrap(), expected);
         }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_fails_is_replaced_as_long_as_there_are_others() {
+    fn a_failed_owner_is_replaced_while_others_are_live() {
         let (mut sources, topology) = (sources(2, false), topology(&[]));
         assert!(sources.leave_out(1, &topology, Some(0)));
         assert_eq!(sources.of(&topology, 0).unwrap(), [2, 3]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_sloppy_store_all_that_are_there_are_read_and_fewer_than_w_may_be_away() {
+    fn sloppy_stores_read_all_nodes_but_fewer_than_w() {
         let mut sloppy = sources(2, true);
         assert_eq!(sloppy.keepers(&topology(&[])).unwrap(), [1, 2, 3, 4, 5]);
         assert_eq!(sloppy.keepers(&topology(&[4])).unwrap(), [1, 2, 3, 5]);

@@ -1,11 +1,11 @@
-//! Measures a build: makes a Parquet file of random rows, builds a version of it, and prints the
-//! time, the processor time and the peak of the memory.
+//! Measures a build: generates a Parquet file of random rows, builds a version of it, and prints the time, the CPU time
+//! and the peak memory.
 //!
 //! ```text
 //! cargo run --release -p fondaco-build --example build_speed -- [ROWS [VALUE_BYTES [MEMORY_MIB [THREADS [COMPRESSION]]]]]
 //! ```
 //!
-//! The file is made by a process of its own, so that its memory does not count.
+//! A separate process generates the file, so that its memory does not count.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -107,7 +107,7 @@ fn write_input(path: &Path, rows: u64, value_bytes: u64) -> Result<(), Box<dyn E
     let mut row = 0;
     while row < rows {
         let batch = (rows - row).min(8192);
-        // A multiplication by an odd number never gives a number twice.
+        // Multiplying by an odd number never gives the same number twice.
         let keys: Int64Array = (row..row + batch)
             .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1).cast_signed())
             .collect();
@@ -134,7 +134,7 @@ fn write_input(path: &Path, rows: u64, value_bytes: u64) -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// User and system time of all threads: what other load on the machine does not change.
+/// The user and system time of all threads. Other load on the machine does not change it.
 fn processor_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').ok_or("no name")?;

@@ -16,8 +16,8 @@ use crate::sort::{Drain, MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter, Winner};
 
 /// Builds a version.
 ///
-/// It blocks until the version is complete and durable; another thread may watch `progress`, or
-/// cancel. After an error, all that was written is deleted.
+/// It blocks until the version is complete and durable; another thread may watch or cancel it through `progress`. After
+/// an error, all written files are deleted.
 ///
 /// # Errors
 /// Every [`BuildError`].
@@ -191,7 +191,7 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
         return invalid(
             "delimiter",
             &char::from(delimiter),
-            "use one ASCII character that is no quote and no line end",
+            "use one ASCII character except a quote or a line break",
         );
     }
     if !options.temporary.is_dir() {
@@ -205,7 +205,7 @@ fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
     if output.is_vacant()? {
         return Ok(());
     }
-    // What cannot be listed is not empty all the same.
+    // A directory that cannot be listed is not empty all the same.
     let files = output.list().unwrap_or_default();
     let unfinished =
         files.iter().any(|file| file.name.ends_with(".data")) && files.iter().all(|file| file.name != MANIFEST_FILE);
@@ -215,8 +215,8 @@ fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
     })
 }
 
-/// Before anything is read: when all columns are kept uncompressed, the output is hardly smaller
-/// than the input, and what does not fit into memory passes through temporary files.
+/// A check before anything is read: if all columns are kept uncompressed, the output is hardly smaller than the input,
+/// and the part that does not fit into memory goes through temporary files.
 fn check_space_for(options: &BuildOptions, files: &InputFiles) -> Result<(), BuildError> {
     if options.value != ValueSelection::AllOthers || options.compression != Compression::None || options.dry_run {
         return Ok(());
@@ -239,7 +239,7 @@ fn check_space(place: &Location, needed_bytes: u64) -> Result<(), BuildError> {
     }
 }
 
-/// An output directory without a manifest: deleted again unless it is kept.
+/// An output directory without a manifest, deleted on drop unless it is kept.
 struct BegunOutput<'a> {
     output: &'a Location,
     existed: bool,
@@ -247,12 +247,12 @@ struct BegunOutput<'a> {
 }
 
 impl<'a> BegunOutput<'a> {
-    /// Makes the directory, if there is space for what is now known to come.
+    /// Makes the directory, if there is enough space for the known amount of data.
     fn begin(options: &'a BuildOptions, sorted: &Sorted) -> Result<Self, BuildError> {
         if options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail {
             check_space(&options.output, sorted.tallies.iter().map(|tally| tally.bytes).sum())?;
         }
-        // Reading may have taken hours, in which another build may have had the same idea.
+        // Reading may have taken hours, in which another build may have used the directory.
         check_output(options)?;
         let output = &options.output;
         let existed = output.local_path().is_some_and(std::path::Path::exists);
@@ -281,7 +281,7 @@ impl Drop for BegunOutput<'_> {
             Ok(())
         };
         if let Err(e) = deleted.and(restored) {
-            tracing::warn!(output = %self.output, error = %e, "could not delete what a failed build wrote");
+            tracing::warn!(output = %self.output, error = %e, "cannot delete the files of a failed build");
         }
     }
 }

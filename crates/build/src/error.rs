@@ -1,4 +1,4 @@
-//! What can go wrong with a build, each with what to do about it.
+//! The errors of a build, each with a remedy.
 
 use std::fmt;
 use std::io;
@@ -10,44 +10,44 @@ use fondaco_storage::StorageError;
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::sort::RowId;
 
-/// Why a build failed. Nothing it wrote is left behind.
+/// Why a build failed. A failed build leaves no files.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// An option has a value that no build can have.
+    /// An option has an invalid value.
     #[error("invalid {option} {value}: {reason}")]
     InvalidOption {
-        /// Its name.
+        /// The option's name.
         option: &'static str,
-        /// Its value, quoted if it is a text.
+        /// The value, quoted if it is text.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         reason: &'static str,
     },
 
-    /// An input names no file.
+    /// An input matches no file.
     #[error("no input file in {input:?}: check the path; names that begin with _ or . are skipped")]
     NoInput {
-        /// What was asked for.
+        /// The input as given.
         input: String,
     },
 
     /// More files than can be numbered.
     #[error("{files} input files are more than the {max} that one build can read: merge them")]
     TooManyFiles {
-        /// How many there are.
+        /// The number of files.
         files: usize,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
 
-    /// A file's name does not tell its format.
-    #[error("the name of {file:?} does not tell its format: say --format parquet, avro, jsonl or csv")]
+    /// The format cannot be derived from the file's name.
+    #[error("the name of {file:?} does not tell its format: use --format parquet, avro, jsonl or csv")]
     UnknownFormat {
         /// The file.
         file: PathBuf,
     },
 
-    /// A file could not be read: missing, forbidden, truncated, or not what its name says.
+    /// A file could not be read: missing, forbidden, truncated, or in another format.
     #[error("cannot read {file:?}: {reason}")]
     Unreadable {
         /// The file.
@@ -56,7 +56,7 @@ pub enum BuildError {
         reason: String,
     },
 
-    /// A column that was asked for is not there.
+    /// A requested column is missing.
     #[error(
         "{file:?} has no column {column:?}{}: its columns are {}{}",
         did_you_mean(.nearest),
@@ -66,17 +66,17 @@ pub enum BuildError {
     MissingColumn {
         /// The file.
         file: PathBuf,
-        /// The column that was asked for.
+        /// The requested column.
         column: String,
-        /// The columns that there are.
+        /// The existing columns.
         existing: Vec<String>,
-        /// The most similar of them.
+        /// The most similar column name.
         nearest: Option<String>,
-        /// What separates the columns of this CSV, if it looks like something else than it was read with.
+        /// The likely delimiter of this CSV, if it differs from the one used.
         delimiter: Option<char>,
     },
 
-    /// Two columns of a file have one name.
+    /// Two columns of a file have the same name.
     #[error("two columns of {file:?} have the name {column:?}: rename one of them where the file is written")]
     SameName {
         /// The file.
@@ -85,7 +85,7 @@ pub enum BuildError {
         column: String,
     },
 
-    /// A column has a type of which no key, or no value, can be made.
+    /// The type of a column cannot be a key or a value.
     #[error("column {column:?} of {file:?} has type {data_type}: {reason}")]
     UnsupportedType {
         /// The file.
@@ -94,39 +94,37 @@ pub enum BuildError {
         column: String,
         /// Its type.
         data_type: String,
-        /// Which types there may be.
+        /// The supported types.
         reason: &'static str,
     },
 
     /// More bad rows than allowed.
     #[error(
-        "{count} bad row(s), more than the {max} allowed: mend them, or skip more with --max-bad-rows{}",
+        "{count} bad row(s), more than the {max} allowed: fix them, or skip more with --max-bad-rows{}",
         listed(.samples)
     )]
     BadRows {
         /// How many were found before the build stopped.
         count: u64,
-        /// How many were allowed.
+        /// The limit.
         max: u64,
         /// The first few.
         samples: Vec<BadRow>,
     },
 
-    /// Two rows have one key.
-    #[error(
-        "key {key:?} comes twice, in {first} and in {second}: mend the input, or choose with --on-duplicate first or last"
-    )]
+    /// Two rows have the same key.
+    #[error("key {key:?} occurs twice, in {first} and in {second}: fix the input, or use --on-duplicate first or last")]
     Duplicate {
         /// The key, as text, shortened.
         key: String,
-        /// Where it comes first.
+        /// The row of the first occurrence.
         first: RowPlace,
-        /// Where it comes again.
+        /// The row of the second occurrence.
         second: RowPlace,
     },
 
-    /// There was not a single good row.
-    #[error("the input has no row: check it, or allow an empty version with --allow-empty")]
+    /// There was no good row.
+    #[error("the input has no rows: check it, or allow an empty version with --allow-empty")]
     EmptyInput,
 
     /// The output directory is in use.
@@ -134,20 +132,20 @@ pub enum BuildError {
     OutputNotEmpty {
         /// The directory.
         output: String,
-        /// Whether it looks like what a killed build left.
+        /// Whether it looks like the output of a killed build.
         unfinished: bool,
     },
 
-    /// The disk is too small for what is to be written.
+    /// The disk does not have enough space.
     #[error(
-        "{place:?} has {free_bytes} bytes free and the build needs about {needed_bytes}: free some, or choose another place"
+        "{place:?} has {free_bytes} bytes free and the build needs about {needed_bytes}: free space or choose another place"
     )]
     NotEnoughSpace {
-        /// Where it would be written.
+        /// The directory of the output.
         place: String,
-        /// How much is free.
+        /// The free space.
         free_bytes: u64,
-        /// How much is needed, at the least.
+        /// The least space needed.
         needed_bytes: u64,
     },
 
@@ -156,7 +154,7 @@ pub enum BuildError {
     Temporary {
         /// Their directory.
         directory: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
@@ -169,11 +167,11 @@ pub enum BuildError {
     Chunk {
         /// The directory of the version.
         output: String,
-        /// What the writer said.
+        /// The error of the writer.
         source: FormatError,
     },
 
-    /// Someone asked the build to stop.
+    /// The build was cancelled.
     #[error("the build was cancelled: nothing was kept")]
     Cancelled,
 }
@@ -239,7 +237,7 @@ fn did_you_mean(nearest: &Option<String>) -> String {
 fn other_delimiter(delimiter: Option<char>) -> String {
     delimiter.map_or_else(String::new, |delimiter| {
         format!(
-            "; they look separated by {delimiter:?}: say --delimiter '{}'",
+            "; they look separated by {delimiter:?}: use --delimiter '{}'",
             delimiter.escape_default()
         )
     })
@@ -247,13 +245,13 @@ fn other_delimiter(delimiter: Option<char>) -> String {
 
 fn leftover(unfinished: &bool) -> &'static str {
     if *unfinished {
-        "; it has no manifest, so it is what an interrupted build left"
+        "; it has no manifest, so an interrupted build left it"
     } else {
         ""
     }
 }
 
-/// The columns of a table with thousands of them would bury the message.
+/// Listing thousands of columns would bury the message.
 fn quoted(names: &[String]) -> String {
     const NAMES_MAX: usize = 30;
     let mut text = names

@@ -1,15 +1,14 @@
 //! The offline builder: Parquet, Avro, JSON lines and CSV in, one immutable version out.
 //!
-//! [`build`] reads all rows of the input, makes a key and a value of each, sorts them into the
-//! order of the format with a bounded amount of memory, and writes the chunks of a version and, as
-//! the last thing, its manifest. It is plain synchronous code in a few threads. It knows nothing of
-//! nodes or pushes, and does not decide where anything is served.
+//! [`build`] reads all rows of the input, makes a key and a value of each, sorts them into the order of the format with
+//! a bounded amount of memory, and writes the chunks of a version and, as the last step, its manifest. It is plain
+//! synchronous code in a few threads. It is independent of nodes and pushes, and does not decide where data is served.
 //!
-//! The flow of data is that of the modules: `input` → `sort` → `output`.
+//! Data flows through the modules in this order: `input` → `sort` → `output`.
 //!
-//! Invariants: a version has a manifest only if all of it is durably written; the same input makes
-//! the same records whatever the number of threads and the memory; a row is never dropped silently:
-//! it is a record, a counted duplicate, a counted bad row, or the build fails.
+//! Invariants: a version has a manifest only if all of it is durable; the same input makes the same records whatever
+//! the number of threads and the memory; a row is never dropped silently: it becomes a record, a counted duplicate or a
+//! counted bad row, or the build fails.
 
 mod build;
 mod error;

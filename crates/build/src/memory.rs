@@ -1,17 +1,17 @@
-//! How the memory that a build may take is divided: to its threads, to pages of columns, and to the sort.
+//! Divides the memory of a build between its threads, pages of columns, and the sort.
 //!
-//! The process takes what it was told and at most [`BEYOND_BYTES`] more. What does not fit into those comes out of the
-//! budget: the sort has less, and if that would be less than half, there are fewer threads.
+//! The process uses its budget and at most [`BEYOND_BYTES`] more. Needs that exceed this are taken from the budget: the
+//! sort gets less, and if that would be less than half, there are fewer threads.
 
 use fondaco_format::Compression;
 
 use crate::options::BuildOptions;
 use crate::samples::SAMPLE_BYTES_MAX;
 
-/// What the process may take beyond its budget, but for what the program itself takes.
+/// The memory beyond the budget, except that of the program itself.
 const BEYOND_BYTES: u64 = (256 - 32) << 20;
 
-/// What a thread takes at most times to read and decode text, or to write a chunk.
+/// The usual maximum that a thread uses to read and decode text, or to write a chunk.
 const THREAD_BYTES: u64 = 4 << 20;
 
 /// The parts of the memory.
@@ -19,7 +19,7 @@ const THREAD_BYTES: u64 = 4 << 20;
 pub(crate) struct Memory {
     pub(crate) threads: usize,
     pub(crate) sort_bytes: u64,
-    /// For pages that are decoded, before the sort gives some of its memory for them.
+    /// For decoded pages, before the sort lends some of its memory for them.
     pub(crate) pages_bytes: u64,
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_together_are_within_what_a_build_may_take() {
+    fn all_parts_together_stay_within_the_memory_of_a_build() {
         for memory_bytes in (20..36).map(|bits| 1 << bits) {
             for threads in [1, 2, 16, 64, 1024] {
                 for compression in [Compression::Lz4, Compression::Zstd] {

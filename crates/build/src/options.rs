@@ -1,4 +1,4 @@
-//! What to build, and how.
+//! Options of a build.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,91 +8,90 @@ use fondaco_format::Compression;
 use fondaco_model::{PartitionCount, StoreName};
 use fondaco_storage::Location;
 
-/// A build: from which rows, of which columns, into which version.
+/// A build: its input, its columns, and its output.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// The store that the version is for. Slots depend on its name.
+    /// The store of the version. Slots depend on its name.
     pub store: StoreName,
-    /// Files, folders (with all below them, but for names that begin with `_` or `.`) and globs; `-` is the standard
-    /// input.
+    /// Files, folders (recursively, without names that begin with `_` or `.`) and globs; `-` is the standard input.
     pub inputs: Vec<String>,
-    /// The format of all inputs; by their names if `None`.
+    /// The format of all inputs; derived from their names if `None`.
     pub format: Option<InputFormat>,
-    /// What separates the fields of CSV; a tab in files whose names say so and a comma in others if `None`.
+    /// The field separator of CSV; if `None`, a tab in files with a name for tab-separated data, and a comma in others.
     pub delimiter: Option<u8>,
-    /// The columns that hold the key: one, or several, whose texts are joined by `:`. Here and in `value`, `a.b` is
-    /// member `b` of the object in column `a`, unless a column has that name itself.
+    /// The columns of the key; the texts of several columns are joined by `:`. Here and in `value`, `a.b` is member `b`
+    /// of the object in column `a`, unless a column itself has that name.
     pub key: Vec<String>,
-    /// The columns that make the value.
+    /// The columns of the value.
     pub value: ValueSelection,
-    /// What to do about several rows with one key.
+    /// What to do about several rows with the same key.
     pub on_duplicate: OnDuplicate,
     /// How many bad rows are skipped; one more fails the build.
     pub bad_rows_max: u64,
-    /// Whether an input without a row makes an empty version rather than an error.
+    /// Whether an input without rows makes an empty version, not an error.
     pub allow_empty: bool,
-    /// What the process may use, in bytes, at least 1 MiB. It takes up to 256 MiB more.
+    /// The memory budget of the process, in bytes, at least 1 MiB. It may use up to 256 MiB more.
     pub memory_bytes: u64,
-    /// How many threads read and write, as far as there is memory for them.
+    /// The number of threads that read and write, if there is enough memory for them.
     pub threads: usize,
-    /// How many partitions the cluster has.
+    /// The number of partitions of the cluster.
     pub partitions: PartitionCount,
-    /// How values are compressed.
+    /// The compression of values.
     pub compression: Compression,
-    /// A partition is divided into a power of two of chunks of about at most so many bytes of keys
-    /// and values; from 1 byte to 2 GiB.
+    /// A partition is divided into a power of two of chunks, each with at most about this many bytes of keys and
+    /// values; from 1 byte to 2 GiB.
     pub chunk_bytes_target: u64,
     /// The directory of the version; it must be empty or missing.
     pub output: Location,
     /// An existing directory for temporary files.
     pub temporary: PathBuf,
-    /// Read and check all, and write nothing but temporary files.
+    /// Read and check everything, and write only temporary files.
     pub dry_run: bool,
 }
 
 impl BuildOptions {
-    /// The memory that a build may use unless told otherwise, in bytes.
+    /// The default memory budget of a build, in bytes.
     pub const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
-    /// The size of chunks unless told otherwise, in bytes.
+    /// The default size of chunks, in bytes.
     pub const CHUNK_BYTES_TARGET_DEFAULT: u64 = 1 << 30;
-    /// The largest chunk that may be asked for, in bytes: a chunk file ends at 4 GiB, and hashes
-    /// divide large values unevenly.
+    /// The largest allowed chunk size, in bytes: a chunk file is limited to 4 GiB, and hashes divide large values
+    /// unevenly.
     pub const CHUNK_BYTES_TARGET_MAX: u64 = 2 << 30;
 }
 
-/// How the input is written.
+/// The format of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputFormat {
     /// Apache Parquet.
     Parquet,
     /// Apache Avro object container files.
     Avro,
-    /// A JSON object a line, or one JSON array of objects; plain, gzip or zstd.
+    /// One JSON object per line, or one JSON array of objects; plain, gzip or zstd.
     Jsonl,
     /// Comma-separated values under a header row; plain, gzip or zstd.
     Csv,
 }
 
-/// Which columns make the value.
+/// The columns of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueSelection {
-    /// One column as it is.
+    /// One column, unchanged.
     Column(String),
     /// A JSON object of these columns, in this order.
     Columns(Vec<String>),
-    /// A JSON object of all columns but the key.
+    /// A JSON object of all columns except the key.
     AllOthers,
 }
 
-/// What to do about several rows with one key.
+/// What to do about several rows with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDuplicate {
     /// The build fails, and names two such rows.
     #[default]
     Fail,
-    /// The first one stays: by the names of the files, then by the rows.
+    /// The first one is kept: by file name, then by row.
     First,
-    /// The last one stays: by the names of the files, then by the rows.
+    /// The last one is kept: by file name, then by row.
     Last,
 }
 

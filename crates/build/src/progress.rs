@@ -1,24 +1,24 @@
-//! How far a build is, for a thread that watches it; and the way to stop it.
+//! The progress of a build, for a thread that watches it, and a way to cancel the build.
 //!
-//! It holds counters only. Rates and the time that is left are up to the watcher, which has a clock.
+//! It holds only counters. The watcher, which has a clock, computes rates and the remaining time.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::error::BuildError;
 
-/// What a build is doing.
+/// The phase of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It has not begun to read.
+    /// Before reading.
     Preparing,
-    /// It reads the input.
+    /// Reading the input.
     Reading,
-    /// It sorts and writes the version.
+    /// Sorting and writing the version.
     Writing,
-    /// It waits for the disk.
+    /// Waiting for the disk.
     Finishing,
-    /// It is done.
+    /// Done.
     Done,
 }
 
@@ -35,32 +35,32 @@ pub struct Progress {
     cancelled: AtomicBool,
 }
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressSnapshot {
-    /// What the build is doing.
+    /// The current phase.
     pub phase: Phase,
     /// The size of all input files, in bytes.
     pub bytes_total: u64,
-    /// How much of it was read.
+    /// How many of these bytes were read.
     pub bytes_read: u64,
-    /// How many rows that were.
+    /// The number of rows read.
     pub rows_read: u64,
-    /// How many of them were bad.
+    /// How many of the rows were bad.
     pub rows_bad: u64,
-    /// How many records are to be sorted and written; 0 until all is read.
+    /// The number of records to sort and write; 0 until all rows are read.
     pub records_total: u64,
-    /// How many of them are done.
+    /// How many of the records are written.
     pub records_written: u64,
 }
 
 impl Progress {
-    /// The counters of a build that has not begun.
+    /// The counters of a build that has not started.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ProgressSnapshot {
@@ -80,7 +80,7 @@ impl Progress {
         }
     }
 
-    /// Asks the build to stop. It deletes what it wrote and ends with [`BuildError::Cancelled`].
+    /// Cancels the build. It deletes its files and ends with [`BuildError::Cancelled`].
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Progress {
 }
 
 impl ProgressSnapshot {
-    /// How much of the current phase is done, from 0 to 1.
+    /// The completed fraction of the current phase, from 0 to 1.
     pub fn phase_fraction(&self) -> f64 {
         let (done, total) = match self.phase {
             Phase::Preparing => (0, 1),

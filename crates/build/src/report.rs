@@ -1,4 +1,4 @@
-//! What a build tells of what it read and wrote.
+//! The report of a build.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,37 +8,37 @@ use fondaco_format::Manifest;
 
 use crate::sort::RowId;
 
-/// The longest excerpt of a row or a key that is shown, in characters.
+/// The longest excerpt of a row or a key, in characters.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// What a build did.
+/// The result of a build.
 #[derive(Debug, Clone)]
 pub struct BuildReport {
-    /// How many input files were read.
+    /// The number of input files.
     pub files: u64,
-    /// How many rows were read, bad ones and duplicates included.
+    /// The number of rows read, including bad ones and duplicates.
     pub rows: u64,
-    /// How many records the version has.
+    /// The number of records in the version.
     pub records: u64,
-    /// How many bytes their keys and values have together, before compression.
+    /// The total size of their keys and values, in bytes, before compression.
     pub bytes: u64,
-    /// How many rows were dropped because another one with the same key was kept.
+    /// The number of rows dropped because another one with the same key was kept.
     pub duplicates: u64,
-    /// How many bad rows were skipped.
+    /// The number of skipped bad rows.
     pub bad_rows: u64,
     /// The first few bad rows.
     pub bad_row_samples: Vec<BadRow>,
-    /// How many partitions have records.
+    /// The number of partitions with records.
     pub partitions: u32,
-    /// How many chunks were, or would be, written.
+    /// The number of chunks that were, or in a dry run would be, written.
     pub chunks: u64,
-    /// How many bytes went to temporary files because they passed the memory.
+    /// The bytes written to temporary files because they did not fit into memory.
     pub spilled_bytes: u64,
-    /// How long the input was read.
+    /// How long reading the input took.
     pub reading: Duration,
-    /// How long the version was written.
+    /// How long writing the version took.
     pub writing: Duration,
-    /// What was written; `None` after a dry run.
+    /// The manifest; `None` after a dry run.
     pub manifest: Option<Manifest>,
 }
 
@@ -47,18 +47,18 @@ pub struct BuildReport {
 pub struct RowPlace {
     /// The file.
     pub file: PathBuf,
-    /// The row in it, counted from 1. In JSON lines it is the line; of CSV the header is not a row.
+    /// The row in it, counted from 1. In JSON lines it is the line; in CSV the header does not count.
     pub row: u64,
 }
 
-/// A row of which no record could be made.
+/// A row that could not be converted to a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRow {
-    /// Where it is.
+    /// Its place.
     pub place: RowPlace,
-    /// What is wrong with it.
+    /// The error.
     pub reason: String,
-    /// Its beginning.
+    /// The beginning of the row.
     pub sample: String,
 }
 

@@ -1,29 +1,29 @@
-//! A sample of the values, for a compression dictionary to learn from.
+//! A sample of the values, to train a compression dictionary.
 //!
-//! It takes the values whose keys have the lowest hashes: they are as good as random, and do not
-//! depend on how the rows were divided among threads, so that a build can be repeated.
+//! It takes the values whose keys have the lowest hashes: they are as good as random, and do not depend on how rows
+//! were divided among threads, so builds are reproducible.
 
 use std::collections::BinaryHeap;
 
 use crate::sort::RowId;
 
-/// How many bytes of values are kept: about what a dictionary of 110 KiB can learn from.
+/// The size of the sample in bytes: about enough to train a dictionary of 110 KiB.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 8 << 20;
 
 /// How much of one value is kept, in bytes.
 const VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// The values with the lowest hashes of those that were offered.
+/// The offered values with the lowest hashes.
 #[derive(Debug)]
 pub(crate) struct Samples {
     heap: BinaryHeap<(u64, RowId, Vec<u8>)>,
     bytes: usize,
-    /// What has this hash or a higher one is not among the lowest.
+    /// Values with this hash or a higher one are not among the lowest.
     hash_end: u64,
 }
 
 impl Samples {
-    /// A sample that keeps something, or, if it is not wanted, nothing.
+    /// A sample; it stays empty if it is not wanted.
     pub(crate) fn new(wanted: bool) -> Self {
         Self {
             heap: BinaryHeap::new(),
@@ -50,7 +50,7 @@ impl Samples {
         }
     }
 
-    /// The sample of all rows, out of the samples of the threads.
+    /// Merges the samples of the threads into the sample of all rows.
     pub(crate) fn merge(samples: impl IntoIterator<Item = Self>) -> Vec<Vec<u8>> {
         let mut merged = Self::new(true);
         for sample in samples {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_bounded_and_does_not_depend_on_the_threads() {
+    fn a_sample_is_bounded_and_independent_of_threads() {
         let rows = |from: u64, to: u64| (from..to).map(|row| (row.wrapping_mul(0x9e37_79b9_7f4a_7c15), row));
         let sample = |from, to| {
             let mut samples = Samples::new(true);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_kept() {
+    fn an_unwanted_sample_stays_empty() {
         let mut samples = Samples::new(false);
         samples.offer(1, RowId::new(0, 1), b"value");
         assert!(samples.heap.is_empty());

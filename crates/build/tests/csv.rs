@@ -1,4 +1,4 @@
-//! What becomes of quotes and delimiters of CSV that are not as they should be.
+//! CSV with wrong quotes or delimiters.
 
 mod generate;
 
@@ -16,7 +16,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_quote_that_is_never_closed_is_refused_with_its_line() {
+fn an_unclosed_quote_is_refused_with_its_line() {
     let rows: String = (0..100_000).map(|n| format!("key{n},value\n")).collect();
     for end in ["", "\n", "\r\n"] {
         for opened in ["a,\"1", "\"a,1", "a,\"1\"\"", "a,\"", "a,\"x\ny,\"\"\nz"] {
@@ -64,8 +64,8 @@ fn text_after_a_closing_quote_is_refused_with_its_line() {
 }
 
 #[test]
-fn quotes_that_are_as_they_should_be_stay_text() {
-    // Longer than what is read at a time, so that quotes are met at its ends.
+fn correct_quotes_are_parsed() {
+    // Longer than the read buffer, so that quotes fall on its ends.
     let long = "x\"\"y,\n".repeat(100_000);
     for line_end in ["\n", "\r\n"] {
         let place = Place::new();
@@ -98,7 +98,7 @@ fn every_bad_row_has_its_line() {
 }
 
 #[test]
-fn columns_of_one_name_are_refused_wherever_they_are() {
+fn columns_with_the_same_name_are_refused_at_any_level() {
     let text = |name: &str| Field::new(name, DataType::Utf8, true);
     let column: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
     let fields = vec![text("k"), text("v"), text("v")];

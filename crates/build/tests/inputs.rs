@@ -1,4 +1,4 @@
-//! What each format makes of its rows.
+//! The records that each format's rows become.
 
 mod generate;
 
@@ -85,7 +85,7 @@ fn avro_is_read_with_every_codec() {
 }
 
 #[test]
-fn text_is_read_plain_gzip_and_zstd_whatever_the_name_says() {
+fn text_is_read_plain_gzip_and_zstd_under_any_name() {
     for text in [pairs_as_csv(), pairs_as_jsonl()] {
         let format = if text.starts_with('{') {
             InputFormat::Jsonl
@@ -101,7 +101,7 @@ fn text_is_read_plain_gzip_and_zstd_whatever_the_name_says() {
 }
 
 #[test]
-fn text_may_begin_with_a_byte_order_mark_and_end_without_a_line_end() {
+fn text_may_have_a_byte_order_mark_without_final_newline() {
     for (name, text) in [("a.csv", pairs_as_csv()), ("a.jsonl", pairs_as_jsonl())] {
         let place = Place::new();
         place.write(name, format!("\u{feff}{}", text.trim_end().replace('\n', "\r\n")));
@@ -110,7 +110,7 @@ fn text_may_begin_with_a_byte_order_mark_and_end_without_a_line_end() {
 }
 
 #[test]
-fn compressed_text_in_several_members_is_read_to_the_end() {
+fn compressed_text_in_several_members_is_read_completely() {
     let text = pairs_as_jsonl();
     let (first, second) = text.split_at(text.find("key1500").unwrap());
     for compress in [gzip, zstd] {
@@ -141,7 +141,7 @@ fn files_of_several_formats_make_one_version() {
     check_pairs(&place, None);
 }
 
-/// A table with a column of every kind, whose name is the key's.
+/// A table with a column of every type, with the column's name as the key.
 fn every_type() -> Vec<(&'static str, ArrayRef, [&'static str; 2])> {
     vec![
         ("text", Arc::new(StringArray::from(vec!["ä", ""])), ["ä", ""]),
@@ -290,7 +290,7 @@ fn several_columns_make_a_json_object_with_nulls_and_nesting() {
 }
 
 #[test]
-fn chosen_columns_come_in_the_order_of_the_choice() {
+fn chosen_columns_keep_the_order_of_the_choice() {
     let choice = ValueSelection::Columns(vec!["s".to_owned(), "k".to_owned(), "n".to_owned()]);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("k", Arc::new(StringArray::from(vec!["0"]))),
@@ -328,7 +328,7 @@ fn json_scalars_are_keys_and_values_without_their_quotes() {
 }
 
 #[test]
-fn all_other_fields_of_a_json_object_stay_as_they_are_written() {
+fn all_other_fields_of_a_json_object_stay_verbatim() {
     let place = Place::new();
     place.write(
         "a.jsonl",
@@ -359,7 +359,7 @@ fn uuids_are_written_as_usual() {
 }
 
 #[test]
-fn first_and_last_go_by_the_names_of_files_and_then_by_rows() {
+fn first_and_last_go_by_file_name_and_then_row() {
     for (on_duplicate, expected) in [(OnDuplicate::First, ["a1", "b1"]), (OnDuplicate::Last, ["c1", "b2"])] {
         let place = Place::new();
         place.write("c.csv", "k,v\n1,c1\n");

@@ -1,4 +1,4 @@
-//! What is refused, where, and with which words; and that nothing is left of it.
+//! The errors of refused inputs and options; a refused build leaves no files.
 
 mod generate;
 
@@ -20,7 +20,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_null_key_or_value_is_refused_with_its_row_and_a_sample() {
+fn null_keys_and_values_are_refused_with_row_and_sample() {
     for avro in [false, true] {
         let rows = [(Some("a"), Some("1")), (None, Some("some value")), (Some("c"), None)];
         let place = Place::new();
@@ -50,7 +50,7 @@ fn a_null_key_or_value_is_refused_with_its_row_and_a_sample() {
 }
 
 #[test]
-fn a_time_that_no_calendar_has_is_refused_and_never_written() {
+fn a_time_outside_of_the_calendar_is_refused() {
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["0", "1"]));
     let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![0, i64::MAX]));
     for (key, value) in [(&texts, &times), (&times, &texts)] {
@@ -62,7 +62,7 @@ fn a_time_that_no_calendar_has_is_refused_and_never_written() {
         assert_eq!((report.records, report.bad_rows), (1, 1));
     }
 
-    // As a part of a value, too: of an object of columns, of a column that is an object, and of a list in one.
+    // Also as a part of a value: of an object of columns, of an object column, and of a list in one.
     let lists = [0, i64::MAX].map(|time| Some([Some(time)]));
     let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<TimestampMicrosecondType, _, _>(lists));
     let member = Arc::new(Field::new("member", lists.data_type().clone(), true));
@@ -97,7 +97,7 @@ fn a_time_that_no_calendar_has_is_refused_and_never_written() {
 }
 
 #[test]
-fn a_bad_line_is_refused_with_its_number_and_its_text() {
+fn a_bad_line_is_refused_with_number_and_text() {
     for (line, reason) in [
         ("{\"k\":\"x\",\"v\":", "it is not a JSON object"),
         ("[1,2]", "expected an object"),
@@ -123,7 +123,7 @@ fn a_bad_line_is_refused_with_its_number_and_its_text() {
 }
 
 #[test]
-fn a_ragged_row_of_csv_is_refused() {
+fn a_csv_row_with_extra_fields_is_refused() {
     let place = Place::new();
     place.write("a.csv", "k,v\na,1\nb,2,more\nc\n");
     assert_says(
@@ -135,7 +135,7 @@ fn a_ragged_row_of_csv_is_refused() {
 }
 
 #[test]
-fn csv_that_is_not_text_is_refused_only_where_text_is_needed() {
+fn csv_that_is_not_utf8_is_refused_only_for_text() {
     let place = Place::new();
     place.write("a.csv", b"k,v\na,\xff\n");
     let all = |options: &mut fondaco_build::BuildOptions| options.value = ValueSelection::AllOthers;
@@ -144,7 +144,7 @@ fn csv_that_is_not_text_is_refused_only_where_text_is_needed() {
 }
 
 #[test]
-fn a_missing_column_is_named_with_those_that_exist_and_the_nearest() {
+fn the_error_for_a_missing_column_suggests_existing_ones() {
     let columns = || -> Vec<(&str, ArrayRef)> {
         vec![
             ("member_id", Arc::new(Int64Array::from(vec![1]))),
@@ -208,7 +208,7 @@ fn keys_and_values_at_the_limits_are_fine() {
     assert_eq!(get(&place.built(|_| {}), &key).unwrap().len(), 64 << 20);
 }
 
-/// Every truncation of a file that can tell is an error, and never a bad row.
+/// Every truncation of a format that can detect it is an error, and never a bad row.
 #[test]
 fn a_truncated_file_is_refused_wherever_it_ends() {
     let keys: Vec<String> = (0..500).map(|n| format!("key{n}")).collect();
@@ -249,9 +249,9 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
     }
 }
 
-/// No byte of a container can be changed so that the build panics or hangs.
+/// Changing any byte of a container never makes the build panic or hang.
 #[test]
-fn a_damaged_container_is_an_error_or_other_rows_but_never_a_panic() {
+fn a_damaged_container_never_causes_a_panic() {
     let keys: Vec<String> = (0..20).map(|n| format!("key{n}")).collect();
     let rows: Vec<(Option<&str>, Option<&str>)> = keys.iter().map(|key| (Some(&key[..]), Some(&key[..]))).collect();
     let place = Place::new();
@@ -273,7 +273,7 @@ fn a_damaged_container_is_an_error_or_other_rows_but_never_a_panic() {
 }
 
 #[test]
-fn what_is_not_its_format_is_refused() {
+fn a_file_in_another_format_is_refused() {
     for name in ["a.parquet", "a.avro", "a.jsonl"] {
         let place = Place::new();
         place.write(name, "this is a text of some length, and nothing else\n");
@@ -317,7 +317,7 @@ fn a_duplicate_is_refused_with_both_rows() {
 }
 
 #[test]
-fn columns_of_one_name_are_refused() {
+fn columns_with_the_same_name_are_refused() {
     let place = Place::new();
     place.write("a.csv", "k,v,v\nx,1,2\n");
     assert_says(&place.refused(|_| {}), &["have the name \"v\""]);
@@ -360,7 +360,7 @@ fn a_cancelled_build_leaves_nothing() {
 }
 
 #[test]
-fn options_that_no_build_can_have_are_refused() {
+fn invalid_options_are_refused() {
     let place = Place::new();
     place.write("a.csv", "k,v\nx,1\n");
     assert_says(&place.refused(|options| options.threads = 0), &["invalid threads 0"]);
@@ -384,7 +384,7 @@ fn options_that_no_build_can_have_are_refused() {
 }
 
 #[test]
-fn a_place_where_nothing_can_be_written_is_refused() {
+fn an_unwritable_output_is_refused() {
     let place = Place::new();
     let file = place.write("a.csv", "k,v\nx,1\n");
     let error = place.build(|options| options.output = Location::local(file.join("out")));
@@ -392,7 +392,7 @@ fn a_place_where_nothing_can_be_written_is_refused() {
 }
 
 #[test]
-fn a_place_without_room_for_temporary_files_is_refused() {
+fn a_directory_without_room_for_temporary_files_is_refused() {
     let place = Place::new();
     place.write("a.csv", "k,v\nx,1\n");
     let mut options = place.options();

@@ -1,4 +1,4 @@
-//! What keys and values are made of: several columns, members of objects, other delimiters, one JSON array.
+//! How keys and values are selected: several columns, members of objects, other delimiters, one JSON array.
 
 mod generate;
 
@@ -24,7 +24,7 @@ fn texts(texts: &[&str]) -> ArrayRef {
     Arc::new(StringArray::from(texts.to_vec()))
 }
 
-/// The same three rows in all formats: the last one cannot be a key of `a,n,b`.
+/// The same three rows in all formats: the last row is invalid with the key `a,n,b`.
 fn rows_in_every_format() -> Vec<Place> {
     let batch = table(vec![
         ("a", texts(&["x", "y", "p:q"])),
@@ -45,15 +45,12 @@ fn rows_in_every_format() -> Vec<Place> {
 }
 
 #[test]
-fn several_columns_make_a_key_that_says_where_each_part_ends() {
+fn several_columns_make_an_unambiguous_key() {
     for place in rows_in_every_format() {
         let key = |options: &mut fondaco_build::BuildOptions| {
             options.key = ["a", "n", "b"].map(str::to_owned).to_vec();
         };
-        assert_says(
-            &place.refused(key),
-            &["row 3", "\"a\" has a \":\" in it", "last in --key"],
-        );
+        assert_says(&place.refused(key), &["row 3", "\"a\" contains \":\"", "last in --key"]);
         let version = place.built(|options| {
             key(options);
             options.bad_rows_max = 1;
@@ -96,7 +93,7 @@ fn objects() -> RecordBatch {
 fn members_of_objects_are_keys_and_values_by_their_paths() {
     let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
     write_parquet(&places[0].input("a.parquet"), &objects(), 10);
-    // A name with a dot is none in Avro.
+    // Names with dots are invalid in Avro.
     write_avro(&places[1].input("a.avro"), &[objects().project(&[0, 1]).unwrap()], None);
     places[2].write(
         "a.jsonl",
@@ -116,7 +113,7 @@ fn members_of_objects_are_keys_and_values_by_their_paths() {
             std::fs::remove_dir_all(place.output()).unwrap();
             version
         };
-        // The third object is null, and so are all members of it.
+        // The third object is null, and so are all its members.
         let version = built("o.id", &["x"], 1);
         assert_eq!(version.records(), 2);
         assert_eq!(get(&version, "7").as_deref(), Some("a"));
@@ -130,7 +127,7 @@ fn members_of_objects_are_keys_and_values_by_their_paths() {
         assert_eq!(get(&version, "c").as_deref(), Some(r#"{"o.in.v":null,"o.id":null}"#));
         assert_eq!(version.manifest().schema.values[0].name, "o.in.v");
         if number != 1 {
-            // A column with the name itself comes first.
+            // A column with the name itself takes precedence.
             assert_eq!(get(&built("x", &["o.name"], 0), "c").as_deref(), Some("f"));
         }
     }
@@ -177,7 +174,7 @@ fn other_delimiters_are_read_and_guessed() {
 }
 
 #[test]
-fn a_file_that_is_one_json_array_is_read_object_by_object() {
+fn a_json_array_is_read_object_by_object() {
     let objects: Vec<String> = (0..50_000)
         .map(|n| format!("{{\"k\":{n},\n \"v\": {{\"t\": \"a\\\"]}},{n}\\\\\", \"l\": [1, {{}}]}}}}"))
         .collect();
@@ -199,16 +196,16 @@ fn a_file_that_is_one_json_array_is_read_object_by_object() {
 }
 
 #[test]
-fn what_is_wrong_with_a_json_array_is_refused() {
+fn an_invalid_json_array_is_refused() {
     for (text, reason) in [
         ("[{\"k\":1,\"v\":1}", "cut off in element 1"),
         ("[{\"k\":1,\"v\":1}, ", "cut off in element 2"),
         ("[{\"k\":1,\"v\":\"", "cut off in element 1"),
         ("[{\"k\":1,\"v\":1},]", "element 2 of its array is empty"),
         ("[,{\"k\":1,\"v\":1}]", "element 1 of its array is empty"),
-        ("[{\"k\":1,\"v\":1}] x", "text behind the end of its array"),
-        ("[{\"k\":1,\"v\":1}][]", "text behind the end of its array"),
-        ("[]", "the input has no row"),
+        ("[{\"k\":1,\"v\":1}] x", "text after the end of its array"),
+        ("[{\"k\":1,\"v\":1}][]", "text after the end of its array"),
+        ("[]", "the input has no rows"),
     ] {
         let place = Place::new();
         place.write("a.json", text);
@@ -248,7 +245,7 @@ fn parquet_with_brotli_is_read() {
 }
 
 #[test]
-fn standard_input_needs_a_format_that_can_be_read_from_it() {
+fn standard_input_needs_a_streamable_format() {
     let place = Place::new();
     let input = |options: &mut fondaco_build::BuildOptions| options.inputs = vec!["-".to_owned()];
     assert_says(&place.refused(input), &["/dev/stdin", "--format"]);

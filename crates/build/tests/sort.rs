@@ -1,4 +1,4 @@
-//! Whatever comes in, in whatever order, with however little memory, comes out once.
+//! Every input record is output once, in any order of input and with any amount of memory.
 
 mod generate;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// Rows with many duplicates, and with values from nothing to larger than a block.
+/// Rows with many duplicates, and with values from empty to larger than a block.
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let key = prop_oneof![
         4 => (0..200u32).prop_map(|n| format!("key{n}").into_bytes()),
@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_version_holds_what_a_map_would(
+    fn a_version_equals_a_map(
         rows in rows(),
         distinct: bool,
         on_duplicate in prop::sample::select(vec![OnDuplicate::Fail, OnDuplicate::First, OnDuplicate::Last]),
@@ -105,9 +105,9 @@ proptest! {
     }
 }
 
-/// 40 MiB of records through 1 MiB of memory: every bucket is spilled, and divided again.
+/// 40 MiB of records through 1 MiB of memory: every bucket is spilled, and split again.
 #[test]
-fn an_input_much_larger_than_memory_is_spilled_and_divided_again() {
+fn an_input_much_larger_than_memory_is_spilled_and_split() {
     let rows: Vec<Row> = (0..40_000u32)
         .map(|n| (format!("key{n}").into_bytes(), format!("{n:>1000}").into_bytes()))
         .collect();
@@ -118,10 +118,9 @@ fn an_input_much_larger_than_memory_is_spilled_and_divided_again() {
     check(&Version::open(&place.output()).unwrap(), &rows.into_iter().collect());
 }
 
-/// A key that comes more often than memory holds cannot be divided; its duplicates are dropped
-/// piece by piece.
+/// A key with more rows than fit into memory cannot be split; its duplicates are dropped piece by piece.
 #[test]
-fn one_key_that_fills_more_than_the_memory_is_one_record() {
+fn one_key_larger_than_memory_is_one_record() {
     for on_duplicate in [OnDuplicate::First, OnDuplicate::Last] {
         let rows: Vec<Row> = (0..20_000u32)
             .map(|n| {
@@ -155,7 +154,7 @@ fn values_larger_than_the_memory_are_records_too() {
 }
 
 #[test]
-fn the_same_input_makes_the_same_files_whatever_the_threads_and_the_memory() {
+fn the_files_do_not_depend_on_threads_and_memory() {
     let rows: Vec<Row> = (0..5000u32)
         .map(|n| (format!("key{}", n / 2).into_bytes(), format!("{n:>300}").into_bytes()))
         .collect();
@@ -177,7 +176,7 @@ fn the_same_input_makes_the_same_files_whatever_the_threads_and_the_memory() {
 }
 
 #[test]
-fn an_index_is_as_large_as_its_keys_need_however_many_rows_they_had() {
+fn the_index_size_depends_on_keys_not_on_rows() {
     const ROWS: usize = 200_000;
     for keys in [50, 3000, 60_000] {
         let place = Place::new();
@@ -194,7 +193,7 @@ fn an_index_is_as_large_as_its_keys_need_however_many_rows_they_had() {
         }
         assert_eq!(generate::get(&version, "none"), None);
         let index_bytes: u64 = version.manifest().chunks.iter().map(|chunk| chunk.index.bytes).sum();
-        // Four bytes a key, twice as many at most, and two blocks of 4 KiB in each of the four chunks.
+        // Four bytes per key, at most doubled, and two blocks of 4 KiB in each of the four chunks.
         let most = 2 * 4 * keys as u64 + 4 * 8192;
         assert!(index_bytes <= most, "{index_bytes} bytes for {keys} keys");
         verify(&place.output()).unwrap();
@@ -202,7 +201,7 @@ fn an_index_is_as_large_as_its_keys_need_however_many_rows_they_had() {
 }
 
 #[test]
-fn a_partition_has_as_many_chunks_as_its_keys_need_however_many_rows_they_had() {
+fn the_number_of_chunks_depends_on_keys_not_on_rows() {
     const ROWS: usize = 120_000;
     for (keys, chunks) in [(50, 1), (15_000, 4), (90_000, 32), (ROWS, 32)] {
         let files = |on_duplicate, threads, memory_bytes| {

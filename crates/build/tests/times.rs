@@ -1,4 +1,4 @@
-//! How times of Parquet and Avro are written: instants in UTC, whatever zone a column names.
+//! Times of Parquet and Avro are written as instants in UTC, whatever zone a column names.
 
 mod generate;
 
@@ -18,7 +18,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-/// Zones as pandas, Spark and others name them.
+/// Names of zones as pandas, Spark and others write them.
 const ZONES: [&str; 5] = ["UTC", "Etc/UTC", "Europe/Berlin", "+02:00", "no zone that is known"];
 
 fn times(zone: &str) -> Vec<(ArrayRef, &'static str)> {
@@ -48,7 +48,7 @@ fn one_text(text: &str) -> ArrayRef {
 }
 
 #[test]
-fn a_time_of_parquet_with_any_zone_is_a_key_and_a_value_in_utc() {
+fn parquet_times_of_any_zone_are_written_in_utc() {
     for zone in ZONES {
         for (column, expected) in times(zone) {
             let place = Place::new();
@@ -68,7 +68,7 @@ fn a_time_of_parquet_with_any_zone_is_a_key_and_a_value_in_utc() {
 }
 
 #[test]
-fn a_time_with_a_zone_that_is_nested_is_written_in_utc() {
+fn a_nested_time_with_a_zone_is_written_in_utc() {
     let zone = Some("Europe/Berlin".into());
     let mut list = ListBuilder::new(
         TimestampMicrosecondBuilder::new().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
@@ -93,7 +93,7 @@ fn a_time_with_a_zone_that_is_nested_is_written_in_utc() {
 }
 
 #[test]
-fn a_time_of_avro_is_a_key_and_a_value_in_utc() {
+fn avro_times_are_written_in_utc() {
     for (column, expected) in times("UTC").into_iter().skip(1) {
         for key in [false, true] {
             let place = Place::new();
@@ -107,9 +107,9 @@ fn a_time_of_avro_is_a_key_and_a_value_in_utc() {
     }
 }
 
-/// Spark and Hive write the last day of the year 9999 where they know no end.
+/// Spark and Hive write the last day of the year 9999 for an unknown end.
 #[test]
-fn a_time_of_96_bits_is_read_even_if_it_is_far_away() {
+fn a_96_bit_time_far_in_the_future_is_read() {
     let place = Place::new();
     let schema = parse_message_type("message t { required binary k (UTF8); required int96 v; }").unwrap();
     let file = File::create(place.input("a.parquet")).unwrap();

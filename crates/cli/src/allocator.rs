@@ -1,29 +1,30 @@
-//! What the allocator does with memory that is freed.
+//! Settings of the allocator that decide when freed memory goes back to the operating system.
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
 use tikv_jemalloc_sys::mallctl;
 
-/// Gives freed memory back to the operating system at once, from here on.
+/// From here on, returns freed memory to the operating system at once.
 ///
-/// By default the allocator keeps it for ten seconds. That suits a server. A build frees what it has read and loads what it
-/// sorts next, so that it would have both: at 16 threads and 64 MiB it took 205 MiB, and takes 128 MiB with this.
+/// By default the allocator keeps freed memory for ten seconds, which suits a server. A build frees the memory of its
+/// reading phase just before it loads the data to sort, and would hold both: at 16 threads and 64 MiB it took 205 MiB,
+/// and takes 128 MiB with this setting.
 pub fn return_freed_memory() {
     for kind in ["dirty", "muzzy"] {
         set_at_once(&format!("arenas.{kind}_decay_ms"));
         for arena in 0..arenas() {
-            // Most of them do not exist, which is an error that changes nothing.
+            // Most of these arenas do not exist; the error for a missing one changes nothing.
             set_at_once(&format!("arena.{arena}.{kind}_decay_ms"));
         }
     }
 }
 
-/// How many arenas there may be.
+/// The largest possible number of arenas.
 fn arenas() -> u32 {
     let mut arenas = 0_u32;
     let mut bytes = size_of::<u32>();
-    // SAFETY: the name is a string of C, this value is a number of 32 bits, and `bytes` says so.
+    // SAFETY: the name is a C string, the value is a 32-bit number, and `bytes` is its size.
     let error = unsafe {
         mallctl(
             c"arenas.narenas".as_ptr(),
@@ -39,7 +40,7 @@ fn arenas() -> u32 {
 fn set_at_once(name: &str) {
     let Ok(name) = CString::new(name) else { return };
     let mut milliseconds = 0_isize;
-    // SAFETY: the name is a string of C, and these values are numbers of the size of a pointer.
+    // SAFETY: the name is a C string, and the values are pointer-sized numbers.
     unsafe {
         mallctl(
             name.as_ptr(),

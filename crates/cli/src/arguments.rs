@@ -10,9 +10,9 @@ use crate::commands::{
     store, versions,
 };
 
-/// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
-/// swapped in atomically, and rolled back in an instant; others are written to at any time, and
-/// replicated. All are served over the Redis protocol.
+/// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
+/// swapped in atomically, and rolled back instantly. Versioned stores: replicated, written to at any time.
+/// Both are served over the Redis protocol.
 #[derive(Debug, Parser)]
 #[command(name = "fondaco", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Print no progress
+    /// Do not print progress
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
@@ -34,16 +34,16 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a node or a whole cluster in one process, for trying things and for tests
     Dev(roles::DevOptions),
     /// Run a storage node
     Server(roles::ServerOptions),
-    /// Run a router: it holds nothing, and serves everything by asking the nodes
+    /// Run a router: it stores nothing, and answers requests by asking the nodes
     Router(roles::RouterOptions),
-    /// Run a controller: the one that leads decides for the cluster
+    /// Run a controller: the elected leader makes the decisions for the cluster
     Controller(roles::ControllerOptions),
     /// Create, list, show, alter, drop and restore stores
     #[command(subcommand)]
@@ -52,13 +52,13 @@ pub enum Command {
     Push(push::PushOptions),
     /// Build a version of a store: the first half of a push
     Build(build::BuildCommandOptions),
-    /// Fetch a version that was built, and swap it in: the second half of a push
+    /// Fetch a built version, and swap it in: the second half of a push
     Deploy(push::DeployOptions),
-    /// Cancel the push of a store that is under way
+    /// Cancel the running push of a store
     Cancel(push::CancelOptions),
     /// List the versions of a store
     Versions(versions::VersionsOptions),
-    /// Go back to an earlier version of a store, at once
+    /// Return to an earlier version of a store, at once
     Rollback(versions::RollbackOptions),
     /// Make a kept version of a store current, at once
     Swap(versions::SwapOptions),
@@ -68,24 +68,24 @@ pub enum Command {
     Mget(look_up::MgetOptions),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
-    /// Show the cluster: its nodes, its stores, and the process that is asked
+    /// Show the cluster: its nodes, its stores, and the process that answers
     Status(status::StatusOptions),
-    /// List the nodes, and what each holds
+    /// List the nodes, and the data that each holds
     Nodes(nodes::NodesOptions),
-    /// Restore what the cluster coordinates itself by
+    /// Restore the cluster's entries in the coordination service
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Change which nodes hold what, by a plan
+    /// Move partitions between nodes according to a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
-    /// Show what a node has lost, and give it up
+    /// Show the data that a node has lost, and accept the loss
     #[command(subcommand)]
     Repair(repair::RepairCommand),
-    /// Write all records of a versioned store to a directory or a URL, while it serves
+    /// Back up all records of a versioned store to a directory or a URL, while it serves
     Backup(backup::BackupOptions),
-    /// Bring the records of a backup back into a versioned store, while it serves
+    /// Restore the records of a backup into a versioned store, while it serves
     Restore(backup::RestoreOptions),
-    /// Show what is in a version or a chunk, without a node
+    /// Show the contents of a version or a chunk, without a node
     Inspect(inspect::InspectOptions),
     /// Show and change the settings of a running node
     #[command(subcommand)]

@@ -1,7 +1,7 @@
-//! The control port of a node, as the command line speaks to it.
+//! The client of a node's control port.
 //!
-//! It knows paths, the token, TLS, and what an error looks like. What is asked and what the answers
-//! mean is up to the commands.
+//! It handles paths, the token, TLS and error replies. The requests and the meaning of the answers are up to the
+//! commands.
 
 use std::fs;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -19,47 +19,48 @@ use crate::commands::WrongUsage;
 use crate::control_port::ControlPort;
 use crate::{resp, wire};
 
-/// Where the control port is unless said otherwise.
+/// The default address of the control port.
 const DEFAULT: &str = "127.0.0.1:6580";
-/// How long a connection may take to be made.
+/// The timeout for making a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a request may take: longer than the node allows itself.
+/// The timeout of a request: longer than the node's own limit.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
-/// The longest answer: the most that a look-up of several keys answers, in base 64, as JSON.
+/// The longest answer: the largest answer of a batch lookup, in base64, as JSON.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// The longest page of records: the longest record behind those that fill one.
+/// The longest page of records: a full page followed by the longest record.
 const PAGE_BYTES_MAX: u64 = FRAME_BYTES_MAX as u64 + (8 << 20);
 
-/// The type of bodies that are JSON.
+/// The content type of JSON bodies.
 const JSON: &str = "application/json";
 
-/// The type of bodies that are bytes.
+/// The content type of binary bodies.
 const BYTES: &str = "application/octet-stream";
 
 const ADVICE_ON_TLS: &str = "trust its certificate with --ca FILE, if it is the right one";
 
-/// A node's control port.
+/// A client of a node's control port.
 pub struct Client {
     agent: Agent,
     /// `http://host:port`, without a slash at the end.
     base: String,
     proof: Proof,
-    /// By how much the clock there is ahead of this one, as far as a signature was refused for its time.
+    /// How far the node's clock is ahead of this one. It stays 0 until a signature is refused for its time.
     ahead_ms: AtomicI64,
 }
 
-/// How the client proves that it has the token.
+/// How the client authenticates.
 enum Proof {
     None,
-    /// By sending it.
+    /// Sends the token.
     Token(String),
-    /// By signing each request with it.
+    /// Signs each request with the token.
     Signature(RequestKey),
 }
 
 impl Client {
-    /// A client of this port; nothing is sent yet, unless only the RESP port of the process is known: that tells it.
+    /// Makes a client of this port. It sends no request, unless only the RESP port is known: then it asks there for the
+    /// control port.
     pub fn new(port: &ControlPort) -> anyhow::Result<Self> {
         let http = match (&port.http, &port.resp) {
             (Some(http), _) => http.clone(),
@@ -74,7 +75,7 @@ impl Client {
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // What the environment says of proxies is meant for the web, not for one's own nodes.
+            // Proxy settings of the environment are meant for the web, not for the cluster's own nodes.
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIME_MAX))
@@ -96,8 +97,8 @@ impl Client {
         })
     }
 
-    /// A client of a node whose address the cluster has told: anyone who can write there may have named it, so that
-    /// requests are signed with the token, which is never sent.
+    /// A client of a node whose address was read from the cluster. Anyone with write access there could have put the
+    /// address in, so requests are signed with the token, and the token itself is never sent.
     pub fn of_node(port: &ControlPort) -> anyhow::Result<Self> {
         let mut client = Self::new(port)?;
         if let Proof::Token(token) = &client.proof {
@@ -106,19 +107,19 @@ impl Client {
         Ok(client)
     }
 
-    /// Asks for something.
+    /// Sends GET, and parses the JSON answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         self.read(self.send(http::Method::GET, path, None)?)
     }
 
-    /// Asks for bytes.
+    /// Sends GET, and returns the bytes of the answer.
     pub fn get_bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = self.send(http::Method::GET, path, None)?;
         let limited = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
         limited.read_to_vec().with_context(|| self.broken())
     }
 
-    /// Asks for a page of records; with it comes where the next one begins, if there is one.
+    /// Reads a page of records; returns it with the start of the next page, if there is one.
     pub fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)> {
         let mut answer = self.send(http::Method::GET, path, None)?;
         let next = answer.headers().get(NEXT_HEADER).map(|next| next.to_str());
@@ -127,47 +128,47 @@ impl Client {
         Ok((limited.read_to_vec().with_context(|| self.broken())?, next))
     }
 
-    /// Sends something, and reads the answer.
+    /// Sends POST with JSON, and parses the answer.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
         self.read(self.send(http::Method::POST, path, Some((JSON, &serde_json::to_vec(body)?)))?)
     }
 
-    /// Sends JSON; the answer, if there is one, is not read.
+    /// Sends POST with JSON, and ignores the body of the answer.
     pub fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
         self.send(http::Method::POST, path, Some((JSON, body))).map(drop)
     }
 
-    /// Sends bytes; the answer, if there is one, is not read.
+    /// Sends POST with bytes, and ignores the body of the answer.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
         self.send(http::Method::POST, path, Some((BYTES, body))).map(drop)
     }
 
-    /// Sends bytes, and reads the answer.
+    /// Sends POST with bytes, and parses the answer.
     pub fn post_bytes_for<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> anyhow::Result<T> {
         self.read(self.send(http::Method::POST, path, Some((BYTES, body)))?)
     }
 
-    /// Puts bytes in their place, and reads the answer.
+    /// Sends PUT with bytes, and parses the answer.
     pub fn put_bytes<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> anyhow::Result<T> {
         self.read(self.send(http::Method::PUT, path, Some((BYTES, body)))?)
     }
 
-    /// Changes something, and reads what it is then.
+    /// Sends PATCH with JSON, and returns the new state.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
         self.read(self.send(http::Method::PATCH, path, Some((JSON, &serde_json::to_vec(body)?)))?)
     }
 
-    /// Deletes something; the answer, if there is one, is not read.
+    /// Sends DELETE, and ignores the body of the answer.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.send(http::Method::DELETE, path, None).map(drop)
     }
 
-    /// Deletes something, and reads what became of it.
+    /// Sends DELETE, and parses the answer.
     pub fn delete_for<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         self.read(self.send(http::Method::DELETE, path, None)?)
     }
 
-    /// The node.
+    /// The node's status.
     pub fn status(&self) -> anyhow::Result<NodeStatus> {
         self.get("/v1/status")
     }
@@ -192,12 +193,12 @@ impl Client {
         }
     }
 
-    /// Where it is.
+    /// The address of the control port, as a URL.
     pub fn address(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request, with a body of this type if there is one.
+    /// Sends a request, with a body of this content type if there is one.
     fn send(
         &self,
         method: http::Method,
@@ -268,7 +269,7 @@ impl Client {
         answer.map_err(|error| self.unreachable(error))
     }
 
-    /// Goes by the clock of the other side from now on, if signatures of this one do not hold there.
+    /// Adopts the clock of the node, if it refused a signature for its time. Returns whether to try again.
     fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
         let told = answer.headers().get(TIME_HEADER);
         let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -285,7 +286,7 @@ impl Client {
     }
 
     fn unreachable(&self, error: ureq::Error) -> anyhow::Error {
-        // What rustls says of a certificate comes wrapped as an error of the stream.
+        // A certificate error of rustls arrives wrapped in an I/O error.
         let is_of_tls = match &error {
             ureq::Error::Rustls(_) | ureq::Error::Tls(_) => true,
             ureq::Error::Io(io) => io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
@@ -298,7 +299,7 @@ impl Client {
             (Some(advice), _) => advice,
             (None, _) if is_of_tls => ADVICE_ON_TLS.to_owned(),
             (None, ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound) => {
-                "is a node running there? Start one with fondaco dev, or say where with --http or FONDACO_HTTP"
+                "is a node running there? Start one with fondaco dev, or give its address with --http or FONDACO_HTTP"
                     .to_owned()
             }
             (None, _) => "check --http, and the node's log".to_owned(),
@@ -316,14 +317,11 @@ impl Client {
     }
 
     fn invalid(&self) -> String {
-        format!(
-            "{:?} is not an address, or the token has characters that none has",
-            self.base
-        )
+        format!("{:?} is not an address, or the token has invalid characters", self.base)
     }
 }
 
-/// The code of an error, for programs: what the node refused with, or what failed here.
+/// The code of an error, for programs: the code that the node returned, or one for a local failure.
 pub fn code(error: &anyhow::Error) -> &str {
     match error.downcast_ref::<Refused>() {
         Some(refused) => &refused.code,

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: asked for once, a command stops cleanly; asked for twice, at once.
+//! Ctrl-C and SIGTERM: the first signal stops a command cleanly, the second one at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a shell reports for a process ended by SIGINT.
+/// The exit code that shells use for a process ended by SIGINT.
 const EXIT_CODE_INTERRUPTED: i32 = 130;
 
 /// Whether the program was asked to stop.
@@ -14,7 +14,7 @@ const EXIT_CODE_INTERRUPTED: i32 = 130;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from now on. Once in a program.
+    /// Installs the signal handlers. Call it once per process.
     pub fn listen() -> anyhow::Result<Self> {
         let interrupt = Self(Arc::new(AtomicBool::new(false)));
         let asked = interrupt.clone();
@@ -22,7 +22,7 @@ impl Interrupt {
             .enable_io()
             .build()
             .context("cannot listen for signals")?;
-        // Made here and not on the thread, so that no signal from now on is missed.
+        // The handlers are made here, not on the thread, so that no signal is missed from now on.
         let (mut interrupted, mut terminated) = {
             let _entered = runtime.enter();
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
@@ -46,7 +46,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether it was asked to stop.
+    /// Whether the program was asked to stop.
     pub fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }

@@ -1,8 +1,8 @@
 //! The `fondaco` program: every role and every command in one binary.
 //!
-//! It is thin: it parses arguments, calls a library or the HTTP port of a node, and prints. What it
-//! promises to scripts: exit code 0 for done, 1 for failed, 2 for wrong usage; results on standard
-//! output, everything else on standard error; `--json` for programs.
+//! It parses arguments, calls a library or the HTTP port of a node, and prints. Scripts may rely on: exit code 0 for
+//! success, 1 for failure, 2 for wrong usage; results on standard output, everything else on standard error; `--json`
+//! for programs.
 
 mod allocator;
 mod arguments;
@@ -26,19 +26,18 @@ use tikv_jemallocator::Jemalloc;
 use arguments::{Arguments, Command};
 use output::Output;
 
-/// Values are a kibibyte as a rule, and then some: the allocator of the C library keeps what is longer than that in lists
-/// that it searches, and whose members it joins and divides. On all nodes together that was a quarter of a write to three
-/// replicas.
+/// Values are usually a little over one KiB. The C library's allocator keeps chunks longer than 1 KiB in lists that it
+/// searches, splits and merges. This took a quarter of the CPU time, over all nodes, of a write to three replicas.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// What the allocator is told, by a name that it looks for:
+/// Options that jemalloc reads from a symbol of this name:
 ///
-/// - to ask for huge pages: records are looked up all over memory, and the processor remembers the places of few pages;
-/// - to take memory for each processor apart, and not for each thread: what one thread gives back another uses, and most
-///   records are replaced by other threads than those that brought them. How many of these there may be has to be said, or it
-///   warns where the process may not run on all processors. Only those are made that are used.
-// SAFETY: nothing else has this name, and it is a string of C, as the allocator expects.
+/// - huge pages: records are looked up all over memory, and the TLB covers few pages;
+/// - arenas per CPU, not per thread: memory that one thread frees is reused by another, and most records are replaced
+///   by other threads than those that wrote them. The number of arenas must be given, or jemalloc warns where the
+///   process may not run on all CPUs. Unused arenas are not created.
+// SAFETY: no other symbol has this name, and the value is a C string, as jemalloc expects.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
     Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
     let output = Output::new(arguments.json, arguments.quiet);
     match run(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has seen enough: `fondaco scan … | head`.
+        // The reader of the output closed the pipe: `fondaco scan … | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let is_usage = error.is::<commands::WrongUsage>();
@@ -64,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the arguments, or prints the help or the version that was asked for.
+/// Reports wrong arguments, or prints the help or the version.
 fn refuse_arguments(error: &clap::Error) -> ExitCode {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     match is_json && error.use_stderr() {

@@ -1,6 +1,6 @@
-//! A RESP connection over TLS that trusts the certificates in a file, as the control port's client does.
+//! A RESP connection over TLS that trusts the certificates in a file, like the client of the control port.
 //!
-//! The verifier that the `redis` crate makes refuses a certificate that was named itself, if it is that of an authority:
+//! The `redis` crate's verifier refuses a trusted certificate that is both the server's own and that of an authority:
 //! see `fondaco_control::trusting`.
 
 use std::io::Write;
@@ -12,7 +12,7 @@ use redis::{Cmd, ConnectionLike, Parser, RedisResult, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-/// The connection.
+/// A RESP connection over TLS.
 pub struct NamedTls {
     stream: StreamOwned<ClientConnection, TcpStream>,
     parser: Parser,

@@ -1,35 +1,35 @@
 //! How results are printed: text for people, JSON for programs.
 //!
-//! Results go to standard output and nothing else does, so that it can be piped.
+//! Only results go to standard output, so that it can be piped.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// How the user wants results.
+/// The output format that the user asked for.
 pub struct Output {
     json: bool,
     quiet: bool,
 }
 
 impl Output {
-    /// As `--json` and `--quiet` say.
+    /// Sets the format from `--json` and `--quiet`.
     pub fn new(json: bool, quiet: bool) -> Self {
         Self { json, quiet }
     }
 
-    /// Whether results are for programs.
+    /// Whether to print results as JSON.
     pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Whether progress is unwanted.
+    /// Whether to print no progress.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Prints a result: as JSON, or as the text that `text` makes of it.
+    /// Prints a result: as JSON, or as the text that `text` renders.
     pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
@@ -42,7 +42,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints bytes as they are. On a terminal they get a line of their own.
+    /// Prints bytes unchanged. On a terminal a line break follows.
     pub fn bytes(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
@@ -53,26 +53,26 @@ impl Output {
         Ok(())
     }
 
-    /// Says why the command failed: on standard error, as JSON with a code if results are for programs.
+    /// Prints why the command failed: on standard error, as JSON with a code if results are JSON.
     pub fn failure(&self, code: &str, message: &str) {
         let text = match self.json {
             true => serde_json::json!({"error": {"code": code, "message": message}}).to_string(),
             false => format!("error: {message}"),
         };
-        // Where even standard error is closed, the exit code has to say it all.
+        // If standard error is closed too, only the exit code reports the failure.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// Tells people something that is no result.
+    /// Prints a message for people that is not a result.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            // A note that cannot be written is not worth failing for.
+            // A message that cannot be written is not worth failing for.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 }
 
-/// An error with its causes, without those that what was said before names already.
+/// An error with its causes, without the causes that the text already contains.
 pub fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -87,7 +87,7 @@ pub fn told(error: &anyhow::Error) -> String {
     text
 }
 
-/// A table with its columns aligned; all but the first to the right if `right` says so.
+/// Formats a table with aligned columns; a column is right-aligned if `right` says so, the first one never.
 pub fn table(header: &[&str], rows: &[Vec<String>], right: &[bool]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
@@ -116,7 +116,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>], right: &[bool]) -> String {
     text
 }
 
-/// A number with its thousands apart: `1 234 567`.
+/// A number with thousands separated: `1 234 567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -129,7 +129,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A number of bytes, in the unit that suits it: `1.5 GiB`.
+/// A size in bytes, in a suitable unit: `1.5 GiB`.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if number < 1024 {
@@ -144,7 +144,7 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A duration with two units at most: `450 ms`, `3.2 s`, `2 min 5 s`.
+/// A duration with at most two units: `450 ms`, `3.2 s`, `2 min 5 s`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -155,18 +155,18 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// A moment, given in milliseconds since 1970, with its zone: `2026-11-21T08:11:53Z`.
+/// A time in milliseconds since 1970 as UTC: `2026-11-21T08:11:53Z`.
 pub fn moment(unix_ms: u64) -> String {
     let moment = UNIX_EPOCH + Duration::from_millis(unix_ms);
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 
-/// A configured span, exactly: `1h`, `10days`.
+/// A configured duration, exactly: `1h`, `10days`.
 pub fn span(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
-/// Reads a span as people write it: `90s`, `1h 30m`, `10days`; `0` is none.
+/// Parses a duration as people write it: `90s`, `1h 30m`, `10days`; `0` is zero.
 pub fn parse_span_ms(text: &str) -> Result<u64, String> {
     if text == "0" {
         return Ok(0);
@@ -176,7 +176,7 @@ pub fn parse_span_ms(text: &str) -> Result<u64, String> {
     u64::try_from(span.as_millis()).map_err(|_| format!("{text:?} is too long"))
 }
 
-/// So much of a text as a line of this width holds.
+/// Cuts a text to the width of a line.
 pub fn fit(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.to_owned(),
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_calendar_and_name_their_zone() {
+    fn times_are_calendar_dates_with_a_zone() {
         assert_eq!(moment(0), "1970-01-01T00:00:00Z");
         assert_eq!(moment(1_795_248_713_000), "2026-11-21T08:11:53Z");
     }
 
     #[test]
-    fn spans_are_read_as_people_write_them_and_printed_so() {
+    fn durations_are_parsed_and_printed_in_the_same_form() {
         for (text, ms, printed) in [
             ("1h", 3_600_000, "1h"),
             ("500ms", 500, "500ms"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot read \"f\": {source}")]
         struct Told {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_a_line_is_cut() {
+    fn a_text_too_long_for_a_line_is_cut() {
         assert_eq!(fit("abc", 3), "abc");
         assert_eq!(fit("abcd", 3), "ab…");
     }

@@ -1,6 +1,6 @@
-//! How far a long job is: a bar on a terminal, a plain line every two seconds elsewhere.
+//! Progress of a long job: a bar on a terminal, a plain line every two seconds elsewhere.
 //!
-//! A job that takes less than a second shows nothing.
+//! A job that takes less than a second shows no progress.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// How often a watched job is looked at.
+/// The polling interval for the state of a job.
 pub const INTERVAL: Duration = Duration::from_millis(100);
-/// How long a job may take without showing anything.
+/// The time before a job shows its progress.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The time between plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest plain line, in characters.
 const LINE_WIDTH: usize = 80;
-/// The bar's steps.
+/// The number of steps of the bar.
 const STEPS: u64 = 1000;
 
-/// What is shown of a job.
+/// Displays the progress of a job.
 pub struct Display {
     started: Instant,
     phase: &'static str,
@@ -36,7 +36,7 @@ enum Kind {
 }
 
 impl Display {
-    /// Begins; `quiet` shows nothing at all.
+    /// Starts the display; `quiet` suppresses it.
     pub fn new(quiet: bool) -> Self {
         let kind = match (quiet, io::stderr().is_terminal()) {
             (true, _) => Kind::Nothing,
@@ -59,13 +59,13 @@ impl Display {
         }
     }
 
-    /// Shows how far the job is: its phase, how much of it is done from 0 to 1, and details. How long it will still
-    /// take is estimated from that.
+    /// Shows the phase of the job, how much of it is done from 0 to 1, and details. The remaining time is estimated
+    /// from the fraction done.
     pub fn show(&mut self, phase: &'static str, fraction: f64, details: &str) {
         self.show_with(phase, fraction, None, details);
     }
 
-    /// Shows how far a job is that knows better how long it will still take.
+    /// Like [`Display::show`], for a job that supplies its own estimate of the remaining time.
     pub fn show_with(&mut self, phase: &'static str, fraction: f64, left_known: Option<Duration>, details: &str) {
         let now = Instant::now();
         if phase != self.phase {
@@ -86,7 +86,7 @@ impl Display {
             }
             Kind::Lines if now - self.shown >= LINE_INTERVAL => {
                 self.shown = now;
-                // Progress that cannot be shown is no reason to stop.
+                // A failure to show progress must not stop the job.
                 let line = format!("{phase}: {:.0} %, {details}{left}", fraction * 100.0);
                 let _ = writeln!(io::stderr(), "{}", output::fit(&line, LINE_WIDTH));
             }
@@ -94,17 +94,17 @@ impl Display {
         }
     }
 
-    /// Says something besides.
+    /// Prints a message beside the progress.
     pub fn note(&self, text: &str) {
         match &self.kind {
             Kind::Nothing => {}
             Kind::Bar(bar) => bar.println(text),
-            // What cannot be shown is no reason to stop.
+            // A failure to print must not stop the job.
             Kind::Lines => drop(writeln!(io::stderr(), "{text}")),
         }
     }
 
-    /// How long the current phase has taken.
+    /// How long the current phase has run.
     pub fn phase_time(&self) -> Duration {
         self.phase_started.elapsed()
     }
@@ -118,14 +118,14 @@ impl Drop for Display {
     }
 }
 
-/// The time that is left of something that has taken so long and is so far.
+/// Estimates the remaining time from the time taken and the fraction done.
 fn left(taken: Duration, fraction: f64) -> Option<Duration> {
-    // Before that it is a guess.
+    // Below this fraction the estimate would be a guess.
     const FRACTION_MIN: f64 = 0.02;
     (taken >= QUIET_TIME && (FRACTION_MIN..1.0).contains(&fraction)).then(|| taken.mul_f64((1.0 - fraction) / fraction))
 }
 
-/// So many of something a second.
+/// A rate per second.
 pub fn rate(number: u64, time: Duration) -> u64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_left_follows_from_what_is_done() {
+    fn the_remaining_time_follows_from_the_fraction_done() {
         assert_eq!(left(Duration::from_secs(10), 0.25), Some(Duration::from_secs(30)));
         assert_eq!(left(Duration::from_secs(10), 0.0), None);
         assert_eq!(left(Duration::from_secs(10), 1.0), None);

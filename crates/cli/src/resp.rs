@@ -24,8 +24,7 @@ pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
         .query(&mut *connection)
         .map_err(refused)?;
     let address = info.lines().find_map(|line| line.strip_prefix("http_address:"));
-    let address =
-        address.with_context(|| format!("{resp} does not tell its control port: say where it is with --http"))?;
+    let address = address.with_context(|| format!("{resp} does not tell its control port: give it with --http"))?;
     Ok(reachable(address.trim(), host(resp)))
 }
 
@@ -35,7 +34,7 @@ pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn Conn
         let spoken = wire::spoken_at(address);
         let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
         let advice = advice.unwrap_or_else(|| {
-            "say where with --resp or FONDACO_RESP, and who you are with --user and --password".to_owned()
+            "give the address with --resp or FONDACO_RESP, and your login with --user and --password".to_owned()
         });
         anyhow!("cannot connect to {address}: {error}; {advice}")
     };
@@ -67,7 +66,7 @@ pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn Conn
     Ok(Box::new(connection.map_err(|error| failed(&error))?))
 }
 
-/// The node's words, without those of the library around them.
+/// The node's error message, without the text that the library adds.
 pub fn refused(error: redis::RedisError) -> anyhow::Error {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => anyhow!("{code} {detail}"),
@@ -85,7 +84,7 @@ pub fn host(address: &str) -> &str {
 pub fn reachable(address: &str, host: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => format!("{host}:{}", address.port()),
-        // From another machine, the loopback of that one is nothing that could be reached.
+        // A loopback address of another machine cannot be reached from here.
         Ok(address) if address.ip().is_loopback() && host.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback()) => {
             format!("{host}:{}", address.port())
         }
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_all_interfaces_is_reached_where_the_process_was_asked() {
+    fn a_wildcard_address_becomes_the_host_that_was_asked() {
         assert_eq!(reachable("0.0.0.0:6500", host("http://10.0.0.7:6580")), "10.0.0.7:6500");
         assert_eq!(reachable("[::]:6500", host("box:6580")), "box:6500");
         assert_eq!(reachable("10.0.0.8:6500", "10.0.0.7"), "10.0.0.8:6500");

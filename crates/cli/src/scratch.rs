@@ -1,7 +1,7 @@
-//! A directory for what a push builds, deleted afterwards, even after a kill.
+//! A temporary directory for the build of a push. It is deleted afterwards, even after a kill.
 //!
-//! Each holds a file that its process has locked. The process that makes the next one beside it deletes those
-//! whose lock is free: their process is gone and could not do it.
+//! Each directory has a file that its process locks. The next process that makes a directory beside it deletes the
+//! directories whose lock is free: their process was killed and could not delete them.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use tempfile::TempDir;
 const PREFIX: &str = "fondaco-push-";
 const LOCK_FILE: &str = "lock";
 
-/// A directory that is deleted when this is dropped.
+/// A temporary directory, deleted on drop.
 pub struct Scratch {
     directory: TempDir,
-    /// Locked for as long as this lives.
+    /// Locked for the lifetime of this value.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes one in `parent`, and deletes what killed pushes left there.
+    /// Makes a directory in `parent`, and deletes those that killed pushes left there.
     pub fn make(parent: &Path) -> anyhow::Result<Self> {
         delete_abandoned(parent);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(parent)
             .with_context(|| format!("cannot make a directory in {parent:?}: choose another with --work"))?;
-        // Locked before it has its name, so that no process finds it free.
+        // Lock it before it gets its name, so that no process finds it unlocked.
         let path = directory.path().join("lock.new");
         let lock = File::create(&path).with_context(|| format!("cannot create {path:?}"))?;
         lock.try_lock().with_context(|| format!("cannot lock {path:?}"))?;
@@ -35,17 +35,17 @@ impl Scratch {
         Ok(Self { directory, _lock: lock })
     }
 
-    /// Has what is in it stay after a kill: from now on no other process takes it for abandoned. It is still deleted when
-    /// this is dropped.
+    /// Keeps the contents after a kill: from now on no other process takes the directory for abandoned. It is still
+    /// deleted on drop.
     pub fn outlive_kill(&self) -> anyhow::Result<()> {
         let lock = self.path()?.join(LOCK_FILE);
         fs::remove_file(&lock).with_context(|| format!("cannot delete {lock:?}"))
     }
 
-    /// Keeps it, and says where: from now on it is for people to delete.
+    /// Keeps the directory for good, and returns its path: from now on the user has to delete it.
     pub fn keep(self) -> anyhow::Result<PathBuf> {
         let path = self.path()?;
-        // Without its lock the next push would take it for abandoned.
+        // Without its lock file, the next push would take it for abandoned.
         if path.join(LOCK_FILE).exists() {
             self.outlive_kill()?;
         }
@@ -53,19 +53,19 @@ impl Scratch {
         Ok(path)
     }
 
-    /// Where it is, absolute.
+    /// The absolute path.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
         let path = self.directory.path();
         fs::canonicalize(path).with_context(|| format!("cannot resolve {path:?}"))
     }
 }
 
-/// Deletes those of gone processes. One that cannot be deleted belongs to another user: let it be.
+/// Deletes the directories of processes that are gone. One that cannot be deleted belongs to another user, and stays.
 fn delete_abandoned(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let Ok(lock) = File::open(entry.path().join(LOCK_FILE)) else {
-            // Made a moment ago, and not locked yet; or none of ours.
+            // It was made a moment ago and is not locked yet, or it is not a directory of a push.
             continue;
         };
         match lock.try_lock() {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_push_left_is_deleted_by_the_next_and_what_a_living_one_uses_is_not() {
+    fn a_push_deletes_directories_of_killed_pushes_only() {
         let parent = tempfile::tempdir().unwrap();
         let abandoned = parent.path().join("fondaco-push-gone");
         fs::create_dir_all(&abandoned).unwrap();

@@ -1,30 +1,30 @@
-//! What a port speaks that did not answer as expected: asked once, so that the error can name it.
+//! Detects the protocol of a port that did not answer as expected, so that the error can name it.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a port may take to show what it speaks.
+/// The timeout of the detection.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {
     /// The Redis protocol.
     Resp,
     /// HTTP.
     Http,
-    /// TLS, and nothing is known of what is within.
+    /// TLS; the protocol inside is unknown.
     Tls,
 }
 
-/// What the port at `host:port` speaks; `None` if it cannot be reached, or says nothing that is known.
+/// Detects the protocol at `host:port`; `None` if it cannot be reached, or the protocol is unknown.
 pub fn spoken_at(address: &str) -> Option<Spoken> {
     let address = address.to_socket_addrs().ok()?.next()?;
     let mut stream = TcpStream::connect_timeout(&address, TIME_MAX).ok()?;
     stream.set_read_timeout(Some(TIME_MAX)).ok()?;
     stream.set_write_timeout(Some(TIME_MAX)).ok()?;
-    // RESP answers it, HTTP refuses it in words of its own, and TLS by an alert.
+    // RESP answers this, HTTP refuses it with an HTTP error, and TLS with an alert.
     stream.write_all(b"PING\r\n\r\n").ok()?;
     let mut start = [0; 5];
     let mut length = 0;
@@ -36,7 +36,7 @@ pub fn spoken_at(address: &str) -> Option<Spoken> {
     }
     match &start[..length] {
         [b'+' | b'-', ..] => Some(Spoken::Resp),
-        // An alert of any version of TLS.
+        // A TLS alert, of any version.
         [0x15, 0x03, ..] => Some(Spoken::Tls),
         b"HTTP/" => Some(Spoken::Http),
         _ => None,
@@ -44,26 +44,26 @@ pub fn spoken_at(address: &str) -> Option<Spoken> {
 }
 
 impl Spoken {
-    /// What to say instead, if HTTP was tried at this address.
+    /// The advice to print, if HTTP was tried at this address.
     pub fn instead_of_http(self, address: &str, tls: bool) -> Option<String> {
         match self {
             Self::Resp => Some(format!(
-                "that port speaks RESP: say --resp {address}, or name the control port with --http"
+                "that port speaks RESP: use --resp {address}, or name the control port with --http"
             )),
-            Self::Http if tls => Some("that port speaks no TLS: leave out --tls and --ca".to_owned()),
-            Self::Tls if !tls => Some("that port speaks TLS: say --tls, or --ca FILE with its certificate".to_owned()),
+            Self::Http if tls => Some("that port does not use TLS: omit --tls and --ca".to_owned()),
+            Self::Tls if !tls => Some("that port speaks TLS: use --tls, or --ca FILE with its certificate".to_owned()),
             Self::Http | Self::Tls => None,
         }
     }
 
-    /// What to say instead, if RESP was tried at this address.
+    /// The advice to print, if RESP was tried at this address.
     pub fn instead_of_resp(self, address: &str, tls: bool) -> Option<String> {
         match self {
             Self::Http => Some(format!(
-                "that port speaks HTTP: say --http {address}, or name the RESP port with --resp"
+                "that port speaks HTTP: use --http {address}, or name the RESP port with --resp"
             )),
-            Self::Resp if tls => Some("that port speaks no TLS: leave out --tls and --ca".to_owned()),
-            Self::Tls if !tls => Some("that port speaks TLS: say --tls, or --ca FILE with its certificate".to_owned()),
+            Self::Resp if tls => Some("that port does not use TLS: omit --tls and --ca".to_owned()),
+            Self::Tls if !tls => Some("that port speaks TLS: use --tls, or --ca FILE with its certificate".to_owned()),
             Self::Resp | Self::Tls => None,
         }
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_port_speaks_is_told_by_its_first_bytes() {
+    fn the_first_bytes_reveal_the_protocol() {
         for (answer, spoken) in [
             (&b"+PONG\r\n"[..], Some(Spoken::Resp)),
             (b"-NOAUTH no", Some(Spoken::Resp)),

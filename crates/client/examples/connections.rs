@@ -58,7 +58,7 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
     }
 }
 
-/// Look-ups a second, and the latency of each in microseconds.
+/// Look-ups per second, and the latency of each in microseconds.
 async fn run(
     topology: Arc<Topology>,
     connections: usize,

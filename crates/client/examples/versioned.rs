@@ -11,7 +11,7 @@ use fondaco_model::StoreName;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(seed), Some(store)) = (arguments.next(), arguments.next()) else {
-        return Err("say a node, host and port, and a versioned store".into());
+        return Err("give a node as host:port, and a versioned store".into());
     };
     let store: StoreName = store.parse()?;
     let client = Client::builder().seeds([seed]).connect().await?;
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .put(&store, b"greeting", "ciao, salve", &over(siblings.context))
         .await?;
 
-    // Read, change, write if nothing was written meanwhile; else again.
+    // Read, change, and write if nothing was written meanwhile; otherwise try again.
     let changed = client
         .update(&store, b"greeting", |value| {
             let mut value = value.unwrap_or_default().to_vec();
@@ -47,6 +47,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     println!("changed to {changed:?}");
     client.delete(&store, b"greeting", &PutOptions::default()).await?;
-    println!("and {:?} after it was deleted", client.get(&store, b"greeting").await?);
+    println!("and {:?} after the deletion", client.get(&store, b"greeting").await?);
     Ok(())
 }

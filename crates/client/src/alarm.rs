@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everyone_is_woken_on_time_in_any_order() {
+    async fn all_requests_are_woken_on_time_in_any_order() {
         let alarm = alarm();
         let now_us = alarm.clock.now_us();
         let due = [9_000, 300, 5_000, 300, 12_000].map(|after_us| now_us + after_us);
@@ -272,7 +272,7 @@ mod tests {
             sleep.until(1_000_000_000 + round, alarm.clock.now_us(), waker);
         }
         let waiting = alarm.waiting.lock();
-        assert_eq!(waiting.sleepers.len(), 1, "places are used again");
+        assert_eq!(waiting.sleepers.len(), 1, "slots are reused");
         assert!(waiting.times.len() <= STALE_MAX + 2, "{}", waiting.times.len());
     }
 

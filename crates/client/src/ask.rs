@@ -30,7 +30,7 @@ impl Client {
         };
         let topology = self.topology().ok_or(ClientError::NoTopology {
             waited_ms: 0,
-            reason: "nothing was heard yet".into(),
+            reason: "no server has answered yet".into(),
         })?;
         let known = topology.nodes.get(&node);
         let address = &known

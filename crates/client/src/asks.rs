@@ -1,7 +1,7 @@
 //! The outstanding requests of one operation, of any kind: when they were sent, when they are late, how they end.
 //!
-//! The operation knows their purpose. This module holds what is the same for all: timers, and what a node's health
-//! learns from them. The invariant: an ask ends once, and anything that arrives for it later is ignored.
+//! The operation knows their purpose. This module holds the common part: timers, and updates of the nodes'
+//! health. The invariant: an ask ends once, and anything that arrives for it later is ignored.
 
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
@@ -68,7 +68,7 @@ pub(crate) enum Due {
     GivenUp(AskId),
 }
 
-/// What an answer shows about the node that gave it.
+/// The conduct of a node, as its answer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conduct {
     /// It works.
@@ -149,7 +149,7 @@ impl<P> Asks<P> {
         let stage = self.end(id)?;
         let node = self.get(id).node;
         match conduct {
-            // A late node's health was told already.
+            // The health of a late node was updated already.
             _ if stage != Stage::Pending => {}
             Conduct::Well => {
                 if let Some(member) = moment.latest.member(node) {

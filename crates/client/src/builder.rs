@@ -1,4 +1,4 @@
-//! How to make a client: where its cluster is, and how the client behaves.
+//! The configuration of a client: the location of its cluster, and its behaviour.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -87,7 +87,7 @@ impl ClientBuilder {
     }
 
     /// Notifies the source of the topology when a request found the topology to be old. With [`ClientBuilder::follow`]
-    /// it is the other way round: when notified, it asks at once.
+    /// the direction is reversed: a notification makes the client poll at once.
     pub fn topology_wanted(mut self, wanted: Arc<Notify>) -> Self {
         self.wanted = wanted;
         self
@@ -133,8 +133,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The number of connections to each node, each shared by many requests; 1 by default. More help where many threads
-    /// share one client.
+    /// The number of connections to each node, each shared by many requests; 1 by default. More are useful if many
+    /// threads share one client.
     pub fn connections_per_node(mut self, connections: usize) -> Self {
         self.transport.connections_per_node = connections;
         self
@@ -180,7 +180,7 @@ impl ClientBuilder {
     }
 
     /// Makes the client at once; requests fail until the first topology arrives. Must be called within a tokio runtime,
-    /// which then does the client's work.
+    /// which then runs the client's tasks.
     ///
     /// # Errors
     /// [`ClientError::Configuration`]: neither seeds nor a topology were given, or the process may have no further
@@ -189,7 +189,7 @@ impl ClientBuilder {
         let source = self.take_source()?;
         let clock = Clock::new();
         let alarm = Alarm::new(clock).map_err(|error| ClientError::Configuration {
-            reason: format!("it can have no timer: {error}").into(),
+            reason: format!("cannot make a timer: {error}").into(),
         })?;
         let alarm = Arc::new(alarm);
         let transport = Arc::new(self.transport);
@@ -230,12 +230,12 @@ impl ClientBuilder {
         let ring = transport.spawn(alarm.ring());
         let tasks = topologies.task.into_iter().chain([follow, ring]).collect();
         let unset = inner.tasks.set(tasks);
-        debug_assert!(unset.is_ok(), "nobody else has the client yet");
+        debug_assert!(unset.is_ok(), "the client is not shared yet");
         Ok(Client::of(inner))
     }
 
-    /// Follows the topology only, without look-ups: polls the seeds and the nodes it learns of, one after the other,
-    /// for as long as the receiver lives. Must be called within a tokio runtime, which does the polling.
+    /// Only follows the topology, without look-ups: polls the seeds and the nodes that it learns of, one after the
+    /// other, while the receiver lives. Must be called within a tokio runtime, which runs the polling.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].
@@ -250,7 +250,7 @@ impl ClientBuilder {
             source => source,
         };
         source.ok_or_else(|| ClientError::Configuration {
-            reason: "it needs seeds, or a topology".into(),
+            reason: "set seeds or a topology".into(),
         })
     }
 

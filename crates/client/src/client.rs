@@ -24,7 +24,7 @@ use crate::quorum::{Home, QuorumCounters};
 use crate::read::{BatchReply, Directory, HealthPolicy, Steering};
 use crate::stats::ClientStats;
 
-/// A client of one cluster. Cheap to clone; all clones share connections and what was learnt.
+/// A client of one cluster. Cheap to clone; all clones share connections and learned state.
 ///
 /// It may be used from any task. Its background tasks run on the runtime in which it was made, and end when the last
 /// clone is dropped.
@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     /// Whether quotas were charged for its writes before.
     pub(crate) charges_quotas: bool,
     pub(crate) counters: Arc<QuorumCounters>,
-    /// The number of operations on versioned stores that go on after they were answered.
+    /// The number of operations on versioned stores that continue after they were answered.
     pub(crate) background: AtomicUsize,
     /// Aborted with the client.
     pub(crate) tasks: OnceLock<Vec<JoinHandle<()>>>,

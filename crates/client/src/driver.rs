@@ -1,8 +1,8 @@
 //! The driver of all operations: it connects their logic to the connections, or the replica in the process, with the
 //! client's clock and alarm.
 //!
-//! The caller waits until an operation is answered. A write or read of a versioned store may then go on in a task of
-//! its own, for replicas that were slow or had less; the number of such tasks is bounded.
+//! The caller waits until an operation is answered. A write or read of a versioned store may then continue in a task of
+//! its own, for replicas that were slow or had stale records; the number of such tasks is bounded.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,7 +23,7 @@ use crate::operation::{Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, Failure, Read};
 
-/// The number of operations that may go on after they were answered.
+/// The number of operations that may continue after they were answered.
 const BACKGROUND_MAX: usize = 4096;
 
 /// An operation that is being driven.
@@ -44,7 +44,7 @@ impl<R> Drop for OwnInbox<R> {
     }
 }
 
-/// What an operation waits for.
+/// The reason for waking an operation.
 enum Wake<R> {
     Outcomes(Outcomes<R>),
     Directory(Arc<Snapshot>),
@@ -72,7 +72,7 @@ impl Inner {
         run.operation.finish()
     }
 
-    /// Carries out an operation, and takes its answer. The operation goes on until it is over, without the caller.
+    /// Carries out an operation, and takes its answer. The operation continues until it is over, without the caller.
     pub(crate) async fn coordinate<O, T>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
@@ -93,7 +93,7 @@ impl Inner {
         answer
     }
 
-    /// Carries out an operation until it is over, and sends its answer as soon as that is there: for callers with a
+    /// Carries out an operation until it is over, and sends its answer as soon as it is available: for callers with a
     /// task of their own for it.
     pub(crate) async fn coordinate_to_the_end<O, T>(
         self: &Arc<Self>,
@@ -128,7 +128,8 @@ impl Inner {
         })
     }
 
-    /// Whether an answered operation goes on in the background: it is not over, and not too many others do.
+    /// Whether an answered operation continues in the background: it is not over, and the number of others is below the
+    /// limit.
     fn left_to_do(self: &Arc<Self>, operation: &impl Operation) -> Option<InBackground> {
         if operation.is_over() {
             return None;
@@ -224,7 +225,7 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
         }
     }
 
-    /// Sends the operation's requests, and carries out its other wishes.
+    /// Sends the operation's requests, and carries out its other demands.
     fn send(&mut self) {
         loop {
             let moment = self.inner.moment(&self.snapshot);
@@ -242,7 +243,7 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
             }
         }
         while let Some(node) = self.operation.take_suspended() {
-            tracing::warn!(%node, "a node is suspended: others are asked");
+            tracing::warn!(%node, "a node is suspended: using other nodes");
             self.snapshot.link(node).inspect(|link| link.watch());
         }
         if self.operation.take_refresh() {

@@ -11,15 +11,15 @@ use crate::quorum::NoQuorum;
 /// Why a request, or one key of it, has no answer. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// The client was not configured with where the cluster is, or how to reach it.
+    /// The client's configuration of the cluster is missing or unusable.
     #[error("the client cannot be made: {reason}")]
     Configuration {
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         reason: Arc<str>,
     },
     /// No server gave the topology of the cluster.
     #[error(
-        "the topology of the cluster could not be had within {waited_ms} ms, last: {reason}; are the seeds right, and does the cluster have its first nodes?"
+        "cannot get the topology of the cluster within {waited_ms} ms, last error: {reason}; check the seeds, and that the cluster has its first nodes"
     )]
     NoTopology {
         /// How long the client waited.
@@ -58,8 +58,10 @@ pub enum ClientError {
         /// The partition that the key lies in.
         partition: PartitionId,
     },
-    /// The version of the store changed again and again during the request.
-    #[error("version {version} of store {store:?} was gone before it was read, and so were those after it: try again")]
+    /// The version of the store changed repeatedly during the request.
+    #[error(
+        "version {version} of store {store:?} was deleted before it could be read, and so were later ones: try again"
+    )]
     VersionGone {
         /// The store.
         store: StoreName,
@@ -73,7 +75,7 @@ pub enum ClientError {
         deadline_ms: u64,
     },
     /// A node could not be reached or gave no answer, and no other node was left to ask.
-    #[error("node {node} cannot be read from, and no other replica could be asked: {reason}")]
+    #[error("cannot read from node {node}, and no other replica could be asked: {reason}")]
     Unavailable {
         /// The node that was asked last.
         node: NodeId,
@@ -81,7 +83,7 @@ pub enum ClientError {
         reason: Arc<str>,
     },
     /// Too many requests are outstanding: try again later, and less often.
-    #[error("node {node} has {in_flight} requests under way, which is the limit: send fewer at a time")]
+    #[error("node {node} has {in_flight} requests in flight, which is the limit: send fewer at a time")]
     Overloaded {
         /// The node.
         node: NodeId,
@@ -89,30 +91,30 @@ pub enum ClientError {
         in_flight: usize,
     },
     /// The values of all requests together exceed the memory limit: try again later, or with fewer keys.
-    #[error("values of {bytes_max} bytes may be held at a time, and are: ask for fewer keys, or at another time")]
+    #[error("value memory limit of {bytes_max} bytes reached: ask for fewer keys, or retry later")]
     NoRoom {
         /// The limit, in bytes of values.
         bytes_max: u64,
     },
-    /// Fewer replicas of a versioned store did their part than its settings require. A failed write may be on some of
-    /// them nevertheless.
+    /// Fewer replicas of a versioned store did their part than its settings require. Some of them may have a failed
+    /// write nevertheless.
     #[error("{0}")]
     NoQuorum(Arc<NoQuorum>),
-    /// A key of a versioned store was written by others between each of its reads and the write.
-    #[error("the key of store {store:?} was changed by others meanwhile: read it again, and write what follows")]
+    /// Other clients wrote a key of a versioned store between each of its reads and the write.
+    #[error("other clients changed the key of store {store:?} meanwhile: read it again, and repeat the change")]
     Conflict {
         /// The store.
         store: StoreName,
     },
-    /// A write with a context to a store of counters: it would need each sum as it was read, which a context does not
-    /// contain.
-    #[error("store {store:?} counts, and takes no context: set it, delete it, or add to it without one")]
+    /// A write with a context to a store of counters: it would need each sum as it was read, which is not part of a
+    /// context.
+    #[error("store {store:?} holds counters and takes no context: set, delete or add without one")]
     ContextOfCounter {
         /// The store.
         store: Box<str>,
     },
-    /// The store has versions that are pushed: it is not written key by key.
-    #[error("store {store:?} is no versioned store: its values are pushed, and not written one by one")]
+    /// The store's versions are pushed: single keys cannot be written.
+    #[error("store {store:?} is not versioned: push its data, single keys cannot be written")]
     NotVersioned {
         /// The store.
         store: StoreName,

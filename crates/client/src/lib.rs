@@ -1,18 +1,17 @@
 //! The client library of fondaco: look-ups over all nodes of a cluster.
 //!
-//! A [`Client`] knows where keys are, and asks the nodes that have them, many at a time over few
-//! connections. It answers a whole batch from one version of each store, asks another replica when a node
-//! fails, and a second one when a node is slow, within budgets; nodes that do not answer are left alone
-//! until they do.
+//! A [`Client`] knows where keys are, and asks the nodes that have them, many at a time over few connections. It
+//! answers a whole batch from one version of each store. If a node fails, it asks another replica; if a node is slow, a
+//! second one, within budgets. A node that does not answer gets no requests until it answers a probe.
 //!
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
-//! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
+//! - [`quorum`]: versioned stores, which can be written, and the requests to their replicas;
 //! - [`read`]: the logic of look-ups, without I/O, to be simulated or extended;
-//! - [`operation`]: how look-ups and operations on versioned stores are driven.
+//! - [`operation`]: the interface that drives look-ups and operations on versioned stores.
 //!
-//! It is no general Redis client: what it speaks are `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
-//! `FONDACO.TOPOLOGY`, and what is asked of replicas.
+//! It is not a general Redis client: it sends only `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
+//! `FONDACO.TOPOLOGY`, and requests to replicas.
 //!
 //! ```no_run
 //! use std::time::Duration;

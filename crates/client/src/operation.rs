@@ -41,8 +41,8 @@ pub struct Moment<'a> {
 /// An operation, as its driver sees it.
 ///
 /// The driver sends what [`next_send`](Self::next_send) returns, reports outcomes and the time, and sends again, until
-/// the operation is over. The operation may be answered before that: then the caller need not wait longer, and the rest
-/// goes on without it.
+/// the operation is over. The operation may be answered before that: then the caller need not wait any longer, and the
+/// rest continues without it.
 pub trait Operation {
     /// A request to a node.
     type Request;
@@ -64,13 +64,13 @@ pub trait Operation {
     /// It is [`wake_at_us`](Self::wake_at_us), or later.
     fn on_time(&mut self, moment: &Moment<'_>);
 
-    /// When [`on_time`](Self::on_time) is to be called, at the latest.
+    /// The latest time to call [`on_time`](Self::on_time).
     fn wake_at_us(&self) -> u64;
 
-    /// Whether [`on_directory`](Self::on_directory) is worth calling when there is a newer one.
+    /// Whether to call [`on_directory`](Self::on_directory) when there is a newer one.
     fn wants_directory(&self) -> bool;
 
-    /// Whether a newer topology is wanted; true once for each time that it is.
+    /// Whether a newer topology is wanted; true once per need.
     fn take_refresh(&mut self) -> bool;
 
     /// A node that was suspended because of this operation, and must be probed from now on. The driver calls this until

@@ -7,7 +7,7 @@ use fondaco_model::versioned::VectorClock;
 
 use crate::read::{NodeChoice, Sticky, ValueBudget};
 
-/// What happens to a request if some of its keys have no answer.
+/// How a request handles keys without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Partial {
     /// It fails at once, with the error of one of them.
@@ -24,9 +24,9 @@ pub struct ReadOptions {
     pub deadline: Duration,
     /// How long one node may take before another is asked instead; half of the deadline by default.
     pub attempt: Option<Duration>,
-    /// What happens when some keys have no answer.
+    /// How to handle keys without an answer.
     pub partial: Partial,
-    /// Whether a second node may be asked when the first takes longer than others do.
+    /// Whether a second node may be asked when the first one is slower than usual.
     pub hedge: bool,
     /// Which replica is asked first.
     pub choice: Arc<dyn NodeChoice>,
@@ -38,7 +38,7 @@ pub struct ReadOptions {
 /// Options of a write of one key of a versioned store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOptions {
-    /// The write replaces what was read with this context; by default, all that was acknowledged before.
+    /// The write replaces the values read with this context; by default, all values acknowledged before.
     pub context: Option<VectorClock>,
     /// The value's time to live; by default, that of the store's settings.
     pub ttl: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Counters of a client, and its view of the nodes: for metrics and for people.
+//! Counters of a client, and its view of the nodes: for metrics and status output.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use crate::link::Link;
 use crate::quorum::QuorumCounts;
 use crate::read::{Member, ReadCounts};
 
-/// What a client has done, and how it sees its nodes.
+/// The counts of a client, and its view of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientStats {
     /// Counts since the client was made.
     pub reads: ReadCounts,
-    /// The same, of operations on versioned stores.
+    /// The same, for operations on versioned stores.
     pub quorums: QuorumCounts,
     /// The epoch of the routing table in use; `None` before there is a topology.
     pub topology_epoch: Option<u64>,
-    /// After what time a second node is asked for a single key, in microseconds; `None` before that is learnt.
+    /// After how long a second node is asked for a single key, in microseconds; `None` before enough samples.
     pub hedge_after_us: Option<u64>,
     /// All nodes of the topology, in the order of their numbers.
     pub nodes: Vec<NodeStats>,
 }
 
-/// A node, as one client sees it.
+/// A node, from one client's view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStats {
     /// Its number.
     pub id: NodeId,
-    /// Where it serves RESP: host and port.
+    /// Its RESP address: host and port.
     pub address: Arc<str>,
     /// Whether other nodes are preferred to this one.
     pub suspended: bool,
-    /// How many connections to it are there.
+    /// The number of open connections to it.
     pub connections: usize,
-    /// How many sub-requests are queued for it, or sent and not answered.
+    /// The number of sub-requests that are queued for it, or sent and not answered.
     pub in_flight: usize,
 }
 

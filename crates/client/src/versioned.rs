@@ -28,7 +28,7 @@ pub struct Siblings {
 }
 
 impl Client {
-    /// All values of a key of a versioned store, with the context to write over them.
+    /// All values of a key of a versioned store, with the context to replace them.
     ///
     /// # Errors
     /// [`ClientError::NoQuorum`], [`ClientError::NotVersioned`], and any other reason why it cannot be read.
@@ -44,8 +44,8 @@ impl Client {
         })
     }
 
-    /// Writes a key of a versioned store. Without a context it replaces all that was acknowledged before. Returns the
-    /// new context.
+    /// Writes a key of a versioned store. Without a context it replaces all values acknowledged before. Returns the new
+    /// context.
     ///
     /// # Errors
     /// [`ClientError::NoQuorum`]: the value may be on some replicas nevertheless, and spread to the others.
@@ -64,7 +64,7 @@ impl Client {
             .await
     }
 
-    /// Deletes a key of a versioned store. Without a context, all that was acknowledged before is deleted. Returns the
+    /// Deletes a key of a versioned store. Without a context, it deletes all values acknowledged before. Returns the
     /// new context.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Changes a key of a versioned store: reads it, calls `change`, and writes the result if nothing was written
-    /// meanwhile; else tries again. `change` gets the value, `None` if the key does not exist, and returns the new
+    /// meanwhile; otherwise tries again. `change` gets the value, `None` if the key does not exist, and returns the new
     /// value, `None` to delete the key. Returns the new value. The changed value keeps its expiry.
     ///
     /// # Errors
@@ -117,8 +117,8 @@ impl Client {
         Ok(decided)
     }
 
-    /// The records of keys of versioned stores, in the order of the keys, and their share of the memory limit, to be
-    /// dropped with them. For servers; [`Client::get_siblings`] is built on it.
+    /// The records of keys of versioned stores, in the order of the keys, and their share of the memory limit, to drop
+    /// with them. For servers; [`Client::get_siblings`] is built on it.
     ///
     /// # Errors
     /// As [`Client::get_many`].

@@ -1,5 +1,5 @@
-//! The logic of reads, driven by a seed: nodes that lie, lag, lose and time out, topologies that come early and late.
-//! Checks the invariants in all cases.
+//! The logic of reads, driven by a seed: nodes that answer wrongly, lag, lose requests and time out, topologies that
+//! come early and late. Checks the invariants in all cases.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -23,7 +23,7 @@ const STORES: [&str; 2] = ["a", "b"];
 const NODES: u32 = 4;
 const REPLICAS: u32 = 3;
 
-/// How bad the world is: chances in a thousand, for each sub-request.
+/// The rates of faults: chances in a thousand, for each sub-request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Faults {
     unsent: u32,
@@ -31,7 +31,7 @@ struct Faults {
     never: u32,
     refused_elsewhere: u32,
     errors: u32,
-    /// For each answer: that a store has another version from then on, or is another one.
+    /// For each answer: the chance that a store gets another version, or is recreated.
     swaps: u32,
 }
 
@@ -95,7 +95,7 @@ impl World {
         self.current.insert(store, (id, version));
     }
 
-    /// A node's outcome for a sub-request, and its time; `None` if there is none.
+    /// A node's outcome for a sub-request, and its time; `None` if it never answers.
     fn node(
         &mut self,
         keys: &[WireKey],
@@ -119,7 +119,7 @@ impl World {
         if self.happens(self.faults.refused_elsewhere) {
             return error(["NOTHERE moved", "NOSTORE unheard of"][self.random.usize(..2)]);
         }
-        // A version is open where it is current, and on some nodes for longer; a store that was dropped too.
+        // A version is open where it is current, and on some nodes for longer; likewise a dropped store.
         if self.current[keys[0].store()] != (store_id, version.get()) && self.random.bool() {
             return error("VERSIONGONE closed");
         }
@@ -138,7 +138,7 @@ impl World {
         let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
         let mut bodies: Vec<Option<Event>> = Vec::new();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
-        // Until when each unanswered ask is expected.
+        // The time until which each unanswered request counts.
         let mut under_way: BTreeMap<AskId, u64> = BTreeMap::new();
         let mut flux = false;
         loop {
@@ -219,7 +219,7 @@ impl World {
         Ok(reply)
     }
 
-    /// Every probe that is due is answered.
+    /// Answers every probe that is due.
     fn probe(&mut self) {
         for member in self.directory.members() {
             if member.health.probe_at_us().is_some_and(|at_us| at_us <= self.now_us) {
@@ -232,7 +232,7 @@ impl World {
         assert_eq!(reply.values.len(), keys.len());
         for (key, found) in keys.iter().zip(&reply.values) {
             match found {
-                Ok(None) => assert_eq!(key.key()[0], b'-', "a key that is there was not found"),
+                Ok(None) => assert_eq!(key.key()[0], b'-', "an existing key was not found"),
                 Ok(Some(found)) => {
                     let mut pinned = reply.stores.iter();
                     let pinned = pinned.find(|store| store.name.as_str() == key.store()).unwrap();
@@ -322,7 +322,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whatever_happens_a_read_ends_in_time_at_one_version_and_asks_nobody_twice(
+    fn a_read_always_ends_in_time_at_one_version(
         seed: u64,
         counts in prop::collection::vec(0usize..200, 1..20),
         faults in (0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300),
@@ -341,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn in_a_world_without_faults_each_node_is_asked_once_for_each_store(seed: u64, count in 1usize..300) {
+    fn without_faults_each_node_is_asked_once_per_store(seed: u64, count in 1usize..300) {
         let mut world = World::new(seed, Faults::default());
         let keys = keys(&mut world.random, count);
         let reply = world.read(&keys, &options(Partial::Fail, true)).unwrap();
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn swaps_alone_fail_nothing(seed: u64, counts in prop::collection::vec(1usize..100, 1..30)) {
+    fn swaps_alone_fail_no_request(seed: u64, counts in prop::collection::vec(1usize..100, 1..30)) {
         let mut world = World::new(seed, Faults { swaps: 30, ..Faults::default() });
         for count in counts {
             let keys = keys(&mut world.random, count);
@@ -377,7 +377,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_learnt_hedges_what_is_never_answered() {
+fn a_client_with_enough_samples_hedges_unanswered_requests() {
     let mut world = World::new(1, Faults::default());
     for _ in 0..500 {
         let keys = keys(&mut world.random, 1);
@@ -399,7 +399,7 @@ fn a_client_that_learnt_hedges_what_is_never_answered() {
 }
 
 #[test]
-fn keys_without_a_node_are_reported_so_at_the_deadline() {
+fn keys_without_a_node_fail_at_the_deadline() {
     let mut world = World::new(1, Faults::default());
     let keys = Arc::new(vec![WireKey::parse("a:k".into()).unwrap()]);
     let options = options(Partial::Fail, false);
@@ -412,7 +412,7 @@ fn keys_without_a_node_are_reported_so_at_the_deadline() {
     }
     assert!(
         read.next_send(&world.moment()).is_none(),
-        "all who may have it were asked"
+        "all nodes that may have it were asked"
     );
     world.now_us = read.wake_at_us();
     read.on_time(&world.moment());

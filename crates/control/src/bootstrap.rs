@@ -1,8 +1,8 @@
-//! How a cluster comes to be: the first controller that finds none makes its record, by its configuration;
-//! a cluster of one makes its own, and checks at each start that it is still the one that was made.
+//! How a cluster is made: the first controller that finds none writes its record from its configuration. A cluster of
+//! one makes its own, and checks at each start that it is still the same.
 //!
-//! Each founding has an identity of its own, so that data of a cluster whose entries were lost never passes for that of
-//! the next one. A process that has seen a cluster founds none: its mirror goes on with the one that it saw.
+//! Each new cluster has an identity of its own, so that data of a cluster whose entries were lost never passes for data
+//! of the next one. A process that has seen a cluster makes none: its mirror goes on with the one that it saw.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ use crate::mirror::Mirror;
 pub(crate) struct Bootstrap {
     partitions: PartitionCount,
     cluster: ClusterConfig,
-    /// The directory that was made for so many partitions, where that must not change unseen.
+    /// The directory that was made for so many partitions, where that number must not change unnoticed.
     demanded: Option<(PathBuf, PartitionCount)>,
 }
 
 impl Bootstrap {
-    /// The part of a configuration for it.
+    /// The part of a configuration that it needs.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             partitions: config.partitions,
@@ -35,11 +35,11 @@ impl Bootstrap {
         }
     }
 
-    /// Makes the cluster if there is none, and checks the one that there is. To be called with a view that
-    /// comes from the coordination service.
+    /// Makes the cluster if there is none, and checks an existing one. To be called with a view that comes from the
+    /// coordination service.
     ///
     /// # Errors
-    /// The record cannot be written, or the cluster is another one than demanded.
+    /// The record cannot be written, or the cluster differs from the demanded one.
     pub(crate) fn found(&self, coordination: &dyn Coordination, mirror: &Mirror) -> Result<(), ControlError> {
         if mirror.view().cluster.is_none() {
             let path = layout::path(&RecordPath::Cluster)?;

@@ -1,4 +1,4 @@
-//! A signal that wakes threads, to look at a state again whenever it may have changed.
+//! A signal that wakes threads to look at a state again whenever it may have changed.
 //!
 //! It says that something happened, not what. A thread that reads the count before it looks misses no event during its
 //! look.
@@ -27,7 +27,7 @@ impl ChangeSignal {
         *self.raised.lock()
     }
 
-    /// Waits until it was raised more often than `seen`, or for so long. Returns how often it was raised.
+    /// Waits until it was raised more often than `seen`, or for `time`. Returns how often it was raised.
     pub(crate) fn wait(&self, seen: u64, time: Duration) -> u64 {
         let silent = |raised: &mut u64| *raised == seen;
         let mut raised = self.raised.lock();
@@ -36,7 +36,7 @@ impl ChangeSignal {
     }
 }
 
-/// The looks of a thread at a state, so that others can wait for one that began after now.
+/// Counts the looks of a thread at a state, so that others can wait for one that begins from now on.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeWatcher {
     begun: AtomicU64,
@@ -45,23 +45,23 @@ pub(crate) struct ChangeWatcher {
 }
 
 impl ChangeWatcher {
-    /// The thread begins to look. Returns which look it is.
+    /// Marks the begin of a look. Returns its number.
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// The thread has looked, and done what it found to be done.
+    /// Marks the end of a look, after its actions.
     pub(crate) fn end(&self, look: u64) {
         self.done.store(look, SeqCst);
         self.ended.raise();
     }
 
-    /// How often it looked.
+    /// How often the thread looked.
     pub(crate) fn count(&self) -> u64 {
         self.done.load(SeqCst)
     }
 
-    /// Rings for the thread, and waits until a look is done that began after now, for so long at most.
+    /// Raises the signal, and waits until a look that begins from now on is done, at most for `timeout`.
     pub(crate) fn wait(&self, change_signal: &ChangeSignal, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let wanted = self.begun.load(SeqCst) + 1;

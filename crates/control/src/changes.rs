@@ -1,4 +1,4 @@
-//! Changes of the cluster carried out: by conditional writes, all of a change or nothing.
+//! Carries out changes of the cluster by conditional writes: all of a change or nothing.
 
 use fondaco_coordination::{Change as EntryChange, Coordination, CoordinationError, EntryPath, Revision};
 use fondaco_model::cluster::Change;
@@ -9,7 +9,7 @@ use crate::mirror::Mirror;
 /// Carries a change out, and makes the mirror of this process see it at once.
 ///
 /// # Errors
-/// [`CoordinationError::Conflict`] if something that it rests on has changed; nothing is written then.
+/// [`CoordinationError::Conflict`] if an entry that it depends on has changed; then nothing is written.
 pub(crate) fn carry_out(
     coordination: &dyn Coordination,
     mirror: &Mirror,
@@ -41,7 +41,7 @@ pub(crate) fn carry_out(
     let written: Vec<EntryPath> = changes.iter().map(|change| change.path().clone()).collect();
     if let Err(error) = mirror.refresh(coordination, &written) {
         // The change is made all the same, and the watch reports it.
-        tracing::debug!(%error, "cannot read back what was written");
+        tracing::debug!(%error, "cannot read back the written entries");
     }
     Ok(())
 }

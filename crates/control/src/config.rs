@@ -1,4 +1,4 @@
-//! What a process is started with: plain data, checked before anything is opened.
+//! The configuration that a process is started with: plain data, checked before anything is opened.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,60 +10,60 @@ use fondaco_node::{PasswordDigest, User};
 
 use crate::error::ControlError;
 
-/// What a process does in a cluster.
+/// The role of a process in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A cluster of one: it coordinates itself, decides, holds everything and serves it.
+    /// A cluster of one: coordinates itself, decides, holds all partitions and serves them.
     Single,
     /// Holds partitions and serves them.
     Node,
     /// Serves everything by asking the nodes, and holds nothing.
     Router,
-    /// Decides for the cluster while it is the leader, and waits to be while it is not.
+    /// Decides for the cluster while it is the leader, and waits for leadership while it is not.
     Controller,
 }
 
 /// The configuration of a process.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// The data directory, for roles that hold data.
     pub data_dir: PathBuf,
-    /// Where RESP is served; port 0 lets the system choose.
+    /// The RESP address to listen on; with port 0 the system chooses a port.
     pub resp_listen: SocketAddr,
-    /// Where HTTP is served; port 0 lets the system choose.
+    /// The HTTP address to listen on; with port 0 the system chooses a port.
     pub http_listen: SocketAddr,
-    /// How many event loops serve RESP; 0 is one for each core.
+    /// How many event loops serve RESP; 0 means one for each core.
     pub loops: usize,
     /// How many partitions the cluster has. Set when the cluster is made, never changed.
     pub partitions: PartitionCount,
-    /// How else a cluster is made, by the first controller that finds none.
+    /// The other settings of a new cluster, used by the first controller that finds none.
     pub cluster: ClusterConfig,
-    /// Where the cluster coordinates itself; not of a cluster of one, which does so in its data directory.
+    /// The coordination service; `None` for a cluster of one, which coordinates itself in its data directory.
     pub zookeeper: Option<ZooKeeperConfig>,
-    /// What the cluster knows of this process.
+    /// The addresses, zone and number that the cluster records for this process.
     pub member: MemberConfig,
-    /// How it speaks to others of its cluster.
+    /// How it speaks to other processes of its cluster.
     pub peers: PeerConfig,
     /// The users over RESP, and their rights; if empty, every client may do everything.
     pub users: Vec<UserConfig>,
-    /// The token of the control port; none if `None`.
+    /// The token of the control port; no token if `None`.
     pub token: Option<String>,
-    /// Certificate and key for TLS on both ports; none if `None`.
+    /// Certificate and key for TLS on both ports; no TLS if `None`.
     pub tls: Option<TlsConfig>,
     /// Serve beyond loopback even without users or token, and HTTP without a token although there are users.
     pub allow_insecure: bool,
-    /// The store of keys whose prefix names no store. Such keys are refused unless it is set.
+    /// The store for keys whose prefix names no store. Without it, such keys are refused.
     pub default_store: Option<StoreName>,
     /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,
-    /// How much memory the process may have, in bytes; the machine's or its control group's if `None`.
+    /// How much memory the process may use, in bytes; that of the machine or its control group if `None`.
     pub memory_bytes: Option<u64>,
-    /// How long data is kept that was given up, so that it can be taken back: dropped stores, and versions that are not
-    /// kept any more. These go earlier where the disk needs the room.
+    /// How long dropped stores and discarded versions are kept, so that they can be restored. They are deleted earlier
+    /// if the disk needs the room.
     pub keep_deleted: Duration,
-    /// Where the operating system says which boot of the machine this is. Tests have another file.
+    /// The file from which the boot ID of the machine is read. Tests have another file.
     pub boot_id_file: PathBuf,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
@@ -72,26 +72,27 @@ pub struct Config {
 /// How versioned stores are kept on a node.
 #[derive(Clone, Default)]
 pub struct VersionedConfig {
-    /// How much memory their records may be cached in, in bytes, by all engines together; an eighth of what there is
-    /// unless said. Half of it is for blocks of the trees' files. Stores that are a cache have as much once more.
+    /// How much memory may cache their records, in bytes, for all engines together; an eighth of the memory by default.
+    /// Half of it is for blocks of the trees' files. Stores with the engine `cache` have as much once more.
     pub cache_bytes: Option<u64>,
-    /// The database of stores that are kept in MySQL, of this node alone:
-    /// `mysql://user:password@host:port/database`. Without it no such store can be.
+    /// The MySQL database of this node alone, for stores with the engine `mysql`:
+    /// `mysql://user:password@host:port/database`. Without it there can be no such store.
     pub mysql: Option<String>,
-    /// How often each partition is compared with one of its other replicas; a minute unless said.
+    /// How often each partition is compared with one of its other replicas; a minute by default.
     pub exchange_period: Option<Duration>,
-    /// How fast comparing goes, and what it finds to be sent, in bytes a second; 0 is no limit, 32 MiB unless said.
+    /// The rate limit of anti-entropy, for comparing and for sending what differs, in bytes a second; 0 is no limit, 32
+    /// MiB by default.
     pub exchange_bytes_per_second: Option<u64>,
-    /// How fast hints are handed over, in bytes a second; 0 is no limit, 32 MiB unless said.
+    /// The rate limit of hinted handoff, in bytes a second; 0 is no limit, 32 MiB by default.
     pub handoff_bytes_per_second: Option<u64>,
-    /// How often it is counted how far the data directory is, while the node takes writes; a minute unless said. An older
+    /// How often the count of the data directory is raised while the node takes writes; a minute by default. An older
     /// copy of the directory is noticed if it is older than that.
     pub count_period: Option<Duration>,
 }
 
 impl fmt::Debug for VersionedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the database: it has a password.
+        // Without the database URL: it has a password.
         f.debug_struct("VersionedConfig")
             .field("cache_bytes", &self.cache_bytes)
             .field("exchange_period", &self.exchange_period)
@@ -102,7 +103,7 @@ impl fmt::Debug for VersionedConfig {
     }
 }
 
-/// How a cluster is made. Once it is, its record counts, and not this.
+/// How a cluster is made. Once it is made, its record counts instead of this.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
     /// How partitions get their nodes.
@@ -120,44 +121,44 @@ pub struct ZooKeeperConfig {
     pub connect: String,
     /// The path below which the cluster keeps its entries, such as `/fondaco/production`.
     pub root: String,
-    /// After how long without a sign of life a process counts as gone.
+    /// How long a process may give no sign of life before it counts as gone.
     pub session_timeout: Duration,
     /// User and password, where ZooKeeper asks for them: `user:password`.
     pub auth: Option<String>,
 }
 
-/// What the cluster knows of a process.
+/// The entry of a process in the cluster.
 #[derive(Debug, Clone)]
 pub struct MemberConfig {
-    /// The number that the node is to have; the leading controller gives it one unless said.
+    /// The number that the node is to have; by default the leading controller assigns one.
     pub id: Option<NodeId>,
-    /// Where it stands: replicas are spread over zones, and those in this one are asked first.
+    /// Its zone: replicas are spread over zones, and those in the same zone are asked first.
     pub zone: String,
     /// Its group, under the placement *grouped*.
     pub group: Option<String>,
-    /// How much it holds, relative to other nodes, 1 or more.
+    /// Its capacity relative to other nodes, 1 or more.
     pub weight: u32,
-    /// Where others reach its RESP port, `host:port`; where it listens, unless said.
+    /// The `host:port` at which others reach its RESP port; the listening address by default.
     pub resp_advertised: Option<String>,
-    /// Where others reach its HTTP port, `host:port`; where it listens, unless said.
+    /// The `host:port` at which others reach its HTTP port; the listening address by default.
     pub http_advertised: Option<String>,
 }
 
-/// How this process speaks to others of its cluster. Over HTTP it shows its own token.
+/// How this process speaks to other processes of its cluster. Over HTTP it proves its own token.
 #[derive(Debug, Clone, Default)]
 pub struct PeerConfig {
-    /// The user that it is to nodes over RESP, one that may read and write all stores; the default one unless said.
+    /// The RESP user with which it logs in to nodes, which may read and write all stores; the default user unless set.
     pub user: Option<String>,
     /// The user's password, if nodes ask for one.
     pub password: Option<String>,
-    /// The certificates to trust nodes by, PEM; its own unless said, if it has any.
+    /// The certificates to trust nodes by, PEM; by default its own certificate, if it has one.
     pub certificates: Option<PathBuf>,
 }
 
 /// A user of RESP.
 #[derive(Debug, Clone)]
 pub struct UserConfig {
-    /// The name; `default` is whom `AUTH password` means.
+    /// The name; `AUTH password` logs in as `default`.
     pub name: String,
     /// The SHA-256 of the password, as 64 hexadecimal digits.
     pub password_sha256: String,
@@ -165,7 +166,7 @@ pub struct UserConfig {
     pub stores: Vec<String>,
     /// Patterns of the names of the stores that the user may write, and read.
     pub writes: Vec<String>,
-    /// Whether the user may see other clients, drop them, and change settings.
+    /// Whether the user may list and disconnect other clients, and change settings.
     pub admin: bool,
 }
 
@@ -182,16 +183,16 @@ impl Config {
     /// How much of the disk a push leaves free, in bytes, unless configured.
     pub const DISK_RESERVE_BYTES_DEFAULT: u64 = 256 << 20;
 
-    /// How long data is kept that was given up, unless configured.
+    /// How long data that was given up is kept, unless configured.
     pub const KEEP_DELETED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 
-    /// Where Linux says which boot of the machine this is.
+    /// The file in which Linux gives the boot ID of the machine.
     const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
     /// The shortest token, in bytes: shorter ones can be guessed.
     pub const TOKEN_BYTES_MIN: usize = 16;
 
-    /// A cluster of one that serves the loopback interface on its usual ports, openly.
+    /// A cluster of one that serves the loopback interface on its usual ports, without users, token or TLS.
     pub fn local(data_dir: impl Into<PathBuf>, partitions: PartitionCount) -> Self {
         Self {
             role: Role::Single,
@@ -295,7 +296,7 @@ impl Config {
 }
 
 impl Role {
-    /// Its name, as the control port has it.
+    /// Its name on the control port.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn users_need_a_token_beside_them_or_an_explicit_word() {
+    fn users_need_a_token_or_an_explicit_setting() {
         for role in [Role::Single, Role::Node, Role::Router, Role::Controller] {
             let mut config = config();
             config.role = role;
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_open_to_the_network_needs_protection_or_an_explicit_word() {
+    fn a_network_port_needs_protection_or_an_explicit_setting() {
         let mut resp = config();
         resp.resp_listen = ([0, 0, 0, 0], 6500).into();
         let error = resp.check().unwrap_err().to_string();

@@ -1,8 +1,7 @@
-//! The controller's work: standing for election, and while this process leads, carrying out what the model
-//! decides.
+//! The controller's work: standing for election, and carrying out the model's decisions while this process leads.
 //!
 //! It is level-triggered: the next look decides anew by the state at that time, whatever was missed or failed before. A
-//! leader that does not know yet that it lost the lead does no harm, since every write is conditional.
+//! leader that does not know yet that it lost leadership does no harm, since every write is conditional.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,13 +24,13 @@ use crate::worker::{Ending, Worker};
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often a candidate asks whether it leads: a stop waits for that long at most.
+/// How often a candidate checks whether it leads: a stop waits at most for this long.
 const CANDIDATE_TICK: Duration = Duration::from_millis(100);
 
-/// What a candidate publishes for clients that look up the leader.
+/// The entry of a candidate, for clients that look up the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Candidate {
-    /// Where it serves HTTP: host and port.
+    /// Its HTTP address, `host:port`.
     pub(crate) http: String,
 }
 
@@ -50,7 +49,7 @@ struct Shared {
     problems: Mutex<Vec<String>>,
 }
 
-/// What a controller has done, for metrics.
+/// Counters of a controller, for metrics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ControllerCounts {
     pub(crate) leading: bool,
@@ -60,7 +59,7 @@ pub(crate) struct ControllerCounts {
 }
 
 impl ControllerWork {
-    /// Stands for election, by a thread of its own.
+    /// Stands for election, on a thread of its own.
     pub(crate) fn start(
         coordination: Arc<dyn Coordination>,
         mirror: Mirror,
@@ -90,7 +89,7 @@ impl ControllerWork {
         })
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     pub(crate) fn counts(&self) -> ControllerCounts {
         ControllerCounts {
             leading: self.shared.leading.load(Relaxed),
@@ -145,7 +144,7 @@ impl Work {
     }
 
     fn lead(&self, election: &Election, ending: &Ending) {
-        // Its timers start anew with each term: it did not watch in between.
+        // Its timers restart with each term: it did not watch in between.
         let mut controller = Controller::new(self.patience);
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
@@ -174,7 +173,7 @@ impl Work {
                             self.shared.conflicts.fetch_add(1, Relaxed);
                         }
                         Err(error) => {
-                            tracing::warn!(%error, "cannot carry a decision out: deciding anew");
+                            tracing::warn!(%error, "cannot carry out a decision: deciding anew");
                             break;
                         }
                     }

@@ -3,15 +3,15 @@
 //! ```text
 //! DATA/lock                          held by the process, names its pid
 //! DATA/node.json                     the node's identity, and its cluster
-//! DATA/view.json                     the cluster as it was last seen, for a start without coordination
+//! DATA/view.json                     the last cluster view, for a start without coordination
 //! DATA/metadata/                     the embedded coordination of a cluster of one
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
-//! DATA/uploads/ID/                   files that are being sent to be pushed, until they are
-//! DATA/versioned/tables/              what is held of versioned stores, and hints for other nodes
-//! DATA/versioned/mysql/               what is remembered of the database of the engine MySQL
-//! DATA/versioned/incarnation.json     under which numbers writes were counted there, and how far the directory is
-//! DATA/trash/                        what was given up, until its time is over; what is being deleted
+//! DATA/uploads/ID/                   files uploaded to be pushed, until they are pushed
+//! DATA/versioned/tables/              records of versioned stores, and hints for other nodes
+//! DATA/versioned/mysql/               data remembered about the MySQL database
+//! DATA/versioned/incarnation.json     the incarnations under which writes are counted, and the count of the directory
+//! DATA/trash/                        data that was given up, until it expires; data being deleted
 //! ```
 
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,7 @@ use crate::error::ControlError;
 /// The data directory, locked for as long as this lives.
 pub struct DataDir {
     root: PathBuf,
-    /// The lock is on the open file, and goes with it, or with the process, however that ends.
+    /// The lock is on the open file. It ends with the file or with the process, however the process ends.
     _lock: File,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum VersionDir {
 }
 
 impl DataDir {
-    /// Makes the directory if needed, and locks it.
+    /// Makes the directory if it is missing, and locks it.
     ///
     /// # Errors
     /// [`ControlError::DataDirLocked`] if another process has it.
@@ -59,7 +59,7 @@ impl DataDir {
         &self.root
     }
 
-    /// Where metadata is.
+    /// The directory of the embedded coordination.
     pub fn metadata(&self) -> PathBuf {
         self.root.join("metadata")
     }
@@ -72,7 +72,7 @@ impl DataDir {
         self.root.join("view.json")
     }
 
-    /// Something that a node has put here; `None` if there is nothing.
+    /// Names some data that a node has written here; `None` if there is none.
     pub(crate) fn found_data(&self) -> Option<&'static str> {
         let has_stores = fs::read_dir(self.stores()).is_ok_and(|mut stores| stores.next().is_some());
         let found = [
@@ -87,7 +87,7 @@ impl DataDir {
         self.root.join("stores")
     }
 
-    /// Where versioned stores are.
+    /// The directory of versioned stores.
     pub(crate) fn versioned(&self) -> PathBuf {
         self.root.join("versioned")
     }
@@ -104,7 +104,7 @@ impl DataDir {
         self.store(store).join(format!("fetching-{version}"))
     }
 
-    /// Where files are that are sent to this node to be pushed.
+    /// The directory of uploads to this node.
     pub(crate) fn uploads(&self) -> PathBuf {
         self.root.join("uploads")
     }
@@ -113,7 +113,7 @@ impl DataDir {
         self.root.join("trash")
     }
 
-    /// How many bytes the file system has left.
+    /// How many bytes are free on the file system.
     pub(crate) fn available_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.root).ok()?;
         Some(found.f_bavail.saturating_mul(found.f_frsize))
@@ -121,7 +121,7 @@ impl DataDir {
 }
 
 impl VersionDir {
-    /// The meaning of a directory name; `None` for one that is not ours.
+    /// The meaning of a directory name; `None` for a name that this program does not give.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (kind, number) = name.split_once('-')?;
         let number: VersionNumber = number.parse().ok()?;
@@ -133,7 +133,7 @@ impl VersionDir {
     }
 }
 
-/// The directories of the complete versions in the directory of a store. One that cannot be read has none.
+/// The directories of the complete versions of a store. Empty if the store's directory cannot be read.
 pub(crate) fn version_dirs(store_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(store_dir).into_iter().flatten().flatten();
     let is_version = |entry: &fs::DirEntry| {
@@ -152,7 +152,7 @@ fn lock(root: &Path) -> Result<File, ControlError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
-            // For the message only: an unreadable pid is still that of a process.
+            // For the message only: if the pid cannot be read, the directory is still locked.
             let _ = file.read_to_string(&mut holder);
             return Err(ControlError::DataDirLocked {
                 path: root.to_owned(),
@@ -173,22 +173,22 @@ fn lock(root: &Path) -> Result<File, ControlError> {
     Ok(file)
 }
 
-/// Replaces a file as a whole, durably: after a crash the old one is there or the new one.
+/// Replaces a whole file, durably: after a crash either the old one or the new one is there.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ControlError> {
     let new = path.with_extension("new");
     fondaco_durable::replace_file(path, &new, bytes).map_err(ControlError::io("write", path))
 }
 
-/// Says of a file or directory of another name that it is not touched.
+/// Logs that a file or directory with an unknown name is left alone.
 pub(crate) fn leave_alone(entry: &fs::DirEntry) {
     let path = entry.path();
     tracing::warn!(
         ?path,
-        "this is not a name that this program gives: it is left alone, move it elsewhere"
+        "this file or directory has an unknown name: it is left alone, move it elsewhere"
     );
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -201,10 +201,10 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
         .collect()
 }
 
-/// Deletes a directory and all in it; there need be none.
+/// Deletes a directory with everything in it, if it exists.
 pub(crate) fn delete_tree(dir: &Path) -> Result<(), ControlError> {
     // Deleting a file of gigabytes at once is one long system call, and many kernels let no other thread run on that
-    // processor until it ends. So its pages are dropped first, step by step.
+    // processor until it ends. So its pages are dropped first, piece by piece.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             drop_pages(&entry.path());
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_process_is_refused_and_told_the_pid_of_the_first() {
+    fn a_second_process_is_refused_with_the_first_pid() {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let error = DataDir::open(dir.path()).err().unwrap();

@@ -1,5 +1,5 @@
-//! A whole cluster in one process, for trying things: nodes, routers and controllers, each with its own
-//! session, ports and data directory, each to be stopped and started by hand.
+//! A whole cluster in one process, for trying things: nodes, routers and controllers, each with its own session, ports
+//! and data directory, each stopped and started by hand.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -21,16 +21,16 @@ use crate::starting::{Fondaco, Place};
 /// A running development cluster.
 pub struct Dev {
     members: Arc<Members>,
-    /// The lock on the directory that all is in.
+    /// The lock on the directory of the whole cluster.
     _dir: DataDir,
 }
 
 /// How a development cluster is made.
 #[derive(Debug, Clone)]
 pub struct DevConfig {
-    /// What all members have in common; its role does not count. Its directory is divided among them. Its
-    /// ports are those of the first router: the system chooses all others. Without ZooKeeper the cluster
-    /// coordinates itself in there.
+    /// The common configuration of all members; its role is ignored. Each member gets a directory within its data
+    /// directory. The first router gets its ports, and the system chooses all others. Without ZooKeeper the cluster
+    /// coordinates itself in this directory.
     pub common: Config,
     /// How many nodes there are.
     pub nodes: u32,
@@ -38,8 +38,8 @@ pub struct DevConfig {
     pub routers: u32,
     /// How many controllers there are, 1 or more: one leads, the others wait.
     pub controllers: u32,
-    /// In how many zones the members stand, 1 or more: the first of each role in `zone-1`, the second in `zone-2`,
-    /// and so on in turn. With one zone, that which they have in common.
+    /// How many zones the members stand in, 1 or more: the first of each role in `zone-1`, the second in `zone-2`, and
+    /// so on in turn. With one zone, all stand in the zone of the common configuration.
     pub zones: u32,
 }
 
@@ -59,7 +59,7 @@ impl Dev {
     /// Starts all members, and returns when they serve. Waits for the disk.
     ///
     /// # Errors
-    /// What is wrong with the configuration, the directory or the addresses.
+    /// An error of the configuration, the directory or the addresses.
     pub fn start(config: DevConfig) -> Result<Self, ControlError> {
         for (role, count) in [
             ("node", config.nodes),
@@ -108,7 +108,7 @@ impl Dev {
         Ok(dev)
     }
 
-    /// Where the first router serves RESP and HTTP; `None` while it does not run.
+    /// The RESP and HTTP addresses of the first router; `None` while it does not run.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let all = self.members.all.lock();
         let router = all.iter().find(|member| member.config.role == Role::Router)?;
@@ -143,7 +143,7 @@ impl Dev {
         // Stopping waits for threads, which an event loop must not.
         let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
             let all = std::mem::take(&mut *self.members.all.lock());
-            // The router last, so that no client is refused that could be answered.
+            // The router last, so that no client is refused that could still be answered.
             for running in all.into_iter().rev().filter_map(|member| member.running) {
                 running.stop();
             }
@@ -152,7 +152,7 @@ impl Dev {
             let _ = sender.send(());
         });
         match stopping {
-            // The sender is only dropped by a panic in there, which was printed.
+            // Only a panic of the thread drops the sender, and it was printed.
             Ok(_) => drop(done.await),
             Err(error) => tracing::error!(%error, "cannot start the thread that stops the cluster"),
         }
@@ -230,7 +230,7 @@ impl DevMembers for Members {
             }
             member.running.take()
         };
-        // Without the lock: the member that stops may still be asked for the list of members.
+        // Without the lock: the stopping member may still be asked for the list of members.
         running
             .ok_or_else(|| busy(name, "does not run: start it first"))?
             .stop();

@@ -1,4 +1,4 @@
-//! `dev.json`: how a development cluster was made, and at which ports its members serve, so that the next start finds
+//! `dev.json`: how a development cluster was made, and which ports its members serve at, so that the next start finds
 //! the same cluster and its clients find the same ports.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::error::ControlError;
 
-/// What is remembered of a development cluster.
+/// The file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DevFile {
     nodes: u32,
@@ -24,7 +24,7 @@ pub(crate) struct DevFile {
     path: PathBuf,
 }
 
-/// The ports of a member; 0 for one that it does not have.
+/// The ports of a member; 0 for a port that it does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Ports {
     resp: u16,
@@ -32,7 +32,7 @@ struct Ports {
 }
 
 impl DevFile {
-    /// What the directory of a development cluster says, or is to say from now on.
+    /// Reads the file of a development cluster, or makes a new one.
     ///
     /// # Errors
     /// The cluster there has more nodes, or other partitions or replicas.
@@ -75,7 +75,7 @@ impl DevFile {
                 asked.replicas,
             ),
         ] {
-            // A cluster grows by nodes that are given their share later.
+            // A cluster may grow by nodes, which are given their share later.
             let is_more_nodes = flag == "--nodes" && wanted > had;
             if had != wanted && !is_more_nodes {
                 return Err(ControlError::InvalidConfig(format!(
@@ -91,7 +91,7 @@ impl DevFile {
         })
     }
 
-    /// Has a member listen at the ports that it had, as far as these are free.
+    /// Sets the member's last ports in its configuration, as far as they are free.
     pub(crate) fn recall(&self, name: &str, config: &mut Config) {
         let Some(ports) = self.members.get(name) else { return };
         for (listen, port) in [
@@ -105,7 +105,7 @@ impl DevFile {
         }
     }
 
-    /// Remembers where a member serves.
+    /// Records the ports of a member.
     pub(crate) fn note(&mut self, name: &str, resp: Option<SocketAddr>, http: SocketAddr) {
         let ports = Ports {
             resp: resp.map_or(0, |resp| resp.port()),
@@ -114,7 +114,7 @@ impl DevFile {
         self.members.insert(name.to_owned(), ports);
     }
 
-    /// Writes all that is to be remembered.
+    /// Writes the file.
     ///
     /// # Errors
     /// The file cannot be written.

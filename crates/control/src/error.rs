@@ -1,4 +1,4 @@
-//! What the control plane refuses or fails at; each with its code, under which the HTTP port reports it.
+//! Errors of the control plane, each with the code under which the HTTP port reports it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,22 +24,22 @@ pub enum ControlError {
     /// This process must not take part in the cluster.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
-    /// The coordination service does not say what it said before.
+    /// The entries of the coordination service contradict what this process saw before.
     #[error(transparent)]
     Discontinuity(#[from] Discontinuity),
-    /// Only a node remembers what can be written back.
-    #[error("this process remembers nothing that could be written back: ask a node, --http HOST:PORT")]
+    /// Only a node remembers entries that can be written back.
+    #[error("this process remembers no entries to write back: ask a node, --http HOST:PORT")]
     RemembersNothing,
-    /// The node does not know who it is, and has data.
+    /// The node's identity file is missing, though it has data.
     #[error(
         "{path:?} is missing, and the data directory has {found}: the node would join as another one and could not use \
-         its data; restore the file from a copy, or, to give up what is in there, start with an empty directory; the file \
+         its data; restore the file from a copy, or, to give up its data, start with an empty directory; the file \
          is {{\"identity\": …, \"id\": …, \"cluster\": …}} as fondaco nodes --json and fondaco status --json show them"
     )]
     NodeFileMissing {
         /// The file.
         path: PathBuf,
-        /// What there is.
+        /// The data that was found.
         found: &'static str,
     },
     /// The node that was started must not take part in the cluster.
@@ -53,29 +53,29 @@ pub enum ControlError {
     IdentityInUse {
         /// The identity of both.
         identity: Identity,
-        /// Where the other one serves.
+        /// The address of the other process.
         at: String,
     },
-    /// The data directory belongs to a cluster, and where it should be there is none.
+    /// The data directory belongs to a cluster, and the coordination service has no cluster at this root.
     #[error(
-        "the data directory belongs to cluster {remembered}, and there is no cluster where the coordination is: \
+        "the data directory belongs to cluster {remembered}, but the coordination service has no cluster there: \
          check its address and root, restore its entries, or use another data directory"
     )]
     ClusterMissing {
         /// The cluster.
         remembered: Identity,
     },
-    /// What the node holds of versioned stores cannot be opened.
+    /// The versioned stores on this node cannot be opened.
     #[error("versioned stores: {0}")]
     Replicas(#[from] ReplicasError),
-    /// The node may not report yet.
+    /// The node is not announced yet, so it must not report.
     #[error("the node is not announced yet: its report waits")]
     NotAnnounced,
-    /// Nothing can be decided without having seen the cluster.
+    /// Nothing can be decided before the cluster was seen.
     #[error("the coordination service has not answered since the process started: try again when it does")]
     NothingSeen,
-    /// Others changed the same again and again.
-    #[error("others changed the same entries again and again: try again")]
+    /// Other processes changed the same entries again and again.
+    #[error("other processes changed the same entries again and again: try again")]
     TooManyConflicts,
     /// A development cluster has no such member.
     #[error(
@@ -103,52 +103,52 @@ pub enum ControlError {
         /// Why not.
         reason: String,
     },
-    /// The store serves nothing that could be looked up in.
+    /// The store has no version that a lookup could read.
     #[error("store {store:?} serves no version: push one first")]
     NothingServed {
         /// The store.
         store: StoreName,
     },
     /// The thread of a fetch ended by a panic.
-    #[error("the fetch ended by a defect of this program, which its log shows: report it")]
+    #[error("the fetch ended by a bug of this program, which its log shows: report it")]
     FetchPanicked,
-    /// The source of a push is no location that this program can read.
+    /// The source of a push is not a location that this program can read.
     #[error("invalid source: {0}")]
     InvalidSource(#[from] fondaco_storage::StorageError),
     /// Files cannot be uploaded to this node as they were sent.
     #[error(transparent)]
     Upload(#[from] UploadError),
-    /// The fetch of a version failed, or would.
+    /// The fetch of a version failed, or would fail.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// A version that was fetched cannot be opened.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// A setting has no such name or value.
+    /// There is no setting of this name, or it cannot have this value.
     #[error(transparent)]
     Setting(#[from] fondaco_node::SettingError),
     /// Metadata could not be read or written.
     #[error(transparent)]
     Coordination(#[from] CoordinationError),
-    /// Metadata does not hold what was written.
-    #[error("metadata entry {entry:?} is not what this program writes: {reason}; use a matching release")]
+    /// A metadata entry has an unexpected format.
+    #[error("metadata entry {entry:?} has an unexpected format: {reason}; use a matching release")]
     InvalidMetadata {
         /// The entry.
         entry: String,
-        /// What does not fit.
+        /// The difference.
         reason: String,
     },
-    /// The data directory was made with other parameters.
+    /// The data directory was made for another number of partitions.
     #[error(
-        "{path:?} was made for {found} partitions, and {configured} are configured: their number never changes, \
+        "{path:?} was made for {found} partitions, but {configured} are configured: the number never changes, \
          set it back or use another directory"
     )]
     PartitionsChanged {
         /// The data directory.
         path: PathBuf,
-        /// What it was made for.
+        /// The number that it was made for.
         found: u32,
-        /// What is configured.
+        /// The configured number.
         configured: u32,
     },
     /// Another process has the data directory.
@@ -159,27 +159,27 @@ pub enum ControlError {
         /// The process.
         pid: String,
     },
-    /// Everybody on the network could use the port.
+    /// The port would be open to everyone on the network.
     #[error(
         "refusing to serve {port} on {addr}, which is not loopback, without {missing}: configure {missing}, listen on \
          127.0.0.1, or allow it: allow-insecure = true in the file, or --allow-insecure"
     )]
     Insecure {
-        /// Which port.
+        /// The port.
         port: &'static str,
-        /// Where it would listen.
+        /// The address that it would listen on.
         addr: SocketAddr,
-        /// What would protect it.
+        /// The missing protection.
         missing: &'static str,
     },
-    /// Users are held to their rights over RESP, and HTTP would let everybody on this machine do everything.
+    /// RESP checks the rights of users, and HTTP would let everyone on this machine do everything.
     #[error(
         "refusing to serve HTTP on {addr} without a token beside users: it reads and changes all stores, and asks for no \
          password; set token = \"…\" in the file (or --token, FONDACO_TOKEN), or allow it: allow-insecure = true in the \
          file, or --allow-insecure"
     )]
     UsersWithoutToken {
-        /// Where HTTP would be served.
+        /// The HTTP address.
         addr: SocketAddr,
     },
     /// A configured value is not possible.
@@ -188,22 +188,22 @@ pub enum ControlError {
     /// The RESP server did not start.
     #[error(transparent)]
     Resp(#[from] fondaco_node::ServerError),
-    /// The HTTP port cannot be listened on.
+    /// The HTTP address cannot be listened on.
     #[error("cannot listen on {addr} for HTTP: {source}; choose another address")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Its reason.
+        /// The cause.
         source: io::Error,
     },
     /// The operating system refused.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Its reason.
+        /// The cause.
         source: io::Error,
     },
     /// The node is stopping.
@@ -212,7 +212,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Whether a process that meets it must not go on.
+    /// Whether a process that meets this error must not go on.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(
             self,

@@ -1,22 +1,22 @@
-//! Where entries are in the coordination service, besides those that the model names, and what each
-//! process looks at.
+//! The paths of entries in the coordination service that the model does not define, and the paths that each process
+//! watches.
 
 use fondaco_coordination::{CoordinationError, EntryPath};
 use fondaco_model::NodeId;
 use fondaco_model::cluster::RecordPath;
 
-/// Where the settings are that may change while processes run.
+/// The entry of the settings that may change while processes run.
 pub(crate) const SETTINGS: &str = "settings";
 
-/// How far the data directory of a node is: written and read by the node alone, and watched by none.
+/// The count of a node's data directory: written and read by the node alone, and watched by no process.
 pub(crate) fn count(node: NodeId) -> Result<EntryPath, CoordinationError> {
     format!("counts/{node}").parse()
 }
 
-/// Where controllers stand for election.
+/// The folder of the leader election.
 pub(crate) const ELECTION: &str = "election";
 
-/// The entries that every process looks at.
+/// The entries that every process watches.
 const MEMBERS_LOOK_AT: [&str; 9] = [
     "cluster",
     "routing",
@@ -25,15 +25,15 @@ const MEMBERS_LOOK_AT: [&str; 9] = [
     "announcements",
     "routers",
     "stores",
-    // After the stores: that one was dropped is known when it is gone.
+    // After the stores: when a store's entry is gone, the record of its dropping can be read.
     "dropped",
     SETTINGS,
 ];
 
-/// What only controllers look at: it changes often, and grows with nodes times stores.
+/// Watched by controllers only: it changes often, and its size is nodes times stores.
 pub(crate) const REPORTS: &str = "reports";
 
-/// The folders of entries, one for each of something.
+/// The folders of entries.
 pub(crate) const FOLDERS: [&str; 6] = ["nodes", "announcements", "routers", "stores", "dropped", REPORTS];
 
 /// The path of an entry.
@@ -41,7 +41,7 @@ pub(crate) fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> 
     record.to_string().parse()
 }
 
-/// What a process looks at; controllers look at reports, too.
+/// The entries that a process watches; controllers watch reports, too.
 pub(crate) fn watched(decides: bool) -> Result<Vec<EntryPath>, CoordinationError> {
     let all = MEMBERS_LOOK_AT.into_iter().chain(decides.then_some(REPORTS));
     all.map(str::parse).collect()

@@ -1,18 +1,18 @@
 //! The control plane: every process of a cluster sees the cluster, and does its part.
 //!
 //! - `mirror`: the cluster as a process sees it, kept up to date by a watch;
-//! - `peer_topology`: what other servers say of it while the coordination service says nothing;
-//! - `agent`: a data node's work: fetching, opening, dropping and reporting what the model says;
-//! - `uploads`: versions that are sent to a node over its control port, to be pushed from there;
-//! - `controller`: the leader's work: numbers, the routing table, pushes;
+//! - `peer_topology`: the topology of other servers, for requests while the coordination service does not answer;
+//! - `agent`: a data node's work: fetching, opening, dropping and reporting, as the model decides;
+//! - `uploads`: versions that are uploaded to a node over its control port, to be pushed from there;
+//! - `controller`: the leader's work: node numbers, the routing table, pushes;
 //! - `router`: a router's work, which is little;
-//! - `operator`: what operators ask for, written by whichever process they ask;
+//! - `operator`: requests of operators, carried out by whichever process receives them;
 //! - `http`: the control port, and its OpenAPI document ([`http::document`]);
 //! - `exposition`: metrics for Prometheus;
-//! - [`Fondaco`]: all that a role needs, in one process; [`Dev`]: a whole cluster in one.
+//! - [`Fondaco`]: one process with all parts of its role; [`Dev`]: a whole cluster in one process.
 //!
-//! Decisions are the model's; this looks, asks, and carries out. One node is a cluster of one, by the same
-//! code. It reads no values and serves no fast path: that is the node's.
+//! The model decides; this crate observes, asks the model, and carries out its decisions. A single node is a cluster of
+//! one, with the same code. This crate reads no values and serves no fast path: the crate `node` does.
 
 mod agent;
 mod bootstrap;

@@ -1,4 +1,4 @@
-//! A session with the coordination service that counts what is asked of it, for metrics.
+//! A session with the coordination service that counts its requests, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use fondaco_coordination::{
     Change, Coordination, CoordinationError, Election, Entry, EntryPath, Revision, Session, Watch,
 };
 
-/// The session. It ends with its last owner, as the one within would.
+/// The session. It ends with its last owner, as the wrapped session would.
 pub(crate) struct MeteredCoordination {
     session: Arc<dyn Coordination>,
     counts: Arc<Counts>,
 }
 
-/// What was asked of a session.
+/// Counters of a session's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     reads: AtomicU64,
@@ -25,7 +25,7 @@ pub(crate) struct Counts {
 }
 
 impl MeteredCoordination {
-    /// This session, counted.
+    /// Wraps a session in counters.
     pub(crate) fn around(session: Arc<dyn Coordination>) -> (Arc<dyn Coordination>, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
         let metered_coordination = Self {
@@ -47,7 +47,7 @@ impl MeteredCoordination {
 }
 
 impl Counts {
-    /// Each count: its name, its meaning, its value.
+    /// Each counter: its name, its meaning, its value.
     pub(crate) fn all(&self) -> [(&'static str, &'static str, u64); 5] {
         [
             (
@@ -62,12 +62,12 @@ impl Counts {
             ),
             (
                 "coordination_watches",
-                "watches and candidacies begun",
+                "watches and candidacies started",
                 self.watches.load(Relaxed),
             ),
             (
                 "coordination_conflicts",
-                "writes refused because somebody else was faster",
+                "writes refused because another process was faster",
                 self.conflicts.load(Relaxed),
             ),
             (

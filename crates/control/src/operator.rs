@@ -1,7 +1,7 @@
-//! What operators ask for, carried out by whichever process they ask: the model says what changes, and this
-//! writes it, under the condition that no other process was faster. There is no need to find the leader.
+//! Requests of operators, carried out by whichever process receives them: the model decides on the change, and this
+//! module writes it, on condition that no other process was faster. There is no need to find the leader.
 //!
-//! Calls wait for the coordination service, so they are made from threads that may.
+//! Calls wait for the coordination service, so they are made on threads that may block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::layout;
 use crate::mirror::{Mirror, Origin, parse};
 use crate::now_unix_ms;
 
-/// How often a change is tried anew when another process was faster.
+/// How often a change is tried when other processes are faster.
 pub(crate) const ATTEMPTS_MAX: u32 = 20;
 
-/// How soon reports are read again at first, by a process that does not mirror them; it doubles.
+/// The first delay before reports are read again, by a process that does not mirror them; it doubles.
 const POLL_MIN: Duration = Duration::from_millis(5);
 
-/// How soon reports are read again at last.
+/// The longest delay before reports are read again.
 const POLL_MAX: Duration = Duration::from_millis(200);
 
-/// Carries out what operators ask for. Cheap to clone.
+/// Carries out requests of operators. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Operator {
     coordination: Arc<dyn Coordination>,
@@ -53,7 +53,7 @@ impl Operator {
         }
     }
 
-    /// What this process sees.
+    /// The mirror of this process.
     pub(crate) fn mirror(&self) -> &Mirror {
         &self.mirror
     }
@@ -63,8 +63,7 @@ impl Operator {
         &*self.coordination
     }
 
-    /// The cluster as it is seen, with the reports of all nodes; without, if the coordination service does
-    /// not answer.
+    /// The present view with the reports of all nodes; without reports if the coordination service does not answer.
     pub(crate) fn view_with_reports(&self) -> Result<Arc<ClusterView>, ControlError> {
         let view = self.mirror.view();
         if self.mirrors_reports || self.mirror.stale_since().is_some() || view.remembered {
@@ -79,19 +78,19 @@ impl Operator {
         Ok(Arc::new(view))
     }
 
-    /// A store as it is now.
+    /// The present record of a store.
     pub(crate) fn store(&self, name: &StoreName) -> Result<StoreRecord, ControlError> {
         let known = |view: &ClusterView| view.stores.get(name).map(|store| store.record.clone());
         if let Some(store) = known(&self.mirror.view()) {
             return Ok(store);
         }
-        // It may have been created elsewhere a moment ago.
+        // Another process may have created it a moment ago.
         self.refresh_store(name)?;
         let store = known(&self.mirror.view());
         Ok(store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })?)
     }
 
-    /// Creates a store. What is not said of the settings of a versioned one follows from the cluster.
+    /// Creates a store. Omitted settings of a versioned store follow from the cluster.
     pub(crate) fn create(
         &self,
         definition: &StoreDefinition,
@@ -123,7 +122,7 @@ impl Operator {
         self.change_store(name, |view| operator::alter_store(view, name, change).map(Some))
     }
 
-    /// Drops a store with all its versions. Its data is kept as long as is configured, or goes `now`.
+    /// Drops a store with all its versions. Its data is kept for the configured time, or deleted `now`.
     pub(crate) fn drop_store(&self, name: &StoreName, now: bool) -> Result<(), ControlError> {
         let keep_ms = if now { 0 } else { self.keep_deleted.as_millis() as u64 };
         self.change_store(name, |view| {
@@ -133,7 +132,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Takes a dropped store back.
+    /// Restores a dropped store.
     pub(crate) fn restore_store(&self, name: &StoreName) -> Result<(), ControlError> {
         self.change_store(name, |view| {
             operator::restore_store(view, name, now_unix_ms()).map(Some)
@@ -142,8 +141,8 @@ impl Operator {
         Ok(())
     }
 
-    /// After the coordination service lost entries or went back to older ones: writes what this process remembers, or
-    /// declares what is `present` to be true.
+    /// After the coordination service lost entries or went back to older ones: writes the entries that this process
+    /// remembers, or declares the `present` ones to be true.
     pub(crate) fn adopt(&self, present: bool) -> Result<(), ControlError> {
         let known = self.mirror.view();
         for _ in 0..ATTEMPTS_MAX {
@@ -162,7 +161,7 @@ impl Operator {
                     tracing::warn!(present, "an operator has decided which entries of the cluster are true");
                     return Ok(());
                 }
-                // Others write there, too: what they wrote goes.
+                // Other processes write there, too: their writes are overwritten.
                 Err(CoordinationError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -190,17 +189,17 @@ impl Operator {
         Ok(push.version)
     }
 
-    /// Makes a version current that the store keeps.
+    /// Makes a kept version current.
     pub(crate) fn swap(&self, name: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
         self.change_with_reports(name, |view| operator::swap(view, name, version))
     }
 
-    /// Goes back to a version: the one named, or the one before the current one.
+    /// Goes back to the given version, or to the one before the current one.
     pub(crate) fn roll_back(&self, name: &StoreName, to: Option<VersionNumber>) -> Result<(), ControlError> {
         self.change_with_reports(name, |view| operator::roll_back(view, name, to))
     }
 
-    /// What a plan for the routing table would do.
+    /// The moves of a plan for the routing table, without beginning it.
     pub(crate) fn dry_plan(&self, request: &RoutingRequest) -> Result<Plan, ControlError> {
         Ok(operator::plan_routing(&self.mirror.view(), request)?.0)
     }
@@ -213,7 +212,7 @@ impl Operator {
             begun = Some(plan);
             Ok(Some(change))
         })?;
-        // A change that was carried out had a plan.
+        // A change that was carried out has a plan.
         begun.ok_or_else(|| OperatorError::NothingToMove.into())
     }
 
@@ -223,8 +222,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits until all nodes that should serve a store's current version do, for so long at most. Returns
-    /// those that do not yet.
+    /// Waits until all nodes that should serve a store's current version do, at most for `timeout`. Returns the nodes
+    /// that do not yet.
     pub(crate) fn wait_serving(&self, name: &StoreName, timeout: Duration) -> Result<Vec<NodeId>, ControlError> {
         let deadline = Instant::now() + timeout;
         let change_signal = self.mirror.own_signal();
@@ -275,7 +274,7 @@ impl Operator {
         })
     }
 
-    /// Has the model decide on what there is now, and writes that; anew if another process was faster.
+    /// Lets the model decide on the present state, and writes the change; decides again if another process was faster.
     fn change(
         &self,
         paths: &[RecordPath],
@@ -311,7 +310,7 @@ impl Operator {
     }
 }
 
-/// What there is in the coordination service, but for what ends with a session.
+/// The entries in the coordination service, except for ephemeral ones.
 fn present_entries(coordination: &dyn Coordination) -> Result<Present, ControlError> {
     let mut present = Present::default();
     for prefix in layout::watched(false)? {

@@ -1,12 +1,11 @@
-//! What other servers say of the cluster while the coordination service says nothing.
+//! The topology of other servers, used while the coordination service does not answer.
 //!
-//! A process that is cut off from the service alone would answer from an old topology until nothing in it is
-//! true any more. So it asks the nodes that it knows, one after the other, and takes what is newer, part by
-//! part: what requests go by never goes back. When the service answers again, what was heard is forgotten: the
-//! service knows all that any process can have heard.
+//! A process that alone is cut off from the service would answer from an old topology until nothing in it is true any
+//! more. So it asks the nodes that it knows, one after the other, and takes the newer parts of their topologies: the
+//! topology of requests never goes back. When the service answers again, these parts are forgotten: the service knows
+//! at least as much as any process.
 //!
-//! Requests go by it, and nothing else does: what is fetched, opened, dropped or decided follows from what
-//! the service said last.
+//! Only requests use this topology. Fetching, opening, dropping and decisions follow the last answer of the service.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,24 +20,24 @@ use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 use crate::mirror::Sighting;
 
-/// The topology that requests go by, from a process that knows it.
+/// The topology for requests, in a process that knows it.
 pub(crate) struct PeerTopology {
     access: PeerAccess,
-    /// Notified when a request found the topology to be old.
+    /// Notified when a request finds that the topology is old.
     wanted: Arc<Notify>,
-    /// Rung when something was heard.
+    /// Raised when a newer part was received.
     change_signal: Arc<ChangeSignal>,
-    /// The view that was looked at last.
+    /// The last view that was looked at.
     seen: Option<Arc<ClusterView>>,
-    /// While the service says nothing.
+    /// Set while the service does not answer.
     silence: Option<Silence>,
 }
 
-/// A time in which the service says nothing.
+/// A time in which the service does not answer.
 struct Silence {
-    /// What the service said last, and all that was told since.
+    /// The last topology of the service, with all parts received since.
     known: Topology,
-    /// None, if there is no process to ask.
+    /// `None` if there is no process to ask.
     asking: Option<Asking>,
 }
 
@@ -60,8 +59,8 @@ impl PeerTopology {
         }
     }
 
-    /// The topology to go by from now on, if that may be another one than at the last look; `own` is no use to
-    /// be asked.
+    /// The topology to use from now on, if it may have changed since the last look. `own` is this node, which is not
+    /// asked.
     pub(crate) fn look(&mut self, sighting: &Sighting, own: Option<NodeId>) -> Option<Topology> {
         let view = &sighting.view;
         let is_seen = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, view));
@@ -88,7 +87,7 @@ impl PeerTopology {
         }
     }
 
-    /// Begins to ask the known processes, but for this one.
+    /// Begins to ask the known processes, except for this one.
     fn ask(&self, known: &Topology, own: Option<NodeId>) -> Result<Option<Asking>, ControlError> {
         let others = known.nodes.iter().filter(|&(&node, _)| Some(node) != own);
         let others: Vec<String> = others.map(|(_, node)| node.resp.clone()).collect();
@@ -132,7 +131,7 @@ impl PeerTopology {
                     }
                 }
             });
-            // A name that is being looked up does not keep it.
+            // A name lookup that still runs does not delay this.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("peer_topology".into()).spawn(follow);
@@ -145,7 +144,7 @@ impl PeerTopology {
 }
 
 impl Silence {
-    /// What is known by now, if it is more than before.
+    /// The present topology, if it has newer parts than before.
     fn hear(&mut self) -> Option<Topology> {
         let told = &mut self.asking.as_mut()?.told;
         if !told.has_changed().unwrap_or(false) {
@@ -159,7 +158,7 @@ impl Silence {
         tracing::info!(
             epoch = known.epoch,
             revision = known.revision,
-            "heard more of the cluster from another server than the coordination service said"
+            "another server has a newer topology than the last answer of the coordination service"
         );
         self.known = known.clone();
         Some(known)

@@ -1,5 +1,5 @@
-//! What the operating system says of this process and its memory. Where it does not say, there is no
-//! answer, and nothing depends on one.
+//! Facts that the operating system gives about this process and its memory. If it does not give one, the answer is
+//! `None`, and nothing depends on it.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Which boot of the machine this is, as a file says.
+/// The boot ID of the machine, read from a file.
 pub(crate) fn boot_id(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).inspect_err(|error| {
-        tracing::warn!(?file, %error, "cannot know this boot of the machine: what a loss of power takes is not noticed by it");
+        tracing::warn!(?file, %error, "cannot read the boot ID: writes that a power failure loses are not noticed");
     });
     let text = text.ok()?;
     let id = text.trim();
@@ -60,21 +60,21 @@ pub(crate) fn started_unix_seconds() -> Option<f64> {
     Some(booted + ticks)
 }
 
-/// A field of `/proc/self/stat`, counted from the one behind the name of the program.
+/// A field of `/proc/self/stat`, counted from the one after the program's name.
 fn stat_field(place: usize) -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(place)?.parse().ok()
 }
 
-/// Page faults since the start: those answered from memory, and those that read the disk.
+/// Page faults since the start: those served from memory, and those that read the disk.
 pub(crate) fn page_faults() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program may hold anything, and ends at the last parenthesis.
+    // The program's name may contain any character; it ends at the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?))
 }
 
-/// Processor time used since the start, in seconds: by the program, and by the system for it.
+/// Processor time used since the start, in seconds: user and system time.
 pub(crate) fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -82,8 +82,8 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// How much memory this process can have, in bytes: the machine's, or that of its control group if it
-/// has less.
+/// How much memory this process may use, in bytes: that of the machine, or the limit of its control group if it is
+/// lower.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -96,8 +96,8 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// Where the memory limit of a control group may be, given its line of `/proc/self/cgroup`: that of the
-/// group, and of all above it up to the root, which is where a container sees its own.
+/// The files that may hold the memory limit of a control group, given its line of `/proc/self/cgroup`: those of the
+/// group and of all groups above it, up to the root, where a container sees its own limit.
 fn limit_files(line: &str) -> Vec<String> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -117,8 +117,8 @@ fn limit_files(line: &str) -> Vec<String> {
     }
 }
 
-/// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand, and to sort one
-/// that is large on many processors takes as many.
+/// Raises the limit of open files as far as the system allows: a version of a thousand chunks needs two thousand files,
+/// and so does sorting a large version on many processors.
 pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_looked_for_where_both_kinds_of_control_groups_have_them() {
+    fn limits_are_found_for_both_versions_of_control_groups() {
         let files = ["/a/b", "/a", ""].map(|group| format!("/sys/fs/cgroup{group}/memory.max"));
         assert_eq!(limit_files("0::/a/b"), files);
         assert_eq!(

@@ -1,5 +1,4 @@
-//! What a push would bring: the manifest at a source, read and held against the cluster before anything is
-//! begun.
+//! Checks a push before it begins: reads the manifest at the source and compares it with the cluster.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,17 +19,17 @@ use crate::uploads::{self, UploadError, UploadSource, Uploads};
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 
-/// Looks at what is to be pushed.
+/// Checks sources of pushes.
 pub(crate) struct PushCheck {
-    /// Where versions go in this process, if any do.
+    /// The directory of stores in this process, if it holds any.
     pub(crate) stores_dir: Option<PathBuf>,
-    /// What was sent to this process to be pushed, if it has a disk.
+    /// The uploads to this process, if it has a disk.
     pub(crate) uploads: Option<Arc<Uploads>>,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
 }
 
-/// What was found at a source.
+/// The version found at a source.
 struct Found {
     detail: VersionDetail,
     needed_bytes: u64,
@@ -38,11 +37,11 @@ struct Found {
 }
 
 impl PushCheck {
-    /// What a version at a source is. Nothing is changed.
+    /// The version at a source. Nothing is changed.
     ///
     /// # Errors
-    /// No such store, another push of it, a source that cannot be read, a version of another store or
-    /// another number of partitions, too little space on this node.
+    /// No such store, another push of it, a source that cannot be read, a version of another store or another number of
+    /// partitions, too little space on this node.
     pub(crate) fn look(
         &self,
         operator: &Operator,
@@ -53,10 +52,10 @@ impl PushCheck {
         Ok(self.find(operator, node, name, source)?.detail)
     }
 
-    /// What a push of it would do.
+    /// The effects of a push.
     ///
     /// # Errors
-    /// What the push itself would be refused for.
+    /// The errors that the push itself would be refused with.
     pub(crate) fn dry_run(
         &self,
         operator: &Operator,
@@ -144,7 +143,7 @@ impl PushCheck {
         })
     }
 
-    /// Where a version is that is to be pushed.
+    /// The location of a version that is to be pushed.
     fn source(
         &self,
         node: Option<NodeId>,
@@ -164,7 +163,7 @@ impl PushCheck {
     }
 }
 
-/// What a node is to hold of a store; `None` if it is not known.
+/// The partitions of a store that a node should hold; `None` if unknown.
 fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord) -> Option<PartitionSet> {
     let table = &view.routing.as_ref()?.record;
     Some(table.partitions_of(node, view.replicas(store)).collect())
@@ -201,7 +200,7 @@ fn detail(source: &dyn FetchSource, manifest: &Manifest, identity: Checksum) -> 
     }
 }
 
-/// A relative path would mean something else to another process.
+/// A relative path would mean something else in another process.
 fn absolute(location: Location) -> Result<Location, ControlError> {
     match location.local_path() {
         Some(path) => std::path::absolute(path)

@@ -1,4 +1,4 @@
-//! A router's work: it says that it is there, and lets its requests see the cluster. It holds nothing.
+//! A router's work: it announces itself, and publishes the cluster to its requests. It holds no data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +37,12 @@ struct Work {
     peer_topology: PeerTopology,
     identity: Identity,
     record: RouterRecord,
-    /// The session in which it said that it is there.
+    /// The session in which it is announced.
     announced: Option<u64>,
 }
 
 impl RouterWork {
-    /// Begins, by a thread of its own.
+    /// Starts the thread.
     pub(crate) fn start(
         coordination: Arc<dyn Coordination>,
         mirror: Mirror,
@@ -74,7 +74,7 @@ impl RouterWork {
         })
     }
 
-    /// Waits until requests see the cluster as it is seen now.
+    /// Waits until requests see the present view of the cluster.
     pub(crate) fn wait_looked(&self, timeout: Duration) {
         self.shared.looks.wait(&self.shared.change_signal, timeout);
     }
@@ -84,7 +84,7 @@ impl RouterWork {
         let sighting = self.shared.mirror.look();
         match (sighting.origin, &sighting.view.routing) {
             (Origin::Nothing, _) => vec!["the coordination service has not answered yet".to_owned()],
-            (_, None) => vec!["there is no routing table yet: too few nodes are there".to_owned()],
+            (_, None) => vec!["there is no routing table yet: too few nodes are live".to_owned()],
             (_, Some(_)) => Vec::new(),
         }
     }
@@ -100,7 +100,7 @@ impl Work {
                 tracing::warn!(%error, "cannot announce this router: trying again");
             }
             self.publish();
-            // No reader is slow enough to hold a former catalog for long, and it holds little.
+            // No reader is slow enough to hold a former catalog for long, and a catalog is small.
             self.catalog.reap();
             shared.looks.end(look);
             shared.change_signal.wait(seen, TICK);
@@ -118,7 +118,7 @@ impl Work {
             reason: error.to_string(),
         })?;
         match self.coordination.create_ephemeral(&path, &bytes) {
-            // No other process has its identity, which is as young as the process.
+            // No other process has its identity, which was made when this process started.
             Ok(_) | Err(CoordinationError::Conflict { .. }) => {
                 self.announced = Some(session.generation);
                 Ok(())

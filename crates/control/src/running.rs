@@ -1,5 +1,5 @@
-//! A running process of a cluster: where it serves, whether it must not go on, and how it stops: in the
-//! reverse of the order in which it was started.
+//! A running process of a cluster: its addresses, its fatal error if any, and its stop, in the reverse order of its
+//! start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::error::ControlError;
 use crate::mirror::Mirror;
 use crate::router::RouterWork;
 
-/// How long the start of a process waits for a coordination service that it shares with others. Then it
-/// serves what it remembers, and goes on asking.
+/// How long the start of a process waits for a coordination service that it shares with others. Then it serves from the
+/// view that it remembers, and goes on asking.
 const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
@@ -42,18 +42,18 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where RESP is served; `None` if it is not.
+    /// The RESP address; `None` if it does not serve RESP.
     pub fn resp_addr(&self) -> Option<SocketAddr> {
         self.resp_addr
     }
 
-    /// Where HTTP is served.
+    /// The HTTP address.
     pub fn http_addr(&self) -> SocketAddr {
         self.http_addr
     }
 
-    /// Waits until the process must not go on, and returns why. It then serves nothing any more; it is
-    /// still to be shut down. Most processes never come to that.
+    /// Waits until the process must not go on, and returns why. It then serves nothing any more, and must still be shut
+    /// down. For most processes this never happens.
     pub fn failed(&self) -> impl Future<Output = Arc<ControlError>> + use<> {
         let fatal = self.agent.as_ref().map(|agent| agent.fatal());
         async move {
@@ -67,12 +67,12 @@ impl Running {
         }
     }
 
-    /// Waits for so long at most until it serves what it should, or what it remembers; whether it does. A process that
-    /// shares a coordination service with others does not wait for that for ever: it goes on without it, and clients are
-    /// told `LOADING` as long as it knows nothing.
+    /// Waits at most for `patience` until it serves everything that it should, or from the view that it remembers.
+    /// Returns whether it does. A process that shares a coordination service with others does not wait for that service
+    /// for ever: it goes on without, and clients get `LOADING` until it knows the cluster.
     ///
     /// # Errors
-    /// Why it must not take part in its cluster. It is still to be shut down.
+    /// Why it must not take part in its cluster. It must still be shut down.
     pub fn wait_serving(&self, patience: Duration) -> Result<bool, ControlError> {
         let timeout = match self.role {
             Role::Single => OWN_SIGHT_TIME_MAX,
@@ -94,32 +94,32 @@ impl Running {
         Ok(is_seen || is_over())
     }
 
-    /// Stops: no new requests, fetches interrupted to be resumed at the next start, and the data
-    /// directory unlocked when this returns.
+    /// Stops: takes no new requests and interrupts fetches, which go on at the next start. The data directory is
+    /// unlocked when this returns.
     pub async fn shutdown(self) {
         let (sender, done) = oneshot::channel();
         // Stopping waits for threads, which an event loop must not.
         let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
             self.stop();
-            // Nothing waits any more if the future was dropped.
+            // If the future was dropped, there is no receiver.
             let _ = sender.send(());
         });
         match stopping {
-            // The sender is only dropped by a panic in there, which was printed.
+            // Only a panic of the thread drops the sender, and it was printed.
             Ok(_) => drop(done.await),
             Err(error) => tracing::error!(%error, "cannot start the thread that stops the process"),
         }
     }
 
     pub(crate) fn stop(self) {
-        // The server may have ended by itself; then nothing listens.
+        // The server may have ended by itself; then there is no receiver.
         let _ = self.ended.send(true);
         if self.http.join().is_err() {
             tracing::error!("the control thread ended by a panic");
         }
         drop(self.controller);
         let replicas = self.agent.as_ref().map(|agent| Arc::clone(agent.replicas()));
-        // The RESP port stays to the last: others ask here until they see that the node has gone.
+        // The RESP port stays to the last: others ask here until they see that the node has left.
         drop(self.agent);
         drop(self.router);
         drop(self.coordination);
@@ -129,7 +129,7 @@ impl Running {
         if let Some(resp) = self.resp {
             resp.shutdown();
         }
-        // No request comes any more.
+        // No more requests arrive.
         if let Some(replicas) = replicas {
             replicas.close();
         }

@@ -1,5 +1,5 @@
-//! The live settings, remembered for the whole cluster: what is changed through any control port survives
-//! restarts, and is taken up by every process.
+//! The live settings, stored for the whole cluster: a change through any control port survives restarts, and every
+//! process applies it.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
 use crate::setting_changes::SettingChanges;
 
-/// Settings that remember.
+/// Changes and lists the stored settings.
 pub(crate) struct LiveSettings {
     pub(crate) settings: Arc<Settings>,
     pub(crate) coordination: Arc<dyn Coordination>,
-    /// It has them taken up when they have changed.
+    /// Applies the settings when they have changed.
     pub(crate) mirror: Mirror,
 }
 
 impl LiveSettings {
-    /// Changes all of these or none. This process has taken them up when it returns.
+    /// Changes all of these or none. This process has applied them when it returns.
     pub(crate) fn change(&self, changes: &SettingChanges) -> Result<(), ControlError> {
         let parsed = changes
             .0

@@ -1,5 +1,4 @@
-//! A whole process of a cluster is started: what its role needs, in the order in which the parts need each
-//! other.
+//! Starts a whole process of a cluster: the parts that its role needs, in the order of their dependencies.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
@@ -31,10 +30,10 @@ use crate::router::RouterWork;
 use crate::running::Running;
 use crate::settings::LiveSettings;
 
-/// How many threads do what waits for a disk or the coordination service, of the control port.
+/// How many threads of the control port do work that waits for a disk or the coordination service.
 const BLOCKING_THREADS_MAX: usize = 32;
 
-/// How long it is waited at once for what a process sees first.
+/// How long one wait for the first view of the cluster lasts.
 const FIRST_SIGHT_STEP: Duration = Duration::from_secs(60);
 
 /// How long an ephemeral entry in embedded coordination can outlive its session: not at all.
@@ -43,7 +42,7 @@ const EMBEDDED_SESSION_TIMEOUT: Duration = Duration::ZERO;
 /// Starts processes of a cluster.
 pub struct Fondaco;
 
-/// A session with the coordination service, and what comes with it.
+/// A session with the coordination service, and its surroundings.
 pub(crate) struct Place {
     pub(crate) coordination: Arc<dyn Coordination>,
     /// How long a session outlives its process.
@@ -54,21 +53,21 @@ pub(crate) struct Place {
 }
 
 impl Fondaco {
-    /// Starts a process, and returns when it serves. Waits for the disk and the network: not to be called
-    /// on an event loop that others need.
+    /// Starts a process, and returns when it serves. Waits for the disk and the network: do not call it on an event
+    /// loop that others need.
     ///
     /// # Errors
-    /// What is wrong with the configuration, the data directory, the addresses or the cluster. It is no
-    /// error if ZooKeeper does not answer: the process then serves what it remembers.
+    /// An error of the configuration, the data directory, the addresses or the cluster. If ZooKeeper does not answer,
+    /// that is no error: the process then serves from the view that it remembers.
     pub fn start(config: Config) -> Result<Running, ControlError> {
         serving(Self::begin(config)?)
     }
 
-    /// Starts a process, and returns before it knows its cluster: until then its clients are told `LOADING`, see
+    /// Starts a process, and returns before it knows its cluster: until then its clients get `LOADING`, see
     /// [`Running::wait_serving`]. Waits for the disk.
     ///
     /// # Errors
-    /// What is wrong with the configuration, the data directory or the addresses.
+    /// An error of the configuration, the data directory or the addresses.
     pub fn begin(config: Config) -> Result<Running, ControlError> {
         config.check()?;
         let data_dir = config
@@ -94,15 +93,15 @@ impl Fondaco {
                 return Err(ControlError::InvalidConfig(reason.to_owned()));
             }
             (None, _) => {
-                let reason = "a process that shares a cluster with others needs zookeeper: say where it is";
+                let reason = "a process that shares a cluster with others needs zookeeper: configure its servers";
                 return Err(ControlError::InvalidConfig(reason.to_owned()));
             }
         };
         Self::begin_in(&config, place)
     }
 
-    /// Starts a process with this session, and returns when it serves. The configuration was checked, but for its role's
-    /// coordination.
+    /// Starts a process with this session, and returns when it serves. The configuration was checked, except for the
+    /// coordination of its role.
     pub(crate) fn start_in(config: &Config, place: Place) -> Result<Running, ControlError> {
         serving(Self::begin_in(config, place)?)
     }
@@ -128,7 +127,7 @@ impl Fondaco {
             Arc::clone(&settings),
             remembered.map(Memory::into_view),
         )?;
-        // Listening before anything is opened: a taken port is known before a fetch resumes.
+        // Listen before anything is opened: a taken port is found before a fetch resumes.
         let listener = listen(config.http_listen)?;
         let http_addr = listener.local_addr().map_err(listen_error(config.http_listen))?;
         let listening = config
@@ -199,7 +198,7 @@ impl Fondaco {
             program_version: env!("CARGO_PKG_VERSION"),
         };
         drop(starting);
-        // Clients that connect before the first sight are told to wait: none is told that there is no store.
+        // Clients that connect before the first view are told to wait: none is told that a store does not exist.
         let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
         match listening.map(start).transpose() {
             Ok(resp) => {
@@ -214,7 +213,7 @@ impl Fondaco {
     }
 }
 
-/// A process that serves.
+/// Waits until a process serves.
 fn serving(running: Running) -> Result<Running, ControlError> {
     loop {
         match running.wait_serving(FIRST_SIGHT_STEP) {
@@ -228,14 +227,14 @@ fn serving(running: Running) -> Result<Running, ControlError> {
     }
 }
 
-/// What a process has of its role.
+/// The parts of a process that depend on its role.
 struct Works {
     agent: Option<Arc<AgentWork>>,
     router: Option<Arc<RouterWork>>,
     controller: Option<Arc<ControllerWork>>,
 }
 
-/// What the parts of a process are made from.
+/// The inputs from which the parts of a process are made.
 struct Starting<'a> {
     config: &'a Config,
     resp_addr: Option<SocketAddr>,
@@ -248,7 +247,7 @@ struct Starting<'a> {
     counts: Arc<Counts>,
     session_timeout: Duration,
     memory: MemoryPlan,
-    /// What all connections may take together.
+    /// The memory budget that all connections share.
     buffers: BufferBudget,
 }
 
@@ -263,7 +262,7 @@ impl Starting<'_> {
         let controller = ControllerWork::start(
             Arc::clone(&self.coordination),
             self.mirror.clone(),
-            // A cluster of one is made by its node, which knows whether it has had one.
+            // A cluster of one is made by its node, which knows whether it has belonged to one.
             (self.config.role != Role::Single).then(|| Bootstrap::of(self.config)),
             &candidate,
             Patience::default(),
@@ -294,7 +293,7 @@ impl Starting<'_> {
             data_dir,
             node_file,
             announcement,
-            // Otherwise controllers make it, by what they are configured with.
+            // Otherwise controllers make it, from their configuration.
             bootstrap: (self.config.role == Role::Single).then(|| Bootstrap::of(self.config)),
             node_id: member.id,
             settings: Arc::clone(&self.settings),
@@ -400,25 +399,25 @@ impl Starting<'_> {
         self.advertised("http_advertised", configured, self.http_addr)
     }
 
-    /// Where others reach a port. All addresses of a machine are no address.
+    /// The address at which others reach a port. The unspecified address is not one.
     fn advertised(&self, name: &str, configured: Option<&String>, addr: SocketAddr) -> Result<String, ControlError> {
         match configured {
             Some(address) => Ok(address.clone()),
             None if !addr.ip().is_unspecified() => Ok(addr.to_string()),
             None if self.config.role == Role::Single => Ok(format!("127.0.0.1:{}", addr.port())),
             None => Err(ControlError::InvalidConfig(format!(
-                "it listens on {addr}, which is no address that others could use: set {name} to host:port"
+                "it listens on {addr}, which others cannot connect to: set {name} to host:port"
             ))),
         }
     }
 }
 
 impl ZooKeeperConfig {
-    /// A session. It is there at once, and connects when ZooKeeper answers.
+    /// A session. It is returned at once, and connects when ZooKeeper answers.
     pub(crate) fn connect(&self) -> Result<Arc<dyn Coordination>, ControlError> {
         let mut settings = ZooKeeperSettings::new(&self.connect, &self.root);
         settings.session_timeout_ms = self.session_timeout.as_millis() as u64;
-        // An operator's request waits no longer than a lost session takes.
+        // An operator's request waits no longer than the session timeout.
         settings.call_timeout_ms = settings.session_timeout_ms;
         settings.digest.clone_from(&self.auth);
         Ok(Arc::new(ZooKeeperCoordination::connect(settings)?))

@@ -1,5 +1,4 @@
-//! What can be said of stores, versions and pushes at one moment: the records of the cluster, and what its
-//! nodes report.
+//! The present state of stores, versions and pushes, from the records of the cluster and the reports of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use crate::mirror::Mirror;
 /// A store as it is now.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreStatus {
-    /// What its operator said.
+    /// Its definition by the operator.
     pub(crate) definition: StoreDefinition,
     /// How many nodes hold each partition.
     pub(crate) replicas: u32,
@@ -29,9 +28,9 @@ pub(crate) struct StoreStatus {
     pub(crate) push: Option<PushStatus>,
     /// Nodes that do not have the current version yet.
     pub(crate) late: Vec<NodeId>,
-    /// About how many keys a versioned store has; `None` if no node has said.
+    /// About how many keys a versioned store has; `None` if no node has reported.
     pub(crate) keys: Option<u64>,
-    /// The partitions that have too few live replicas; `None` if it is not known which nodes are live.
+    /// The partitions that have too few live replicas; `None` if the live nodes are unknown.
     pub(crate) lost: Option<LostQuorum>,
 }
 
@@ -42,13 +41,13 @@ pub(crate) struct VersionStatus {
     pub(crate) version: VersionNumber,
     /// Whether it is the current one.
     pub(crate) current: bool,
-    /// Where its files are on this node, if some are.
+    /// The directory of its files on this node, if there are any.
     pub(crate) dir: Option<PathBuf>,
-    /// What its manifest says.
+    /// The facts in its manifest.
     pub(crate) detail: Option<VersionDetail>,
     /// Whether every partition has a node that can serve it.
     pub(crate) state: Availability,
-    /// What the nodes say of it.
+    /// The nodes' reports of it.
     pub(crate) nodes: BTreeMap<NodeId, ReplicaReport>,
 }
 
@@ -66,35 +65,35 @@ pub(crate) enum Availability {
 /// A push as it is now.
 #[derive(Debug, Clone)]
 pub(crate) struct PushStatus {
-    /// What is remembered of it.
+    /// Its record.
     pub(crate) record: PushRecord,
-    /// How far it is on this node, while it runs.
+    /// Its progress on this node, while it runs.
     pub(crate) progress: Option<FetchProgress>,
-    /// What the nodes say of it, while it runs.
+    /// The nodes' reports of it, while it runs.
     pub(crate) nodes: BTreeMap<NodeId, ReplicaReport>,
-    /// While it runs, the nodes that should have it and are not there, each with the time when this process saw it
-    /// leave, in milliseconds since 1970.
+    /// While it runs, the absent nodes that should have it, each with the time when this process saw it leave, in
+    /// milliseconds since 1970.
     pub(crate) absent: Vec<(NodeId, Option<u64>)>,
 }
 
-/// What a push would do.
+/// The effects of a push.
 #[derive(Debug, Clone)]
 pub(crate) struct DryRun {
     /// The number that the version would get, if nothing else is pushed before.
     pub(crate) version: VersionNumber,
-    /// Where it would come from.
+    /// Its source.
     pub(crate) source: String,
     /// How many records it has.
     pub(crate) records: u64,
     /// How many bytes its files have.
     pub(crate) bytes_total: u64,
-    /// How many bytes it would take on the disk of this node.
+    /// How many bytes it would use on the disk of this node.
     pub(crate) needed_bytes: u64,
-    /// Whether files would be linked here and not copied.
+    /// Whether files would be linked here instead of copied.
     pub(crate) links: bool,
 }
 
-/// What the status of stores follows from.
+/// The inputs of the status of stores.
 pub(crate) struct Seen<'a> {
     mirror: &'a Mirror,
     view: &'a ClusterView,
@@ -103,7 +102,7 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What a process sees: its mirror, a view of that with reports, and its agent, if it has one.
+    /// From the mirror of a process, its view with reports, and its agent, if it has one.
     pub(crate) fn new(mirror: &'a Mirror, view: &'a ClusterView, agent: Option<&'a AgentWork>) -> Self {
         Self {
             mirror,
@@ -128,7 +127,7 @@ impl<'a> Seen<'a> {
                 detail: record.details.get(&version).cloned(),
                 state: match unready_partition(view, name, version) {
                     None => Availability::Whole,
-                    // Without reports nothing is known against it: the coordination service is silent.
+                    // Without reports nothing is known against it: the coordination service does not answer.
                     Some(_) if view.reports.is_empty() => Availability::Whole,
                     Some(_) => availability(&nodes),
                 },
@@ -170,7 +169,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The nodes that should hold a store and are not there, each with the time when this process saw it leave.
+    /// The absent nodes that should hold a store, each with the time when this process saw it leave.
     fn absent_owners(&self, record: &StoreRecord) -> Vec<(NodeId, Option<u64>)> {
         let replicas = self.view.replicas(record);
         let table = self.view.routing.as_ref().map(|routing| &routing.record);
@@ -189,8 +188,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// How many nodes hold each partition of a store: where the placement gives every node or group one, so many as there
-/// are.
+/// How many nodes hold each partition of a store. If the placement gives every node or group a replica, the number of
+/// nodes or groups.
 fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
     let table = view.routing.as_ref().map(|routing| &routing.record);
     let longest = table.and_then(|table| table.all_owners().iter().map(Vec::len).max());
@@ -202,7 +201,7 @@ fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
     view.replicas(record).min(longest.unwrap_or_else(nodes_initial)) as u32
 }
 
-/// About how many keys a versioned store has, by what nodes report of the partitions that they hold.
+/// About how many keys a versioned store has, from the reports of the nodes that hold its partitions.
 fn keys(view: &ClusterView, record: &StoreRecord) -> Option<u64> {
     record.definition.versioned?;
     let partitions = view.cluster.as_ref()?.partitions.get();
@@ -216,10 +215,10 @@ fn keys(view: &ClusterView, record: &StoreRecord) -> Option<u64> {
     (held > 0).then(|| (keys * u128::from(partitions) / held) as u64)
 }
 
-/// How many stores are named of those that cannot be read or written everywhere.
+/// How many stores with lost quorums are named.
 const LOST_SHOWN_MAX: usize = 10;
 
-/// What is to be said of stores that have partitions without a quorum, each with what helps.
+/// Messages about stores that have partitions without a quorum, each with its remedy.
 pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
     let Some(topology) = Topology::of(view) else {
         return Vec::new();
@@ -251,12 +250,12 @@ pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
         })
         .collect();
     if lost.len() > LOST_SHOWN_MAX {
-        said.push(format!("the same of {} more stores", lost.len() - LOST_SHOWN_MAX));
+        said.push(format!("and {} more stores", lost.len() - LOST_SHOWN_MAX));
     }
     said
 }
 
-/// What the nodes say of a version of this store, and not of another of its name.
+/// The nodes' reports of a version of this store, and not of another store of its name.
 fn reports(view: &ClusterView, record: &StoreRecord, version: VersionNumber) -> BTreeMap<NodeId, ReplicaReport> {
     let said = |(&node, report): (&NodeId, &fondaco_model::cluster::ReportRecord)| {
         let store = report.stores.get(&record.definition.name)?;

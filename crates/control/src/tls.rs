@@ -1,4 +1,4 @@
-//! TLS as a configuration asks for it: the certificate of a process, and the authorities that it trusts.
+//! TLS from a configuration: the certificate of a process, and the authorities that it trusts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::config::{Config, TlsConfig};
 use crate::error::ControlError;
 
 impl Config {
-    /// How both ports speak TLS, if they do.
+    /// The TLS of both ports, if they have any.
     pub(crate) fn tls(&self) -> Result<Option<Arc<rustls::ServerConfig>>, ControlError> {
         self.tls.as_ref().map(TlsConfig::load).transpose()
     }
 
-    /// How nodes are asked for keys.
+    /// How other nodes are reached for keys.
     pub(crate) fn peer_access(&self) -> Result<PeerAccess, ControlError> {
         let tls = self.peer_certificates()?.map(|(path, pem)| {
             let invalid = |error| ControlError::InvalidConfig(format!("TLS file {path:?}: {error}"));
@@ -32,14 +32,14 @@ impl Config {
         })
     }
 
-    /// How nodes are asked for files.
+    /// How other nodes are reached for files.
     pub(crate) fn peer_client(&self) -> Result<PeerClient, ControlError> {
         let certificates = self.peer_certificates()?;
         let pem = certificates.as_ref().map(|(_, pem)| pem.as_slice());
         Ok(PeerClient::new(self.token.as_deref(), pem)?)
     }
 
-    /// The certificates to trust other nodes by: if this one speaks TLS, all do.
+    /// The certificates to trust other nodes by: if this node uses TLS, all do.
     fn peer_certificates(&self) -> Result<Option<(&Path, Vec<u8>)>, ControlError> {
         let own = self.tls.as_ref().map(|tls| tls.certificate.as_path());
         let Some(path) = self.peers.certificates.as_deref().or(own) else {
@@ -65,8 +65,8 @@ impl TlsConfig {
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
             .map_err(|e| invalid(&self.certificate, e.to_string()))?;
-        // A client that comes back is recognised by a ticket, however many others came in between: what rustls
-        // remembers of sessions itself is of the last 256. Keys of tickets live in this process, and change.
+        // A returning client is recognised by a ticket, however many others connected in between: rustls itself
+        // remembers only the last 256 sessions. The keys of tickets live in this process, and change.
         config.ticketer =
             rustls::crypto::ring::Ticketer::new().map_err(|e| invalid(&self.certificate, e.to_string()))?;
         Ok(Arc::new(config))

@@ -1,7 +1,7 @@
-//! A thread that does one kind of work for as long as its process wants it.
+//! A thread that does one kind of work until its process stops it.
 //!
-//! It sleeps on a signal, so that a change and its end both wake it at once. Dropping its handle ends
-//! it and waits for it: no work outlives what it works on.
+//! It sleeps on a signal, so that a change and a stop both wake it at once. Dropping its handle stops it and waits for
+//! it: no work outlives its data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,15 +18,15 @@ pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Tells the thread whether it is to end.
+/// Tells the thread whether it should end.
 #[derive(Clone, Default)]
 pub(crate) struct Ending(Arc<AtomicBool>);
 
 impl Worker {
-    /// Begins to work, by a thread called `name`. The work looks at the ending whenever `change_signal` rings.
+    /// Starts the work on a thread called `name`. It checks the ending whenever `change_signal` is raised.
     ///
     /// # Errors
-    /// The thread cannot be had.
+    /// The thread cannot be started.
     pub(crate) fn start(
         name: &'static str,
         change_signal: Arc<ChangeSignal>,
@@ -59,7 +59,7 @@ impl Worker {
 }
 
 impl Ending {
-    /// Whether the work is to end.
+    /// Whether the work should end.
     pub(crate) fn has_come(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -77,7 +77,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_worker_that_sleeps_ends_at_once_when_it_is_dropped() {
+    fn a_sleeping_worker_ends_at_once_when_dropped() {
         let change_signal = Arc::new(ChangeSignal::default());
         let sleeping = Arc::clone(&change_signal);
         let worker = Worker::start("test", change_signal, move |ending| {

@@ -1,4 +1,4 @@
-//! Elections: of all candidates, one leads.
+//! Elections: one of the candidates leads.
 //!
 //! Each candidate has an ephemeral entry below the path of the election, with a growing number. The lowest number
 //! leads; each other candidate waits for the one right before it, so that the end of a leader wakes one candidate.
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::on_drop::OnDrop;
 
-/// The digits at the end of a candidate's name: how many came before it.
+/// The digits at the end of a candidate's name: its sequence number.
 const SEQUENCE_DIGITS: usize = 10;
 
 /// A candidacy. Dropping it resigns.
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_number_leads_whatever_is_before_it() {
+    fn the_lowest_number_leads_whatever_its_prefix() {
         let names = ["z-0000000007", "a-0000000010", "short", "b-00000000x1"];
         let candidates = in_order(names.map(str::to_owned).to_vec());
         assert_eq!(candidates, ["z-0000000007", "a-0000000010"]);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::path::EntryPath;
 
-/// The longest entry, and the longest transaction with all its paths, in bytes. ZooKeeper refuses requests
-/// above 1 MiB; this leaves room for what surrounds an entry.
+/// The longest entry, and the longest transaction with all its paths, in bytes. ZooKeeper refuses requests above 1 MiB;
+/// this leaves room for the head of the request.
 pub const ENTRY_BYTES_MAX: usize = 1_000_000;
 
 /// Identifies the write of an entry. Later writes have greater revisions, whichever entry they write; all writes of one
@@ -92,7 +92,7 @@ impl Change {
     }
 }
 
-/// Checks the rules that every implementation has for a transaction, before it looks at the tree.
+/// Checks the rules for transactions that every implementation has, before it looks at the tree.
 pub(crate) fn check_changes(changes: &[Change]) -> Result<(), crate::CoordinationError> {
     let mut bytes = 0;
     for (at, change) in changes.iter().enumerate() {

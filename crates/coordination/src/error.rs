@@ -19,7 +19,7 @@ pub enum CoordinationError {
         path: String,
     },
     /// Another session wrote the entry in between.
-    #[error("metadata entry {path:?} is not at the expected revision: somebody else changed it, try again")]
+    #[error("metadata entry {path:?} is not at the expected revision: another process changed it, try again")]
     Conflict {
         /// The entry.
         path: EntryPath,
@@ -65,7 +65,7 @@ pub enum CoordinationError {
         action: &'static str,
         /// The file.
         file: PathBuf,
-        /// Its reason.
+        /// The cause.
         source: io::Error,
     },
     /// The service does not answer.
@@ -85,13 +85,13 @@ pub enum CoordinationError {
     Refused {
         /// The action.
         action: String,
-        /// Its reason.
+        /// The reason given by ZooKeeper.
         reason: String,
     },
     /// The thread that keeps a session could not be started.
     #[error("cannot start a thread for the session with ZooKeeper: {source}; check the limits of the process")]
     Thread {
-        /// The reason of the operating system.
+        /// The cause, from the operating system.
         source: io::Error,
     },
     /// The settings cannot be used.

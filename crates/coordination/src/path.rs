@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_names_count_for_what_is_within() {
+    fn only_whole_names_count_as_within() {
         let path = |text: &str| text.parse::<EntryPath>().unwrap();
         assert!(path("stores/a").is_within(&path("stores")));
         assert!(path("stores").is_within(&path("stores")));

@@ -115,7 +115,7 @@ pub enum SessionState {
     Connected,
     /// It does not answer. Ephemeral entries may be gone already; earlier reads may be stale.
     Suspended {
-        /// Since when.
+        /// When it stopped answering.
         since: Instant,
     },
     /// The session was ended.

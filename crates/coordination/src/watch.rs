@@ -1,7 +1,7 @@
-//! Watches: what changed since the last call.
+//! Watches: the changes since the last call.
 //!
-//! Changes are gathered, not queued: however slowly they are read, a watch holds each path once, and past [`PATHS_MAX`]
-//! it returns [`WatchEvent::Everything`] instead.
+//! Changes are collected, not queued: however slowly they are read, a watch holds each path once, and beyond
+//! [`PATHS_MAX`] it returns [`WatchEvent::Everything`] instead.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -20,8 +20,8 @@ const PATHS_MAX: usize = 10_000;
 pub enum WatchEvent {
     /// Entries were made, written or deleted at these paths.
     Changed(BTreeSet<EntryPath>),
-    /// Anything may have changed: read all again. It is the first event, and follows whenever changes may have been
-    /// missed: after [`Suspended`](Self::Suspended), or with a new session.
+    /// Anything may have changed: read all entries again. It is the first event, and comes whenever changes may have
+    /// been missed: after [`Suspended`](Self::Suspended), or with a new session.
     Everything,
     /// The service does not answer: earlier reads may become stale, and changes are not reported.
     Suspended,
@@ -86,7 +86,7 @@ impl Watch {
     }
 }
 
-/// The end of a watch where events are put in. It does not keep the watch alive.
+/// The side of a watch where events are put in. It does not keep the watch alive.
 #[derive(Clone)]
 pub(crate) struct Feed(Weak<Shared>);
 
@@ -116,7 +116,7 @@ impl Feed {
         });
     }
 
-    /// Also the end of a suspension.
+    /// Adds [`WatchEvent::Everything`], which also ends a suspension.
     pub(crate) fn everything(&self) {
         self.put(|pending| {
             pending.everything = true;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_gathered_until_they_are_taken() {
+    fn changes_are_collected_until_they_are_taken() {
         let (watch, feed) = Feed::new();
         for name in ["b", "a", "b"] {
             feed.changed(&path(name));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_stands_for_all_that_changed_and_ends_a_suspension() {
+    fn everything_replaces_all_changes_and_ends_a_suspension() {
         let (watch, feed) = Feed::new();
         feed.changed(&path("a"));
         feed.suspended();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_watch_says_so_for_ever_after_what_came_before() {
+    fn a_closed_watch_reports_earlier_events_and_then_its_end() {
         let (watch, feed) = Feed::new();
         feed.changed(&path("a"));
         feed.closed();

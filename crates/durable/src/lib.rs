@@ -1,37 +1,37 @@
-//! Changes of directories that survive a loss of power.
+//! Changes to directories that survive a loss of power.
 //!
-//! A file system may forget a new name, a rename or a deletion until the directory that it is in was synced, however
-//! durable the file itself is. Each function here makes one change and syncs the directories whose entries it changed,
-//! before it returns. What is in a file is synced by its writer; only [`replace_file`] writes one.
+//! A file system may lose a new name, a rename or a deletion until the directory is synced, even if the file itself is
+//! durable. Each function here makes one change, and syncs the changed directories before it returns. The content of a
+//! file is synced by its writer; only [`replace_file`] writes one.
 //!
-//! A missing file or directory is an error only where that is said.
+//! A missing file or directory is an error only where the documentation says so.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Puts the entries of a directory on the disk: which files there are in it, and what they are called.
+/// Syncs the entries of a directory: the names of its files.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn sync_directory(dir: &Path) -> io::Result<()> {
     #[cfg(test)]
     tests::note(dir);
     File::open(dir)?.sync_all()
 }
 
-/// The same for the directory that a file or directory is in.
+/// Syncs the directory that contains a file or directory.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     sync_directory(parent(path))
 }
 
-/// Makes a directory and those above it, as far as they are missing. One that is there is left as it is.
+/// Creates a directory and its missing parents. Does nothing if the directory exists.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn create_directory(dir: &Path) -> io::Result<()> {
     let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
     let missing = dir.ancestors().take_while(is_missing).count();
@@ -39,10 +39,10 @@ pub fn create_directory(dir: &Path) -> io::Result<()> {
     dir.ancestors().take(missing).try_for_each(sync_parent)
 }
 
-/// Gives a file or directory another name, and puts it in the place of a file that has that name.
+/// Renames a file or directory; replaces a file that already has the new name.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_parent(to)?;
@@ -52,10 +52,10 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Deletes a file. Whether there was one.
+/// Deletes a file. Returns whether it existed.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn remove_file(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => sync_parent(path).map(|()| true),
@@ -64,11 +64,11 @@ pub fn remove_file(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Replaces what a file has, or makes it: after a loss of power it has all of the old or all of the new bytes. The new
-/// ones are written to `new` first, which must be in the same directory.
+/// Replaces the content of a file, or creates it: after a loss of power the file has either all of the old or all of
+/// the new bytes. The new bytes are first written to `new`, which must be in the same directory.
 ///
 /// # Errors
-/// What the operating system says. The file has the old or the new bytes then.
+/// An error of the operating system. The file then has the old or the new bytes.
 pub fn replace_file(path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()> {
     let write = || {
         let mut file = File::create(new)?;
@@ -77,13 +77,13 @@ pub fn replace_file(path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let written = write().and_then(|()| rename(new, path));
     if written.is_err() {
-        // It is in no way, and the first error says more than a second one would.
+        // A leftover file does no harm, and the first error says more than a second one.
         let _ = fs::remove_file(new);
     }
     written
 }
 
-/// The directory that a path is in.
+/// The directory that contains a path.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -107,7 +107,7 @@ mod tests {
         SYNCED.with_borrow_mut(|synced| synced.push(dir.to_owned()));
     }
 
-    /// What was synced since this was asked last, below a directory.
+    /// The directories below `dir` that were synced since the last call.
     fn synced_below(dir: &Path) -> Vec<String> {
         let synced = SYNCED.take();
         let relative = synced
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directories_of_a_rename_are_synced_the_new_one_first() {
+    fn a_rename_syncs_the_new_directory_then_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
         for dir in [&a, &b] {

@@ -1,4 +1,5 @@
-//! Changes that are made together. A batch holds one change a key: a later one takes the place of an earlier.
+//! Changes that are applied atomically. A batch holds at most one change per key: a later change replaces an earlier
+//! one.
 
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -8,54 +9,54 @@ use crate::engine::{Spot, Table};
 use crate::error::EngineError;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Changes of any number of tables of one engine.
+/// Changes to any number of tables of one engine.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    /// Few: found by going through them.
+    /// Few tables: found by linear search.
     tables: Vec<(String, TableChanges)>,
     bytes: usize,
 }
 
-/// A key and its value, one behind the other in a buffer of their own. Engines keep it in memory as it is, for long, and
-/// those that have it alone need not count who shares it.
+/// A key and its value, concatenated in one buffer. Engines keep the buffer in memory for a long time; a buffer that is
+/// not shared needs no reference count.
 #[derive(Clone, Debug)]
 pub struct Pair {
     bytes: Bytes,
     key_bytes: usize,
 }
 
-/// What is done to the keys of one table, in the order in which they were named first.
+/// The changes to the keys of one table, in the order in which the keys were first named.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableChanges {
     changes: Vec<Change>,
-    /// Places of changes, by the hashes of their keys.
+    /// Indexes into `changes`, by the hashes of the keys.
     places: HashTable<usize>,
 }
 
-/// What is done to one key.
+/// The change to one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pair: Pair,
-    /// Whether the key gets the value; it is deleted otherwise.
+    /// Whether the key gets the value; otherwise it is deleted.
     is_put: bool,
     hash: u64,
     spot: Spot,
 }
 
 impl Pair {
-    /// The buffer whose first `key_bytes` bytes are the key.
+    /// A pair from a buffer whose first `key_bytes` bytes are the key.
     ///
     /// # Panics
-    /// There are fewer.
+    /// If the buffer is shorter than `key_bytes`.
     pub fn new(bytes: Vec<u8>, key_bytes: usize) -> Self {
-        // Bytes that are as long as their room have no counter beside them before they are shared.
+        // `Bytes` made from a boxed slice (length = capacity) allocate no reference count until they are shared.
         Self::of_shared(bytes.into_boxed_slice().into(), key_bytes)
     }
 
-    /// The same, of a buffer that others may have, too.
+    /// Like [`new`](Self::new), for a buffer that may be shared.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new).
     pub(crate) fn of_shared(bytes: Bytes, key_bytes: usize) -> Self {
         assert!(
             key_bytes <= bytes.len(),
@@ -65,7 +66,7 @@ impl Pair {
         Self { bytes, key_bytes }
     }
 
-    /// The buffer of a copy of both.
+    /// A pair with copies of the key and the value.
     pub fn copied(key: &[u8], value: &[u8]) -> Self {
         Self::new([key, value].concat(), key.len())
     }
@@ -80,22 +81,22 @@ impl Pair {
         &self.bytes[self.key_bytes..]
     }
 
-    /// The value, as a part of the buffer.
+    /// The value, as a slice that shares the buffer.
     pub fn shared_value(&self) -> Bytes {
         self.bytes.slice(self.key_bytes..)
     }
 
-    /// The key, and behind it the value.
+    /// The key, followed by the value.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The buffer.
+    /// The whole buffer.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.bytes
     }
 
-    /// The key, as a part of the buffer.
+    /// The key, as a slice that shares the buffer.
     pub(crate) fn shared_key(&self) -> Bytes {
         self.bytes.slice(..self.key_bytes)
     }
@@ -106,32 +107,32 @@ impl Change {
         self.pair.key()
     }
 
-    /// The key and its new value; `None` if it is deleted.
+    /// The key and its new value; `None` if the change deletes the key.
     pub(crate) fn pair(&self) -> Option<&Pair> {
         self.is_put.then_some(&self.pair)
     }
 
-    /// The key and its new value, or a key that is deleted.
+    /// The key and its new value; only the key if the change deletes it.
     pub(crate) fn shared_pair(&self) -> Pair {
         self.pair.clone()
     }
 
-    /// Where the key was seen.
+    /// The place at which the caller saw the key.
     pub(crate) fn spot(&self) -> Spot {
         self.spot
     }
 
-    /// The key and its new value, or a key that is deleted; and whether it gets the value.
+    /// The pair, and whether the change is a put.
     pub(crate) fn into_parts(self) -> (Pair, bool) {
         (self.pair, self.is_put)
     }
 
-    /// The key, as a part of its buffer.
+    /// The key, as a slice that shares its buffer.
     pub(crate) fn shared_key(&self) -> Bytes {
         self.pair.shared_key()
     }
 
-    /// The new value, as a part of its buffer; `None` if the key is deleted.
+    /// The new value, as a slice that shares its buffer; `None` if the key is deleted.
     pub(crate) fn shared_value(&self) -> Option<Bytes> {
         self.pair().map(Pair::shared_value)
     }
@@ -147,7 +148,7 @@ impl TableChanges {
         self.places.find(hash, is_it).copied()
     }
 
-    /// Puts in a change. The one that it takes the place of, if there is one.
+    /// Adds a change. Returns the change that it replaces, if any.
     fn put(&mut self, change: Change) -> Option<Change> {
         if let Some(at) = self.find(change.hash, change.key()) {
             return Some(std::mem::replace(&mut self.changes[at], change));
@@ -178,24 +179,24 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Gives a key a value: copies of both. [`put_pair`](Self::put_pair) needs none.
+    /// Sets the value of a key. Copies both; [`put_pair`](Self::put_pair) does not.
     pub fn put(&mut self, table: &dyn Table, key: Bytes, value: Bytes) {
         self.put_pair(table, Pair::copied(&key, &value));
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     pub fn put_pair(&mut self, table: &dyn Table, pair: Pair) {
         self.put_pair_at(table, pair, Spot::default());
     }
 
-    /// Gives a key a value that the table has [here](Table::look_at_hot).
+    /// Sets the value of a key that the table has at this [spot](Table::look_at_hot).
     pub fn put_pair_at(&mut self, table: &dyn Table, pair: Pair, spot: Spot) {
         self.change(table, pair, true, spot);
     }
 
-    /// Deletes a key; one that has no value stays without.
+    /// Deletes a key; does nothing if the key has no value.
     pub fn delete(&mut self, table: &dyn Table, key: Bytes) {
-        // It may be a part of what it was found in.
+        // Copied: the key may be a slice of a larger buffer.
         self.change(table, Pair::copied(&key, &[]), false, Spot::default());
     }
 
@@ -218,45 +219,45 @@ impl WriteBatch {
         }
     }
 
-    /// What the batch does to a key: `Some(None)` if it deletes it, `None` if it leaves it alone.
+    /// The change to a key: `Some(None)` if the batch deletes the key, `None` if it does not change the key.
     pub fn change_of(&self, table: &dyn Table, key: &[u8]) -> Option<Option<Bytes>> {
         let (_, changes) = self.tables.iter().find(|(name, _)| name == table.name())?;
         let at = changes.find(xxh3_64(key), key)?;
         Some(changes.changes[at].shared_value())
     }
 
-    /// How many keys it changes.
+    /// How many keys the batch changes.
     pub fn len(&self) -> usize {
         self.tables.iter().map(|(_, changes)| changes.len()).sum()
     }
 
-    /// Whether it changes nothing.
+    /// Whether the batch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// Whether it gives no key a value.
+    /// Whether the batch only deletes keys.
     pub(crate) fn only_deletes(&self) -> bool {
         let mut changes = self.tables.iter().flat_map(|(_, changes)| changes.iter());
         changes.all(|change| !change.is_put)
     }
 
-    /// The length of all its keys and values together.
+    /// The total length of all keys and values.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its tables, and what it does to each.
+    /// The tables, and the changes to each.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&str, &TableChanges)> {
         self.tables.iter().map(|(name, changes)| (name.as_str(), changes))
     }
 
-    /// What it does to each of its tables.
+    /// The changes to each table.
     pub(crate) fn into_tables(self) -> impl Iterator<Item = TableChanges> {
         self.tables.into_iter().map(|(_, changes)| changes)
     }
 
-    /// Refuses what no engine stores.
+    /// Fails if a key or a value exceeds the limits.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         for (table, changes) in &self.tables {
             for change in changes.iter() {

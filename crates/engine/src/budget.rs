@@ -1,23 +1,24 @@
-//! How much memory records in memory may take, of all engines that share it: what one of them leaves, another may have.
+//! The memory budget for cached records, shared by several engines: memory that one engine leaves unused is available
+//! to the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// An amount of memory that engines share. Each may take what the others leave; and when all want more than there is,
-/// each the same.
+/// An amount of memory that engines share. Each engine may use what the others leave unused. When all engines want more
+/// than the budget, each gets an equal share.
 #[derive(Clone, Debug)]
 pub struct CacheBudget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     bytes_max: u64,
-    /// What each engine takes.
+    /// The bytes that each engine uses.
     taken: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
-/// What one engine takes.
+/// The share of one engine.
 #[derive(Debug)]
 pub(crate) struct CacheShare {
     budget: CacheBudget,
@@ -25,7 +26,7 @@ pub(crate) struct CacheShare {
 }
 
 impl CacheBudget {
-    /// So many bytes.
+    /// A budget of `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Shared {
             bytes_max,
@@ -33,12 +34,12 @@ impl CacheBudget {
         }))
     }
 
-    /// How many bytes there are.
+    /// The size of the budget, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.0.bytes_max
     }
 
-    /// Lets one more engine share it.
+    /// Adds an engine that shares the budget.
     pub(crate) fn share(&self) -> CacheShare {
         let bytes = Arc::<AtomicU64>::default();
         self.0.taken.lock().push(Arc::clone(&bytes));
@@ -50,12 +51,12 @@ impl CacheBudget {
 }
 
 impl CacheShare {
-    /// What it takes, in bytes.
+    /// The bytes that the engine uses. The engine updates the counter.
     pub(crate) fn bytes(&self) -> &AtomicU64 {
         &self.bytes
     }
 
-    /// What it may take now, in bytes.
+    /// How many bytes the engine may use now.
     pub(crate) fn bytes_max(&self) -> u64 {
         let taken = self.budget.0.taken.lock();
         let all: u64 = taken.iter().map(|bytes| bytes.load(Relaxed)).sum();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_leaves_another_may_have_and_at_least_its_even_part() {
+    fn unused_memory_is_shared_and_an_equal_share_is_guaranteed() {
         let budget = CacheBudget::new(100);
         let one = budget.share();
         assert_eq!(one.bytes_max(), 100);

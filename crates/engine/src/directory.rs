@@ -1,4 +1,4 @@
-//! The directory of an engine on disk: one process has it at a time.
+//! The directory of an engine on disk: only one process may use it at a time.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use crate::error::EngineError;
 use crate::failure;
 
-/// How long a lock is waited for: a process that is being started shares those of the one that starts it, until it runs
+/// How long to wait for a lock: a child process that is being started shares the locks of its parent until it executes
 /// its own program.
 const LET_GO_MAX: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What to do when the log is found damaged, or shorter than it was, as the engine is opened: bits changed, files are
-/// missing, or the machine lost its power before all was on the disk.
+/// What to do if the log is damaged or shorter than before when the engine is opened: bits changed, files are missing,
+/// or the machine lost power before everything was on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamagedLog {
     /// Fail with [`EngineError::Corrupt`].
     Refuse,
-    /// Go on without what is lost: `lost_writes` says so.
+    /// Continue without the lost writes; `lost_writes` reports them.
     GoOn,
 }
 
-/// Makes a directory if it is not there, and locks it until the file is closed.
+/// Creates the directory if it does not exist, and locks it until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
     fondaco_durable::create_directory(dir).map_err(|error| failure::io("create", dir, error))?;
     let path = dir.join("engine.lock");
@@ -43,7 +43,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
 
 pub(crate) use fondaco_durable::sync_directory as sync;
 
-/// The blocks that the files in a directory take. What goes while this looks counts for nothing.
+/// The disk space of the files in a directory, in bytes. Ignores files that disappear during the walk.
 pub(crate) fn used_bytes(dir: &Path) -> u64 {
     const BLOCK_BYTES: u64 = 512;
     let Ok(entries) = fs::read_dir(dir) else { return 0 };

@@ -1,5 +1,5 @@
-//! What an engine is: sorted tables, changed by atomic batches. Every call may wait for a disk or a network,
-//! but for [`Table::get_hot`] and [`Table::look_at_hot`]; none is for an event loop.
+//! The interface of an engine: sorted tables, changed by atomic batches. Every call may wait for a disk or a network,
+//! except [`Table::get_hot`] and [`Table::look_at_hot`]; do not call the others on an event loop.
 
 use std::sync::Arc;
 
@@ -8,67 +8,67 @@ use bytes::Bytes;
 use crate::batch::WriteBatch;
 use crate::error::EngineError;
 
-/// Sorted tables of byte strings, all of one node and one kind of storage.
+/// Sorted tables of byte strings of one node, in one kind of storage.
 ///
-/// What one call of [`write`](Self::write) changes, any reader sees either whole or not at all, also after a
-/// crash. A batch that failed may still be found after the next start, whole: its outcome is unknown.
+/// A reader sees either all changes of one call of [`write`](Self::write) or none of them, also after a crash. A batch
+/// that failed may still be there after the next start, but then all of it: its outcome is unknown.
 pub trait Engine: Send + Sync + 'static {
-    /// Opens a table, and makes it if it is not there.
+    /// Opens a table; creates it if it does not exist.
     ///
     /// # Errors
-    /// [`EngineError::InvalidTableName`], or what the storage says.
+    /// [`EngineError::InvalidTableName`], or an error of the storage.
     fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError>;
 
-    /// Deletes a table with all that is in it; one that is not there is no error. Handles to it fail from then
-    /// on, also after a new one of its name was made. Its space is freed when the last handle and scan are gone.
-    ///
+    /// Deletes a table with all its content; a missing table is no error. From then on, handles to it fail, even if a
+    /// new table has the same name. The space is freed when the last handle and scan are dropped.
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     fn drop_table(&self, name: &str) -> Result<(), EngineError>;
 
     /// The names of all tables, sorted.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     fn tables(&self) -> Result<Vec<String>, EngineError>;
 
-    /// Makes all changes of a batch, over all of its tables, or none. When this returns, a durable engine has
-    /// handed them to the operating system or the server: they survive the end of this process, however it
-    /// ends. May wait while the storage catches up.
+    /// Applies all changes of a batch, over all its tables, or none. When this returns, a durable engine has handed
+    /// them to the operating system or the server: they survive the end of this process, even a crash. May wait while
+    /// the storage catches up.
     ///
     /// # Errors
-    /// [`EngineError::DiskFull`] while there is no space, or too little for what does more than delete;
-    /// [`EngineError::KeysFull`] if there is no memory for new keys;
-    /// [`EngineError::NoTable`] if one was dropped; [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what
-    /// the storage says.
+    /// [`EngineError::DiskFull`] while the disk has no space, or too little for a batch that does more than delete;
+    /// [`EngineError::KeysFull`] if there is no memory for new keys; [`EngineError::NoTable`] if a table was dropped;
+    /// [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or an error of the storage.
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError>;
 
-    /// Waits until all that was written before survives a loss of power. Calls at the same time share one wait.
+    /// Waits until all previous writes would survive a loss of power. Concurrent calls share one sync (group commit).
     ///
     /// # Errors
-    /// What the storage says. What was written since the last sync that succeeded may then be lost, and an engine on
-    /// disk writes nothing more: [`EngineError::SyncFailed`].
+    /// An error of the storage. Writes since the last successful sync may then be lost, and an engine on disk refuses
+    /// further writes: [`EngineError::SyncFailed`].
     fn sync(&self) -> Result<(), EngineError>;
 
-    /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.
+    /// The disk space that the engine uses, in bytes, including its logs; for a volatile engine, the memory.
     fn disk_bytes(&self) -> u64;
 
-    /// Gives back, as soon as it can, what space is worth it: writes are refused for want of some.
+    /// Asks the engine to free space as soon as possible, where it is worth the work: writes are refused because the
+    /// disk is full.
     fn make_room(&self) {}
 
-    /// How much more of the disk, in bytes, it may take for a while without any further write: to write out what is in
-    /// memory, and to merge or move what is there. Writes stop while the disk has less than the reserve besides this.
+    /// How much more disk space, in bytes, the engine may need for a while even without new writes: to flush its
+    /// memory, and to merge or move stored data. Writes stop while the disk has less free space than the reserve plus
+    /// this.
     fn pending_disk_bytes(&self) -> u64 {
         0
     }
 
-    /// How much memory its keys take, and may; `None` where that does not grow with their number.
+    /// The memory that the keys use, and their limit; `None` if the memory does not grow with the number of keys.
     fn key_memory(&self) -> Option<KeyMemory> {
         None
     }
 
-    /// Whether keys that are not there may be added. [`write`](Self::write) lets through a little more than this, so that
-    /// batches for which this was asked before can be finished.
+    /// Fails if new keys are refused. [`write`](Self::write) itself accepts slightly more, so that batches which passed
+    /// this check can complete.
     ///
     /// # Errors
     /// [`EngineError::KeysFull`].
@@ -79,68 +79,69 @@ pub trait Engine: Send + Sync + 'static {
         }
     }
 
-    /// A number that was drawn when the engine's directory or database was made: another one in its place has another number.
-    /// `None` for an engine that has neither.
+    /// A random number drawn when the engine's directory or database was created: a replacement has another number.
+    /// `None` for an engine without directory and database.
     fn identity(&self) -> Option<u64> {
         None
     }
 
-    /// What was lost of what was acknowledged, in words, as it was found when the engine was opened: damage in the log, a
-    /// log that is shorter than it was, or a database that went back. It is remembered until [`forget_loss`](Self::forget_loss). The end of a process,
-    /// however it ends, loses nothing; a loss of power may lose what was not synced, and does not always leave a trace.
+    /// Describes the acknowledged writes that were found lost when the engine was opened: damage in the log, a log that
+    /// is shorter than before, or a database that went back to an older state. The loss is remembered until
+    /// [`forget_loss`](Self::forget_loss). The end of a process, even a crash, loses nothing; a loss of power may lose
+    /// writes that were not synced, and does not always leave a trace.
     fn lost_writes(&self) -> Option<String> {
         None
     }
 
-    /// Remembers something that was lost, as [`lost_writes`](Self::lost_writes) then says.
+    /// Remembers a loss; [`lost_writes`](Self::lost_writes) then reports it.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
         let _ = lost;
         Ok(())
     }
 
-    /// What was lost was had from elsewhere, or is given up.
+    /// Forgets the loss: the lost writes were restored from elsewhere, or are given up.
     ///
     /// # Errors
-    /// What the storage says: then it is still remembered.
+    /// An error of the storage; the loss is then still remembered.
     fn forget_loss(&self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Whether its tables are on disks of this machine, in the node's data directory: an older copy of that has older tables,
-    /// and a loss of power takes what was not synced.
+    /// Whether the tables are on disks of this machine, in the node's data directory: an older copy of the directory
+    /// has older tables, and a loss of power loses writes that were not synced.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether it refuses everything, since it was found while it was in use that something is lost, as
-    /// [`lost_writes`](Self::lost_writes) says: until [`go_on`](Self::go_on).
+    /// Whether the engine refuses all operations, because a loss was detected while it was in use (see
+    /// [`lost_writes`](Self::lost_writes)), until [`go_on`](Self::go_on).
     fn waits_after_loss(&self) -> bool {
         false
     }
 
-    /// Reads and writes again after such a loss, what is there now.
+    /// Resumes reads and writes after such a loss, with the data that is there now.
     ///
     /// # Errors
-    /// What the storage says: then it still refuses.
+    /// An error of the storage; the engine then still refuses all operations.
     fn go_on(&self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// What is stored and known to be unreadable now, in words. Records that are overwritten are not any more.
+    /// Describes the stored data that is currently unreadable. Overwritten records no longer count.
     fn damage(&self) -> Option<String> {
         None
     }
 
-    /// Whether [`write`](Self::write) only hands what it is given to memory or to the operating system, and never waits
-    /// for the storage to catch up, or for a network: then small batches cost no more than large ones.
+    /// Whether [`write`](Self::write) only hands the data to memory or to the operating system, and never waits for the
+    /// storage to catch up or for a network: then small batches cost no more than large ones.
     fn writes_at_once(&self) -> bool {
         false
     }
 
-    /// Whether anything is left when the process ends.
+    /// Whether the data survives the end of the process.
     fn is_durable(&self) -> bool;
 }
 
@@ -149,22 +150,22 @@ pub trait Table: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
 
-    /// The value of a key; `None` if there is none.
+    /// The value of a key; `None` if the key has none.
     ///
     /// # Errors
-    /// [`EngineError::Corrupt`] if what the storage has is not what was written; [`EngineError::NoTable`] if
-    /// the table was dropped; or what the storage says.
+    /// [`EngineError::Corrupt`] if the stored data is not what was written; [`EngineError::NoTable`] if the table was
+    /// dropped; or an error of the storage.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
-    /// What is known of a key without waiting for a disk or a network: fit for an event loop.
+    /// Looks up a key without waiting for a disk or a network; may be called on an event loop.
     ///
     /// # Errors
     /// [`EngineError::NoTable`] if the table was dropped.
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError>;
 
-    /// The same of several keys, one after the other, until `look` has seen enough and says so by false. What it is
-    /// shown is not copied for it, with the spot for a write of the key, and memory may be asked for all of them at once,
-    /// as much of each as is [looked at](Extent). Writers may wait until it returns.
+    /// Looks up several keys like [`get_hot`](Self::get_hot), one after the other, until `look` returns false. `look`
+    /// receives the value without a copy, and the spot for a later write of the key. The engine may prefetch all the
+    /// keys, as much of each value as the [extent](Extent) says. Writers may have to wait until this returns.
     ///
     /// # Errors
     /// As for [`get_hot`](Self::get_hot).
@@ -188,33 +189,33 @@ pub trait Table: Send + Sync {
         Ok(())
     }
 
-    /// These keys are looked at soon: memory may be asked for what is known of them, of all at once.
+    /// Prefetches what memory has of these keys: they will be looked up soon.
     fn prefetch(&self, keys: &[&[u8]]) {
         let _ = keys;
     }
 
-    /// All keys and their values from a key, that one included, to another, that one not, in order: as they
-    /// were when this was called, whatever is written meanwhile. A cache alone shows changes that are made
-    /// during the scan. Holding a scan holds up the storage's cleaning: take it in pieces where it lasts.
+    /// All keys from `from`, inclusive, to `to`, exclusive, with their values, in order: a snapshot at the time of the
+    /// call. Only a cache shows changes made during the scan. An open scan delays the storage's cleaning: split long
+    /// scans into pieces.
     ///
     /// # Errors
-    /// As for [`get`](Self::get). After an [`EngineError::Corrupt`] that names a key the scan goes on with the next one, so
-    /// that it gives each key of the table, with its value or with such an error. After any other error it ends. An engine
-    /// that keeps many records in one block, as [`DiskEngine`](crate::DiskEngine) does, names none.
+    /// As for [`get`](Self::get). After an [`EngineError::Corrupt`] that names a key, the scan continues with the next
+    /// key, so it returns every key of the table, with its value or with such an error. After any other error the scan
+    /// ends. An engine that keeps many records in one block, as [`DiskEngine`](crate::DiskEngine) does, names no key.
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError>;
 
-    /// About how many keys it has: an estimate that takes no time.
+    /// The approximate number of keys: an estimate that takes no time.
     fn approximate_len(&self) -> u64;
 }
 
-/// What the keys of an engine that keeps them in memory take of it, about.
+/// The approximate memory that the keys use, in an engine that keeps all keys in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyMemory {
-    /// How many there are.
+    /// The number of keys.
     pub keys: u64,
-    /// What they take, in bytes.
+    /// The memory that the keys use, in bytes.
     pub bytes: u64,
-    /// What they may take before new keys are refused.
+    /// The memory at which new keys are refused, in bytes.
     pub bytes_max: u64,
 }
 
@@ -233,15 +234,15 @@ impl KeyMemory {
     }
 }
 
-/// Keys and values, in the order of keys.
+/// Keys and values, sorted by key.
 pub type Scan = Box<dyn Iterator<Item = Result<(Bytes, Bytes), EngineError>> + Send>;
 
-/// Where a table has a key, as it says who looks at it: a [write](crate::WriteBatch::put_pair_at) of the key that says it
-/// again finds it sooner. Any other does no harm.
+/// The place of a key in a table, as [`look_at_hot`](Table::look_at_hot) reports it: a
+/// [write](crate::WriteBatch::put_pair_at) of the key with this hint finds the key faster. A wrong spot does no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spot(pub(crate) u64);
 
-/// How much of values is looked at, mostly.
+/// How much of each value the caller usually reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Their first bytes.
@@ -250,13 +251,13 @@ pub enum Extent {
     Whole,
 }
 
-/// What memory knows of a key.
+/// The state of a key in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hot<V> {
     /// Its value.
     Found(V),
-    /// There is none.
+    /// The key has no value.
     Absent,
-    /// Nothing: [`Table::get`] knows.
+    /// Unknown: use [`Table::get`].
     Cold,
 }

@@ -1,24 +1,22 @@
-//! What can go wrong in an engine, and what to do about it.
+//! The errors of an engine, and their remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why an engine did not do what it was asked.
+/// Why an engine failed or refused an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The name cannot be that of a table.
-    #[error(
-        "{name:?} is no name for a table: use 1 to {TABLE_NAME_BYTES_MAX} of the characters a-z, 0-9, \"-\" and \"_\""
-    )]
+    /// The name is not a valid table name.
+    #[error("invalid table name {name:?}: use 1 to {TABLE_NAME_BYTES_MAX} of the characters a-z, 0-9, \"-\" and \"_\"")]
     InvalidTableName {
         /// The name.
         name: String,
     },
 
     /// The table was dropped.
-    #[error("table {table:?} is not there: it was dropped; open it again")]
+    #[error("table {table:?} does not exist: it was dropped; open it again")]
     NoTable {
         /// Its name.
         table: String,
@@ -45,55 +43,56 @@ pub enum EngineError {
     /// A batch is longer than an engine stores.
     #[error("a batch of {bytes} bytes: make it of several that are shorter")]
     BatchTooLong {
-        /// The length of all its keys and values, about.
+        /// The approximate length of all keys and values.
         bytes: usize,
     },
 
-    /// The disk is full, or so nearly that the rest is kept for putting it in order.
-    #[error("no space left on the disk of {dir:?}: free some; writing goes on by itself when there is")]
+    /// The disk is full, or has only the reserve left.
+    #[error("no space left on the disk of {dir:?}: free some space; writes then resume by themselves")]
     DiskFull {
         /// The directory of the engine.
         dir: PathBuf,
     },
 
-    /// There is no memory for keys that are not there yet.
+    /// There is no memory for new keys.
     #[error(
         "{keys} keys take {bytes} bytes of memory, and may take {bytes_max}: new keys are refused, while overwriting and \
          deleting go on; delete keys, give the process more memory (the setting \"memory\"), add nodes, or keep the store \
          in trees (--engine disk)"
     )]
     KeysFull {
-        /// How many there are.
+        /// The number of keys.
         keys: u64,
-        /// What they take, in bytes.
+        /// The memory that the keys use, in bytes.
         bytes: u64,
-        /// What they may take.
+        /// The limit of that memory, in bytes.
         bytes_max: u64,
     },
 
-    /// The disk does not keep up with what is written.
+    /// The disk cannot keep up with the writes.
     #[error(
-        "the disk of {dir:?} is {waited_seconds} s behind with writing out and merging: write less, or use a faster one"
+        "the disk of {dir:?} is {waited_seconds} s behind with flushes and compaction: write less, or use a faster disk"
     )]
     Behind {
         /// The directory of the engine.
         dir: PathBuf,
-        /// For how long it was waited, in seconds.
+        /// How long the write waited, in seconds.
         waited_seconds: u64,
     },
 
-    /// What is stored is not what was written.
-    #[error("what is stored in {place:?} is damaged: {reason}; {}", remedy(.key.as_deref()))]
+    /// The stored data is not what was written.
+    #[error("the data in {place:?} is damaged: {reason}; {}", remedy(.key.as_deref()))]
     Corrupt {
         /// The directory or table.
         place: String,
-        /// What was found.
+        /// The damage.
         reason: String,
-        /// The key of the record that is damaged, if it is known to be one. Another replica may have it.
+        /// The key of the damaged record, if the damage is in a single known record. Another replica may have the
+        /// record.
         key: Option<Box<[u8]>>,
     },
 
-    /// Another process, or another engine of this one, uses the directory.
+    /// Another process, or another engine of this process, uses the directory.
     #[error("{dir:?} is in use: end the other process, or choose another directory")]
     Locked {
         /// The directory.
@@ -103,11 +102,11 @@ pub enum EngineError {
     /// The operating system refused.
     #[error("cannot {action} {place:?}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         place: String,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
@@ -116,40 +115,40 @@ pub enum EngineError {
     Unreachable {
         /// Its address and database, without the password.
         server: String,
-        /// What was said.
+        /// The reason.
         reason: String,
     },
 
-    /// The database server does not do what it was asked.
+    /// The database server refused the operation.
     #[error("the database at {server} refused to {action}: {reason}")]
     Refused {
         /// Its address and database, without the password.
         server: String,
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// What it said, or what to do.
+        /// The server's error, or what to do.
         reason: String,
     },
 
-    /// The disk did not take what was to be on it. The operating system may have dropped it, and would say nothing of
-    /// that when it is asked again: so nothing more is written.
+    /// A sync failed. The operating system may have dropped the data and would not report that on the next sync, so the
+    /// engine refuses further writes.
     #[error(
-        "what was written last may never be on the disk of {dir:?}: {reason}; nothing more is written until the process \
-         is started again: look at the disk first, and replace it if it fails"
+        "the last writes may never reach the disk of {dir:?}: {reason}; further writes are refused until the process \
+         is restarted: check the disk first, and replace it if it fails"
     )]
     SyncFailed {
         /// The directory of the engine.
         dir: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
 
-    /// The storage stopped, after an error that was told before, and could not be started again.
-    #[error("the storage in {dir:?} has stopped: {reason}; see the first error, and start the process again")]
+    /// The storage stopped after an earlier, reported error, and could not be started again.
+    #[error("the storage in {dir:?} has stopped: {reason}; see the first error, and restart the process")]
     Stopped {
         /// The directory of the engine.
         dir: PathBuf,
-        /// What is in the way.
+        /// The reason.
         reason: String,
     },
 }
@@ -162,7 +161,7 @@ fn remedy(key: Option<&[u8]>) -> &'static str {
 }
 
 impl EngineError {
-    /// The key of the record that alone is damaged; `None` if it is any other error.
+    /// The key, if only the record of this key is damaged; `None` for any other error.
     pub fn damaged_key(&self) -> Option<&[u8]> {
         match self {
             Self::Corrupt { key, .. } => key.as_deref(),
@@ -170,7 +169,7 @@ impl EngineError {
         }
     }
 
-    /// The same, known to be of the record of a key.
+    /// Marks the damage as that of the record of a key.
     pub(crate) fn of_record(mut self, of: &[u8]) -> Self {
         if let Self::Corrupt { key, .. } = &mut self {
             *key = Some(of.into());

@@ -1,4 +1,4 @@
-//! What the operating system says of files, in our words.
+//! Maps errors of file operations to [`EngineError`].
 
 use std::io;
 use std::path::Path;
@@ -7,11 +7,11 @@ use rustix::io::Errno;
 
 use crate::error::EngineError;
 
-/// Names an error of the operating system.
+/// Maps an error of the operating system.
 pub(crate) fn io(action: &'static str, dir: &Path, source: io::Error) -> EngineError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::DiskFull { dir: dir.to_owned() },
-        // A file that is shorter than it says.
+        // The file is shorter than its content says.
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => corrupt(dir, source.to_string()),
         _ => EngineError::Io {
             action,
@@ -21,7 +21,7 @@ pub(crate) fn io(action: &'static str, dir: &Path, source: io::Error) -> EngineE
     }
 }
 
-/// Names an error of reading a file. What the disk cannot read is damaged, as what has a wrong checksum is.
+/// Maps an error of reading a file. Data that the disk cannot read counts as damaged, like data with a wrong checksum.
 pub(crate) fn reading(path: &Path, source: io::Error) -> EngineError {
     match is_damage(&source) {
         true => corrupt(path, format!("it cannot be read: {source}")),
@@ -29,12 +29,12 @@ pub(crate) fn reading(path: &Path, source: io::Error) -> EngineError {
     }
 }
 
-/// Whether the file is shorter than it was, or a part of it cannot be read.
+/// Whether the file is shorter than before, or a part of it cannot be read.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || is_unreadable(error)
 }
 
-/// Whether the disk, or the file system, says that what it has is damaged: asking again does not help.
+/// Whether the disk or the file system reports that its data is damaged: a retry does not help.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     const DAMAGED: [Errno; 5] = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO];
     let code = error.raw_os_error();

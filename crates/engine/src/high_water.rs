@@ -1,5 +1,5 @@
-//! How far a log goes, written down beside it: a log that is shorter, or gone, has lost something, and by itself does not
-//! say so.
+//! The length of a log, noted in a file beside it (the high-water mark). A log that is shorter, or missing, has lost
+//! writes, which it cannot detect by itself.
 //!
 //! ```text
 //! high-water   "fondhwm1", identity (u64), checksum (u64), zeros up to byte 512; a slot of 512 bytes, and another one
@@ -7,11 +7,11 @@
 //! mark         number of a file of the log (u64), its length (u64)                  integers are little-endian
 //! ```
 //!
-//! A checksum is the xxh3 of all that stands before it in the head or in the slot. The slot with the higher turn counts. They
-//! are written in turns, each within one sector, so that one of them is whole whenever power is lost. They are not synced:
-//! an older one says less, and nothing wrong.
+//! A checksum is the XXH3 of everything before it in the head or in the slot. The slot with the higher turn is valid.
+//! The two slots are written alternately, each within one sector, so one of them is always intact after a loss of
+//! power. They are not synced: an older mark is lower, but never wrong.
 //!
-//! The identity is drawn when the engine's directory is new: another one in its place has another identity.
+//! The identity is drawn when the engine's directory is created: a replacement directory has another identity.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -31,17 +31,17 @@ const FILE: &str = "high-water";
 const HEAD_BYTES: usize = 24;
 const SLOT_BYTES: usize = 512;
 const SLOTS: u64 = 2;
-/// How many marks there is room for in a slot.
+/// The maximum number of marks in a slot.
 pub(crate) const MARKS_MAX: usize = (SLOT_BYTES - 24) / 16;
 
-/// A file of a log, and how long it is at least.
+/// A file of a log, and its minimum length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) number: u64,
     pub(crate) length: u64,
 }
 
-/// The file of an engine that is open.
+/// The open high-water file of an engine.
 #[derive(Debug)]
 pub(crate) struct HighWater {
     path: PathBuf,
@@ -56,17 +56,17 @@ struct Noted {
     marks: Vec<Mark>,
 }
 
-/// What was found in a directory.
+/// The high-water file that was found in a directory.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// No such file.
+    /// There is no such file.
     Nothing,
     /// The identity and the marks, as far as they can be read.
     Something(Option<u64>, Option<Vec<Mark>>),
 }
 
 impl HighWater {
-    /// What is in a directory. Nothing is changed.
+    /// Reads the file in a directory. Changes nothing.
     pub(crate) fn find(dir: &Path) -> Result<Found, EngineError> {
         let path = dir.join(FILE);
         let file = match File::open(&path) {
@@ -77,7 +77,8 @@ impl HighWater {
         Ok(Found::Something(identity(&file), newest.map(|noted| noted.marks)))
     }
 
-    /// Opens the file, or makes it: of this identity if it can be read no more. A new one is drawn where there is none.
+    /// Opens the file, or creates it. If the identity is not readable, writes the known identity; if there is none, a
+    /// new one.
     pub(crate) fn open(dir: &Path, known_identity: Option<u64>) -> Result<Self, EngineError> {
         let path = dir.join(FILE);
         let failed = |error| failure::io("write", &path, error);
@@ -94,7 +95,7 @@ impl HighWater {
                 let identity = known_identity.unwrap_or_else(draw);
                 let make = || {
                     if slots(&file).next().is_none() {
-                        // Where there is an identity, there is a slot.
+                        // A file with an identity also has a slot.
                         file.write_all_at(&slot_of(1, &[]), offset_of(1))?;
                     }
                     file.write_all_at(&head_of(identity), 0)?;
@@ -123,7 +124,7 @@ impl HighWater {
         self.identity
     }
 
-    /// Notes how far the log goes, as is on the disk: the last of these files, if they are too many.
+    /// Notes the length of the log that is on the disk. If there are too many files, only the last ones.
     pub(crate) fn note(&self, marks: &[Mark]) -> Result<(), EngineError> {
         let marks = &marks[marks.len().saturating_sub(MARKS_MAX)..];
         let mut noted = self.noted.lock();
@@ -140,7 +141,7 @@ impl HighWater {
         Ok(())
     }
 
-    /// The same, on the disk when this returns: what is noted is less than what was noted before.
+    /// Like [`note`](Self::note), and syncs the file: the new marks are lower than the old ones.
     pub(crate) fn note_durably(&self, marks: &[Mark]) -> Result<(), EngineError> {
         self.note(marks)?;
         let synced = self.file.sync_all();
@@ -148,9 +149,9 @@ impl HighWater {
     }
 }
 
-/// A number that is unlike any other.
+/// Draws a random number, which no other directory has.
 pub(crate) fn draw() -> u64 {
-    // Its keys are drawn by the operating system.
+    // The operating system supplies the random keys of `RandomState`.
     RandomState::new().build_hasher().finish()
 }
 
@@ -163,7 +164,7 @@ fn head_of(identity: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The identity in a file, if that can be read.
+/// The identity in a file, if it can be read.
 fn identity(file: &File) -> Option<u64> {
     let mut head = [0; HEAD_BYTES];
     file.read_exact_at(&mut head, 0).ok()?;
@@ -171,7 +172,7 @@ fn identity(file: &File) -> Option<u64> {
     (head == head_of(identity)).then_some(identity)
 }
 
-/// The slots that are whole.
+/// The slots with a valid checksum.
 fn slots(file: &File) -> impl Iterator<Item = Noted> {
     (1..=SLOTS).filter_map(|place| {
         let mut slot = [0; SLOT_BYTES];
@@ -180,7 +181,7 @@ fn slots(file: &File) -> impl Iterator<Item = Noted> {
     })
 }
 
-/// Where the slot of a turn stands.
+/// The offset of the slot for a turn.
 fn offset_of(turn: u64) -> u64 {
     SLOT_BYTES as u64 * (1 + turn % SLOTS)
 }
@@ -214,7 +215,7 @@ fn parse_slot(slot: &[u8; SLOT_BYTES]) -> Option<Noted> {
         })
     };
     let marks = (0..count).map(mark).collect::<Option<_>>()?;
-    // A slot that was never written is all zeros, which is no checksum of anything.
+    // A slot that was never written is all zeros, which have no valid checksum.
     (turn > 0).then_some(Noted { turn, marks })
 }
 
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_damaged_leaves_the_one_before_it() {
+    fn a_damaged_slot_leaves_the_previous_one() {
         let dir = tempfile::tempdir().unwrap();
         let water = HighWater::open(dir.path(), None).unwrap();
         (1..=4).for_each(|count| water.note(&marks(count)).unwrap());

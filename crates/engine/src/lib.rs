@@ -1,7 +1,7 @@
-//! Where the records of versioned stores are kept: sorted tables of byte strings behind one trait, [`Engine`].
+//! Storage for the records of versioned stores: sorted tables of byte strings behind one trait, [`Engine`].
 //!
-//! An engine knows neither clocks nor partitions nor replicas: it keeps what it is given, in the order of
-//! keys, and changes it by atomic batches.
+//! An engine does not know clocks, partitions or replicas: it stores keys and values, sorted by key, and changes them
+//! by atomic batches.
 //!
 //! - [`LogEngine`], the default of stores: a log on disk, with all keys and the values that fit in memory;
 //! - [`DiskEngine`]: trees on disk, for stores whose keys do not fit into memory;

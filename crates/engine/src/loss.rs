@@ -1,5 +1,5 @@
-//! What an engine has lost of what was acknowledged: noted in its directory before anything in that is changed, and until
-//! it was had from elsewhere, or an operator gave it up.
+//! The note of acknowledged writes that an engine has lost. It is written to the directory before anything else in it
+//! is changed, and kept until the writes are restored from elsewhere or an operator gives them up.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::failure;
 
 const FILE: &str = "lost";
-/// How long the note becomes at most: the first losses tell most.
+/// The maximum length of the note: the first losses are the most useful ones.
 const NOTE_BYTES_MAX: usize = 4096;
 
 /// The note of an engine.
@@ -23,7 +23,7 @@ pub(crate) struct LossNote {
 }
 
 impl LossNote {
-    /// What is noted in a directory.
+    /// Reads the note of a directory.
     pub(crate) fn open(dir: &Path) -> Result<Self, EngineError> {
         let path = dir.join(FILE);
         let text = match fs::read(&path) {
@@ -37,12 +37,12 @@ impl LossNote {
         })
     }
 
-    /// In words.
+    /// The text of the note.
     pub(crate) fn text(&self) -> Option<String> {
         self.text.lock().clone()
     }
 
-    /// Notes what was lost, durably, beside what was noted before.
+    /// Adds a loss to the note, durably.
     pub(crate) fn add(&self, lost: &str) -> Result<(), EngineError> {
         let mut text = self.text.lock();
         let new = match &*text {
@@ -63,7 +63,7 @@ impl LossNote {
         Ok(())
     }
 
-    /// What was lost is here again, or given up.
+    /// Deletes the note: the lost writes were restored, or given up.
     pub(crate) fn forget(&self) -> Result<(), EngineError> {
         let mut text = self.text.lock();
         let path = self.dir.join(FILE);

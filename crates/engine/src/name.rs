@@ -1,9 +1,9 @@
-//! Names of tables: they become names of directories and of tables of other databases, so few characters.
+//! Table names: they become names of directories and of tables in other databases, so only few characters are allowed.
 
 use crate::error::EngineError;
 use crate::limits::TABLE_NAME_BYTES_MAX;
 
-/// Lets a name pass that every engine can use.
+/// Checks that every engine can use a name.
 pub(crate) fn check(name: &str) -> Result<(), EngineError> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if (1..=TABLE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) {

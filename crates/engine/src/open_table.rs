@@ -1,10 +1,10 @@
-//! What all handles to one table of a durable engine share.
+//! The state that all handles to one table of a durable engine share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::EngineError;
 
-/// An open table. Its number is its own as long as the engine is open, also when another gets its name.
+/// An open table. Its number is not reused while the engine is open, even if another table gets the same name.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     name: String,
@@ -33,7 +33,7 @@ impl OpenTable {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Fails if it was dropped.
+    /// Fails if the table was dropped.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(self.gone());
@@ -41,7 +41,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// That it is not there.
+    /// The error for a dropped table.
     pub(crate) fn gone(&self) -> EngineError {
         let table = self.name.clone();
         EngineError::NoTable { table }

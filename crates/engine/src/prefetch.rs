@@ -1,28 +1,28 @@
-//! Asking memory for what will be looked at soon.
+//! Prefetching memory that will be read soon.
 
-/// Begins to load the first bytes of something into the processor's cache. It never waits, and changes nothing.
+/// Starts to load the first bytes of a value into the processor's cache. Never waits, and changes nothing.
 #[inline]
 pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+        // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
 
-/// How much of memory is loaded at once, in bytes.
+/// The size of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// Begins to load all of something.
+/// Starts to load all of a byte string.
 #[inline]
 pub(crate) fn prefetch_all(bytes: &[u8]) {
     bytes.iter().step_by(LINE_BYTES).for_each(prefetch);
 }
 
-/// Begins to load what is about there in a list, so far to either side.
+/// Starts to load the elements of a list from `at - near` to `at + near`.
 #[inline]
 pub(crate) fn prefetch_near<T>(list: &[T], at: usize, near: usize) {
     let from = at.saturating_sub(near).min(list.len());

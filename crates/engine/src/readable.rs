@@ -1,4 +1,4 @@
-//! Reading a whole file of which the disk may not be able to read all.
+//! Reads a whole file, parts of which the disk may not be able to read.
 
 use std::fs::File;
 use std::io;
@@ -9,22 +9,22 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::failure::is_unreadable;
 
-/// How much is read at a time, and how much of that is given up where the disk cannot read it.
+/// The size of a read, and the size of the part that is skipped if the disk cannot read it.
 const CHUNK_BYTES: usize = 1 << 20;
 const PLACE_BYTES: usize = 4096;
-/// After so many places that cannot be read, no more of the file is tried: a disk can take seconds for each.
+/// After so many unreadable places, the rest of the file is skipped: a disk can take seconds for each.
 const UNREADABLE_PLACES_MAX: usize = 64;
 
-/// What there is of a file.
+/// The readable content of a file.
 #[derive(Debug)]
 pub(crate) struct Readable {
-    /// Its bytes, and zeros where the disk could not read them.
+    /// The bytes, with zeros where the disk could not read them.
     pub(crate) bytes: Vec<u8>,
-    /// Why it could not, if so.
+    /// The error, if the disk could not read a part.
     pub(crate) unreadable: Option<io::Error>,
 }
 
-/// Reads a file as the disk has it, and not what the kernel remembers of it: that may be what it could not write.
+/// Reads a file from the disk and not from the page cache, which may contain data that could not be written.
 pub(crate) fn read(path: &Path) -> io::Result<Readable> {
     let file = File::open(path)?;
     fadvise(&file, 0, None, Advice::DontNeed)?;

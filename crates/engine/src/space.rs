@@ -1,6 +1,6 @@
-//! How much room the disk has. Writes stop before it is full: a tree that cannot write out what it has in memory
-//! would have to stop altogether, and could not even make room by merging. So they stop while the reserve, and what writing
-//! out and merging may take for a while, still have room together.
+//! The free space of the disk. Writes stop before the disk is full: a tree that cannot flush its memory would have to
+//! stop completely, and could not even free space by merging. So writes stop while the free space is below the reserve
+//! plus the space that flushes and compaction may need for a while.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use crate::batch::WriteBatch;
 use crate::error::EngineError;
 
-/// Others use the disk too: looked at again after this time,
+/// Other programs use the disk too, so the free space is measured again after this time,
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// or when so much was written since.
+/// or after so many written bytes.
 const LOOK_AGAIN_BYTES: u64 = 4 << 20;
-/// What part of the reserve is left alone by deletions, too.
+/// The part of the reserve that deletions may not use either: one sixteenth.
 const DELETIONS_SHARE: u64 = 16;
-/// With less left than this, or than twice the reserve, writing out and merging may find the disk full.
+/// With less free space than this, or than twice the reserve, flushes and compaction may find the disk full.
 const PLENTY_BYTES: u64 = 256 << 20;
 
 pub(crate) struct Space {
     dir: PathBuf,
     reserve_bytes: u64,
     looked: Option<Look>,
-    /// Whether there was less than plenty at any time since a batch was made.
+    /// Whether the free space was scarce at any time since the last successful batch.
     was_scarce: bool,
 }
 
 struct Look {
     at: Instant,
     free_bytes: u64,
-    /// What of it is spoken for.
+    /// The part that flushes and compaction may need.
     pending_bytes: u64,
     written_bytes: u64,
 }
@@ -43,15 +43,15 @@ impl Space {
         }
     }
 
-    /// Lets a batch pass, unless the disk would be too full after it, given what the engine [may take][pending] besides.
-    /// One that only deletes may take most of the reserve: it is what makes room.
+    /// Fails if the disk would be too full after this batch, given the [space that the engine may need][pending]
+    /// besides. A batch that only deletes may use most of the reserve: deletions make room.
     ///
     /// [pending]: crate::engine::Engine::pending_disk_bytes
     pub(crate) fn claim(&mut self, batch: &WriteBatch, pending: impl FnOnce() -> u64) -> Result<(), EngineError> {
         let only_deletes = batch.only_deletes();
         let needed_bytes = |reserve_bytes: u64, pending_bytes: u64| match only_deletes {
             true => reserve_bytes / DELETIONS_SHARE,
-            // Without a reserve the disk may be filled to its last byte.
+            // Without a reserve the disk may be filled to the last byte.
             false if reserve_bytes == 0 => 0,
             false => reserve_bytes.saturating_add(pending_bytes),
         };
@@ -79,24 +79,24 @@ impl Space {
         Ok(())
     }
 
-    /// A batch was made, so that nothing has failed until now.
+    /// Records that a batch succeeded, so nothing has failed until now.
     pub(crate) fn made(&mut self) {
         let scarce = self.looked.as_ref().map(|look| self.is_scarce(look.free_bytes));
         self.was_scarce = scarce.unwrap_or(self.was_scarce);
     }
 
-    /// A batch was not made: the disk was full, or no more of it is allowed.
+    /// Records that a batch failed: the disk was full, or a quota was reached.
     pub(crate) fn was_full(&mut self) {
         self.was_scarce = true;
     }
 
-    /// Whether what has failed since a batch was made may have found the disk full.
+    /// Whether a failure since the last successful batch may be due to a full disk.
     pub(crate) fn may_have_been_full(&mut self) -> bool {
         self.look();
         self.was_scarce
     }
 
-    /// How much is left. Where the disk cannot be asked, the writes themselves will tell.
+    /// Measures the free space. If the file system cannot report it, the writes themselves will fail.
     fn look(&mut self) -> u64 {
         let left = |disk: rustix::fs::StatVfs| disk.f_bavail.saturating_mul(disk.f_frsize);
         let free_bytes = rustix::fs::statvfs(&self.dir).map_or(u64::MAX, left);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_written_out_and_merged_is_left_beside_the_reserve_but_not_by_deletions() {
+    fn writes_but_not_deletions_leave_space_for_flushes_and_compaction() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 1 << 20);
         let free_bytes = space.look();
@@ -142,12 +142,12 @@ mod tests {
         space.looked = None;
         assert!(space.claim(&batch(&["a"], &[]), || free_bytes).is_err());
         assert!(space.claim(&batch(&[], &["a"]), || free_bytes).is_ok());
-        // A deletion that passed lets nothing else pass.
+        // A deletion that passed must not let other batches pass.
         assert!(space.claim(&batch(&["a"], &[]), || free_bytes).is_err());
     }
 
     #[test]
-    fn deletions_may_take_of_the_reserve_and_let_nothing_else_pass() {
+    fn deletions_may_use_the_reserve_and_admit_no_other_batch() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 0);
         space.reserve_bytes = space.look() * 4;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_full_is_known_until_a_batch_was_made_on_one_that_is_not() {
+    fn a_full_disk_is_remembered_until_a_batch_finds_space() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Space::new(dir.path(), u64::MAX / 2).may_have_been_full());
         let mut space = Space::new(dir.path(), 0);

@@ -1,4 +1,4 @@
-//! How much of what was written is on the disk.
+//! Tracks which writes are on the disk.
 
 use std::io;
 use std::path::Path;
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 
 use crate::error::EngineError;
 
-/// What was written, and what of it the last sync covers.
+/// The number of writes, and how many of them the last sync covers.
 #[derive(Debug)]
 pub(crate) struct Synced {
-    /// How many batches were written, and how many of them the last sync covers. All that was there at the start counts
-    /// as one.
+    /// The number of batches written, and how many of them the last sync covers. All data that existed at the start
+    /// counts as one batch.
     written: AtomicU64,
     synced: Mutex<u64>,
-    /// What was said when a sync failed, if one did.
+    /// The error of the first sync that failed.
     failure: OnceLock<String>,
 }
 
 impl Synced {
-    /// Of an engine that is opened: what it has may be known to the operating system alone, whose memory outlives the
+    /// The state of an engine that is being opened: some of its data may be only in the page cache, which survives the
     /// process that wrote it. So the first sync has something to do.
     pub(crate) fn at_start() -> Self {
         Self {
@@ -31,12 +31,12 @@ impl Synced {
         }
     }
 
-    /// A batch was written.
+    /// Records that a batch was written.
     pub(crate) fn wrote(&self) {
         self.written.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits until all that was written before is on the disk. Of calls at the same time one does it for all.
+    /// Waits until all previous writes are on the disk. Of concurrent callers, one syncs for all.
     pub(crate) fn sync(&self, dir: &Path, sync: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
         let needed = self.written.load(Ordering::Acquire);
         let mut synced = self.synced.lock();
@@ -44,29 +44,29 @@ impl Synced {
         if *synced < needed {
             let covered = self.written.load(Ordering::Acquire);
             sync()?;
-            // Another caller may have been told of the failure.
+            // Another caller may have received the error.
             self.check(dir)?;
             *synced = covered;
         }
         Ok(())
     }
 
-    /// Puts a part of what was written on the disk, while no other thread syncs: of those that have a file open together the
-    /// kernel tells one that it could not write to it, and the next sync would succeed wrongly.
+    /// Syncs a part of the writes, while no other thread syncs: if several threads share an open file, the kernel
+    /// reports a write error to only one of them, and the next sync would wrongly succeed.
     pub(crate) fn sync_part(&self, dir: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), EngineError> {
         let _synced = self.synced.lock();
         self.check(dir)?;
         sync().map_err(|error| self.failed(dir, &error))
     }
 
-    /// The disk did not take what was to be on it.
+    /// Records that a sync failed.
     pub(crate) fn failed(&self, dir: &Path, error: &io::Error) -> EngineError {
         let reason = self.failure.get_or_init(|| error.to_string());
         sync_failed(dir, reason)
     }
 
-    /// Fails if a sync failed, ever. The kernel may have dropped what it could not write, and forgotten that it did: a
-    /// sync after that would promise what is not so. So nothing more is written.
+    /// Fails if a sync has ever failed. The kernel may have dropped the data that it could not write, without
+    /// remembering that: a later sync would make a false promise. So no more writes are accepted.
     pub(crate) fn check(&self, dir: &Path) -> Result<(), EngineError> {
         self.failure
             .get()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sync_covers_what_was_there_and_the_next_only_what_was_written() {
+    fn the_first_sync_covers_everything_later_ones_only_new_writes() {
         let (synced, dir) = (Synced::at_start(), Path::new("d"));
         let mut syncs = 0;
         for is_written in [false, false, true, false] {
@@ -103,10 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_of_anybody_nothing_is_promised() {
+    fn after_any_failed_sync_nothing_is_promised() {
         let (synced, dir) = (Synced::at_start(), Path::new("d"));
         let meanwhile = || {
-            synced.failed(dir, &io::Error::other("told to somebody else"));
+            synced.failed(dir, &io::Error::other("reported to another caller"));
             Ok(())
         };
         assert!(synced.sync(dir, meanwhile).is_err());

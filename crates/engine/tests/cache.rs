@@ -1,4 +1,4 @@
-//! What a cache keeps, and what it lets go.
+//! What a cache keeps, and what it evicts.
 
 use fondaco_engine::{CacheEngine, Engine, Table, WriteBatch};
 
@@ -11,30 +11,30 @@ fn put(engine: &CacheEngine, table: &dyn Table, key: u32, value: Vec<u8>) {
 }
 
 #[test]
-fn it_keeps_within_its_bytes_and_keeps_what_is_read() {
+fn it_stays_within_its_budget_and_keeps_what_is_read() {
     let engine = CacheEngine::new(BYTES_MAX);
     let (one, two) = (engine.open_table("one").unwrap(), engine.open_table("two").unwrap());
     for number in 0..20_000_u32 {
         let table = if number % 2 == 0 { &one } else { &two };
         put(&engine, &**table, number, vec![1; 100]);
         assert!(engine.disk_bytes() <= BYTES_MAX);
-        // Read again and again: it is not to go.
+        // Read again and again, so it must not be evicted.
         for favourite in 0..10_u32 {
             let table = if favourite % 2 == 0 { &one } else { &two };
             let found = table.get(&favourite.to_be_bytes()).unwrap();
             assert!(
                 found.is_some() || number < favourite,
-                "{favourite} went when {number} came"
+                "{favourite} was evicted when {number} was put"
             );
         }
     }
     let kept = one.approximate_len() + two.approximate_len();
-    assert!(kept * 270 > BYTES_MAX, "only {kept} are kept");
+    assert!(kept * 270 > BYTES_MAX, "only {kept} records are kept");
     assert!(one.approximate_len() > 0 && two.approximate_len() > 0);
 }
 
 #[test]
-fn what_would_take_most_of_the_cache_is_not_kept() {
+fn values_that_fill_most_of_the_cache_are_not_kept() {
     let engine = CacheEngine::new(BYTES_MAX);
     let table = engine.open_table("t").unwrap();
     put(&engine, &*table, 1, vec![1; 2 << 20]);

@@ -1,4 +1,4 @@
-//! What is the log engine's own: its log is cleaned and loses nothing by that, and its memory is bounded.
+//! Tests of the log engine only: cleaning loses nothing, and the memory is bounded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ fn delete(engine: &LogEngine, table: &dyn Table, key: &[u8]) {
     engine.write(batch).unwrap();
 }
 
-/// Waits until nothing more is written to the log, and nothing waits for that.
+/// Waits until the log is no longer written to, and no write waits for cleaning.
 fn wait_for_rest(engine: &LogEngine, dir: &Path) {
     let log = || -> Vec<_> {
         let changed = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
@@ -69,13 +69,13 @@ fn wait_for_rest(engine: &LogEngine, dir: &Path) {
         if now != before {
             (before, since) = (now, Instant::now());
         }
-        // It looks for what is to be done four times a second, if nobody tells it.
+        // Without notifications, the cleaner looks for work four times a second.
         since.elapsed() > Duration::from_millis(600)
     });
-    assert!(engine.writes_at_once(), "writers are to wait");
+    assert!(engine.writes_at_once(), "writers must wait");
 }
 
-/// Writes and deletes keys of some hundreds at random, far more than fits into a few segments.
+/// Writes and deletes some hundreds of keys at random, far more data than fits into a few segments.
 fn churn(engine: &LogEngine, table: &dyn Table, records: &mut Records, random: &mut fastrand::Rng) {
     for _ in 0..6000 {
         let key = random.u16(..600).to_be_bytes().to_vec();
@@ -92,7 +92,7 @@ fn churn(engine: &LogEngine, table: &dyn Table, records: &mut Records, random: &
 }
 
 #[test]
-fn what_is_overwritten_or_deleted_gives_back_its_space_and_stays_so() {
+fn cleaning_frees_space_and_keeps_all_records() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(5);
     let mut records = Records::new();
@@ -102,7 +102,7 @@ fn what_is_overwritten_or_deleted_gives_back_its_space_and_stays_so() {
         assert_eq!(all(&*table), records, "round {round}");
         churn(&engine, &*table, &mut records, &mut random);
         let live: usize = records.iter().map(|(key, value)| key.len() + value.len() + 20).sum();
-        // Half of it may be garbage, and some segments are spared.
+        // Half of it may be garbage, and some segments are tolerated.
         let most = live as u64 * 2 + 8 * SEGMENT_BYTES;
         wait_until("it is not cleaned", || {
             put(&engine, &*table, b"one more", b"");
@@ -114,11 +114,11 @@ fn what_is_overwritten_or_deleted_gives_back_its_space_and_stays_so() {
 }
 
 #[test]
-fn a_deletion_outlives_the_cleaning_of_its_segment() {
+fn a_tombstone_outlives_the_cleaning_of_its_segment() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
-    // The first segment keeps what is not touched again, and the key that is deleted.
+    // The first segment keeps records that are not overwritten, and the record of the deleted key.
     put(&engine, &*table, b"deleted", &[1; 100]);
     for number in 0..55_u8 {
         put(&engine, &*table, &[b'k', number], &[number; 1000]);
@@ -132,7 +132,7 @@ fn a_deletion_outlives_the_cleaning_of_its_segment() {
         put(&engine, &*table, b"again and again", &[0; 800]);
         segments(dir.path()).len() <= 8
     });
-    assert!(first.exists(), "the record that was deleted was to stay in the log");
+    assert!(first.exists(), "the deleted record should still be in the log");
     drop((table, engine));
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -141,11 +141,11 @@ fn a_deletion_outlives_the_cleaning_of_its_segment() {
 }
 
 #[test]
-fn deletions_that_are_kept_for_an_old_segment_are_given_up_with_it() {
+fn tombstones_kept_for_an_old_segment_are_dropped_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
-    // The first segment is never worth to be cleaned.
+    // The first segment is never worth cleaning.
     for number in 0..65_u8 {
         put(&engine, &*table, &[number], &[number; 960]);
     }
@@ -156,7 +156,7 @@ fn deletions_that_are_kept_for_an_old_segment_are_given_up_with_it() {
     }
     wait_for_rest(&engine, dir.path());
     assert!(!first.exists());
-    // What is spared, of garbage and of deletions, and what is there.
+    // The tolerated garbage and tombstones, and the live records.
     assert!(
         segments(dir.path()).len() <= 12,
         "{} segments",
@@ -170,7 +170,7 @@ fn deletions_that_are_kept_for_an_old_segment_are_given_up_with_it() {
 }
 
 #[test]
-fn cleaning_comes_to_rest_whatever_was_written_and_deleted() {
+fn cleaning_terminates_whatever_was_written_and_deleted() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let dir = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn cleaning_comes_to_rest_whatever_was_written_and_deleted() {
                 assert!(all(&*table) == *records, "seed {seed}");
                 match random.u8(..6) {
                     0 => churn(&engine, &*table, records, &mut random),
-                    // What stays, of any length.
+                    // Records that stay, of any length.
                     1 => {
                         for _ in 0..random.usize(..400) {
                             let (key, value) = (random.u64(..).to_be_bytes(), vec![1; random.usize(..1500)]);
@@ -192,7 +192,7 @@ fn cleaning_comes_to_rest_whatever_was_written_and_deleted() {
                             records.insert(key.to_vec(), value);
                         }
                     }
-                    // What comes and goes under names of its own, or under few.
+                    // Records that come and go, with unique keys or with few keys.
                     kind @ 2..5 => {
                         let names = if kind == 2 { 100 } else { u64::MAX };
                         for _ in 0..random.usize(..15_000) {
@@ -218,7 +218,7 @@ fn cleaning_comes_to_rest_whatever_was_written_and_deleted() {
 }
 
 #[test]
-fn deletions_that_are_kept_for_a_damaged_segment_keep_nobody_waiting() {
+fn tombstones_kept_for_a_damaged_segment_do_not_block_writers() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -244,7 +244,7 @@ fn deletions_that_are_kept_for_a_damaged_segment_keep_nobody_waiting() {
 }
 
 #[test]
-fn values_in_memory_keep_within_their_bytes_and_come_back_when_they_are_asked_for() {
+fn cached_values_stay_within_budget_and_are_reloaded_when_read() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -267,7 +267,7 @@ fn values_in_memory_keep_within_their_bytes_and_come_back_when_they_are_asked_fo
 }
 
 #[test]
-fn new_keys_are_refused_when_memory_for_keys_is_used_up_and_all_else_goes_on() {
+fn only_new_keys_are_refused_when_their_memory_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let open_with = |key_bytes_max: u64| {
         let options = LogOptions {
@@ -320,7 +320,7 @@ fn new_keys_are_refused_when_memory_for_keys_is_used_up_and_all_else_goes_on() {
     write(&engine, &*table, count).unwrap();
     let before = engine.key_memory().unwrap();
     drop((table, engine));
-    // It starts, and serves, also where there are more keys than may be.
+    // The engine opens and serves, even if it finds more keys than the limit.
     let engine = open_with(1000);
     let table = engine.open_table("t").unwrap();
     let memory = engine.key_memory().unwrap();
@@ -337,7 +337,7 @@ fn new_keys_are_refused_when_memory_for_keys_is_used_up_and_all_else_goes_on() {
 }
 
 #[test]
-fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
+fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -358,7 +358,7 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
     let is_damaged = |number: u32| matches!(table.get(&number.to_be_bytes()), Err(EngineError::Corrupt { .. }));
     let damaged: Vec<_> = (0..2000).filter(|&number| is_damaged(number)).collect();
     let [damaged] = damaged[..] else { panic!("{damaged:?}") };
-    // A scan tells of it, and goes on.
+    // A scan reports the damage, and continues.
     for (number, entry) in table.scan(b"", None).unwrap().enumerate() {
         let key = (number as u32).to_be_bytes();
         match entry {
@@ -369,7 +369,7 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
         }
     }
     assert_eq!(table.scan(b"", None).unwrap().count(), 2000);
-    // All around it is overwritten: the rest of its segment would be cleaned.
+    // Everything around the record is overwritten, so the rest of its segment would be cleaned.
     for _ in 0..4 {
         for number in (100..2000_u32).chain(0..5) {
             put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
@@ -381,7 +381,7 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
     });
     assert_eq!((0..2000).filter(|&number| is_damaged(number)).count(), 1);
     assert!(first.exists());
-    // Another replica has had it.
+    // The record is repaired from another replica.
     put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
     wait_until("the segment stays", || {
         put(&engine, &*table, b"one more", &[0; 800]);
@@ -393,7 +393,7 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
 }
 
 #[test]
-fn a_segment_that_is_missing_is_said_so() {
+fn a_missing_segment_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -410,7 +410,7 @@ fn a_segment_that_is_missing_is_said_so() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_neither_the_cleaner_nor_writers_waiting() {
+fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -443,7 +443,7 @@ fn what_cannot_be_read_keeps_neither_the_cleaner_nor_writers_waiting() {
         put(&engine, &*table, b"one more", &[0; 800]);
         !first.exists()
     });
-    wait_until("it is said to be damaged", || engine.damage().is_none());
+    wait_until("the damage is still reported", || engine.damage().is_none());
     drop(unreadable);
 }
 
@@ -460,7 +460,7 @@ fn a_segment_of_another_version_is_refused_and_left_alone() {
         damaged_log: DamagedLog::GoOn,
         ..LogOptions::default()
     };
-    // Of another version; the others have heads that are damaged, which loses nothing.
+    // A segment of another version. The other segments have damaged heads, which lose nothing.
     for (at, head, is_refused) in [(0, &b"fondseg3"[..], true), (8, &[7], false), (0, &[0; 16], false)] {
         let mut theirs = ours.clone();
         theirs[at..at + head.len()].copy_from_slice(head);
@@ -474,19 +474,19 @@ fn a_segment_of_another_version_is_refused_and_left_alone() {
             }
             Err(error) => {
                 assert!(is_refused && error.to_string().contains("another version"), "{error}");
-                assert!(fs::read(&segment).unwrap() == theirs, "it was changed");
+                assert!(fs::read(&segment).unwrap() == theirs, "the segment was changed");
             }
         }
     }
     fs::write(&segment, &ours).unwrap();
-    // One that its process did not come to write anything to.
+    // A segment to which its process had not written anything yet.
     let last = segments(dir.path()).len() as u32;
     fs::write(dir.path().join(format!("{:010}.segment", last + 1)), b"").unwrap();
     assert_eq!(all(&*open(dir.path()).open_table("t").unwrap()).len(), 1);
 }
 
 #[test]
-fn a_store_that_nobody_writes_to_takes_no_space() {
+fn an_unused_store_takes_no_space() {
     let dir = tempfile::tempdir().unwrap();
     let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
     engine.open_table("t").unwrap();

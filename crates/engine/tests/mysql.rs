@@ -1,5 +1,5 @@
-//! A database in a server is one node's: also when the connection breaks that holds its lock, as the server does
-//! with one that was idle for long. And a server that went back to an older state is noticed.
+//! A database in a server belongs to one node, even if the connection that holds its lock breaks, for example because
+//! the server closes an idle connection. Also, a server that went back to an older state is detected.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -48,14 +48,14 @@ impl Database {
         open(&self.url, &self.nodes.path().join(node))
     }
 
-    /// The number of the connection that has the lock.
+    /// The number of the connection that holds the lock.
     fn holder(&mut self) -> Option<u64> {
         let asked = format!("SELECT IS_USED_LOCK('fondaco.{}')", self.name);
         let held: Option<Option<u64>> = self.operator.query_first(asked).unwrap();
         held.flatten()
     }
 
-    /// Closes the connection that has the lock.
+    /// Closes the connection that holds the lock.
     fn break_connection(&mut self) {
         let holder = self.holder().unwrap();
         self.operator.query_drop(format!("KILL {holder}")).unwrap();
@@ -72,7 +72,7 @@ fn put(engine: &MySqlEngine, table: &dyn Table, value: &'static str) -> Result<(
 }
 
 #[test]
-fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
+fn an_uncached_read_detects_that_another_node_owns_the_database() {
     let mut database = Database::make("seen");
     let first = database.open("first").unwrap();
     let table = first.open_table("t").unwrap();
@@ -89,7 +89,7 @@ fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
 }
 
 #[test]
-fn who_writes_has_the_lock_again_after_its_connection_broke() {
+fn a_writer_gets_the_lock_again_after_its_connection_broke() {
     let mut database = Database::make("kept");
     let engine = database.open("first").unwrap();
     let table = engine.open_table("t").unwrap();
@@ -103,18 +103,18 @@ fn who_writes_has_the_lock_again_after_its_connection_broke() {
 }
 
 #[test]
-fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
+fn a_node_that_lost_its_lock_neither_reads_nor_writes() {
     let mut database = Database::make("lost");
     let first = database.open("first").unwrap();
     let table = first.open_table("t").unwrap();
     put(&first, &*table, "first").unwrap();
     database.break_connection();
-    assert_eq!(table.get(b"other").unwrap(), None, "nobody else has it yet");
+    assert_eq!(table.get(b"other").unwrap(), None, "no other node has it yet");
     let begun = table.scan(b"", None).unwrap();
     let second = database.open("second").unwrap();
     let theirs = second.open_table("t").unwrap();
     put(&second, &*theirs, "second").unwrap();
-    // The scan sees what was there when it began.
+    // The scan sees the state at its beginning.
     let seen: Vec<Bytes> = begun.map(|entry| entry.unwrap().1).collect();
     assert_eq!(seen, ["first"]);
     for refused in [
@@ -131,7 +131,7 @@ fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
         assert!(first.open_table("u").is_err());
     }
     drop((theirs, second));
-    // Nor when the other has gone: what it wrote is not known here.
+    // Nor after the other node has stopped: its writes are not known here.
     wait_until("the end of the other", Duration::from_secs(30), || {
         database.holder().is_none()
     });
@@ -143,7 +143,7 @@ fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"second"[..]));
 }
 
-/// A server of its own, of which a copy is kept.
+/// A separate server, with a copy of its data.
 struct Server {
     server: MariaDb,
     url: String,
@@ -191,20 +191,20 @@ fn value(table: &dyn Table) -> Option<Bytes> {
 }
 
 #[test]
-fn a_failover_to_a_lagging_replica_stops_the_engine_until_it_is_told_to_go_on() {
+fn failover_to_a_lagging_replica_stops_the_engine_until_resumed() {
     let mut server = Server::start();
     let engine = server.open();
     let table = engine.open_table("t").unwrap();
     put(&engine, &*table, "a").unwrap();
     server.copy_data();
-    // A server that is started again has lost nothing.
+    // A restarted server has lost nothing.
     put(&engine, &*table, "b").unwrap();
     let later = engine.open_table("later").unwrap();
     put(&engine, &*later, "b").unwrap();
     assert!(!engine.waits_after_loss() && engine.lost_writes().is_none());
     for round in 0..2 {
         server.fail_over();
-        // A read finds it, or a write; a table that is not there any more says nothing of it.
+        // A read or a write detects it; an error about a missing table alone does not.
         match round {
             0 => went_back(later.get(b"other")),
             _ => went_back(put(&engine, &*table, "c")),
@@ -221,14 +221,14 @@ fn a_failover_to_a_lagging_replica_stops_the_engine_until_it_is_told_to_go_on() 
         put(&engine, &*table, "d").unwrap();
         assert_eq!(value(&*later).as_deref(), Some(&b"d"[..]));
         assert_eq!(engine.tables().unwrap(), ["later", "t"]);
-        assert!(engine.lost_writes().is_some(), "until it is forgotten");
+        assert!(engine.lost_writes().is_some(), "the loss is kept until it is forgotten");
         engine.forget_loss().unwrap();
         assert_eq!(engine.lost_writes(), None);
     }
 }
 
 #[test]
-fn a_failover_while_the_node_is_down_is_noticed_when_it_starts() {
+fn failover_while_the_node_is_down_is_detected_at_startup() {
     let mut server = Server::start();
     let write = |engine: &MySqlEngine, value| {
         let table = engine.open_table("t").unwrap();
@@ -246,14 +246,14 @@ fn a_failover_while_the_node_is_down_is_noticed_when_it_starts() {
     for _ in 0..2 {
         let engine = server.open();
         assert!(engine.lost_writes().unwrap().contains("went back"));
-        assert!(!engine.waits_after_loss(), "whoever opens it knows");
+        assert!(!engine.waits_after_loss(), "the caller of open knows");
         assert_eq!(value(&*engine.open_table("t").unwrap()).as_deref(), Some(&b"a"[..]));
         assert_eq!(engine.identity(), Some(identity));
     }
     server.open().forget_loss().unwrap();
     write(&server.open(), "c");
     assert_eq!(server.open().lost_writes(), None);
-    // Another database in its place is another one.
+    // Another database in its place has another identity.
     server.operate("DROP DATABASE node");
     server.operate("CREATE DATABASE node");
     let engine = server.open();
@@ -262,7 +262,7 @@ fn a_failover_while_the_node_is_down_is_noticed_when_it_starts() {
 }
 
 #[test]
-fn a_database_of_an_earlier_release_is_counted_from_now_on() {
+fn writes_to_a_database_of_an_earlier_release_are_counted() {
     let database = Database::make("earlier");
     let mut connection = mysql::Conn::new(mysql::Opts::from_url(&database.url).unwrap()).unwrap();
     let earlier = "CREATE TABLE fondaco_owner (one TINYINT NOT NULL PRIMARY KEY, mark VARCHAR(36) NOT NULL)";

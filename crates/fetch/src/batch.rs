@@ -1,4 +1,4 @@
-//! Files that are fetched side by side.
+//! Files that are fetched in parallel.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,10 +19,10 @@ use crate::source::PageCache;
 use crate::sources::Sources;
 use crate::space::{self, Reservation};
 
-/// How many files are fetched at a time. One stream rarely fills a disk; more than a few fight.
+/// How many files are fetched at a time. One stream rarely saturates a disk; more than a few slow each other down.
 const FILES_AT_ONCE_MAX: usize = 4;
 
-/// How the files of a plan are fetched.
+/// Fetches the files of a plan.
 pub(crate) struct Batch<'a> {
     plan: &'a FetchPlan,
     sources: &'a Sources,
@@ -31,9 +31,9 @@ pub(crate) struct Batch<'a> {
     control: &'a FetchControl,
     findings: &'a Findings,
     settling: Settling<'a>,
-    /// Space for copies, once it turned out that what should need none must be copied.
+    /// Space for copies, if files that looked linkable or clonable must be copied after all.
     for_copies: Mutex<Option<Reservation>>,
-    /// The same for single files that another version of the store was to have.
+    /// The same for single files that another version of the store should have had.
     for_siblings: Mutex<Vec<Reservation>>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Fetches files, some at a time; after the first error it begins no more. All are durable when it returns.
+    /// Fetches files, several at a time; after the first error it begins no more. All are durable when it returns.
     pub(crate) fn run(&self, files: &[FileEntry], cache: PageCache, pacer: &mut Pacer<'_>) -> Result<(), FetchError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = cores.clamp(2, FILES_AT_ONCE_MAX).min(files.len());
@@ -128,7 +128,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// It looked as if the file could be linked to that of another version.
+    /// Reserves space for a file that looked linkable to that of another version.
     fn reserve_copy(&self, entry: &FileEntry) -> Result<(), FetchError> {
         let need = space::Need::new(self.dir, [entry])?;
         let reservation = space::reserve(need, self.reserve_bytes)?;
@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// It looked as if files need no copies, and so it was not asked whether copies fit.
+    /// Reserves space for all files, which looked as if they need no copies.
     fn reserve_copies(&self) -> Result<(), FetchError> {
         let mut reservation = self.for_copies.lock();
         if reservation.is_none() {

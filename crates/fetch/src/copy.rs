@@ -1,4 +1,4 @@
-//! A copy of a file under way: it grows, piece by piece, from one source or several in turn.
+//! A copy of a file in progress: it grows, piece by piece, from one source or several in turn.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,28 +12,28 @@ use crate::error::FetchError;
 use crate::file::{FileFetch, PIECE_BYTES, Seen, StreamError, remove};
 use crate::source::{LocalReader, PageCache, SourceError, begin_write_back, drop_pages};
 
-/// How much is written before the disk begins to write it, so that there is never much to begin with.
+/// How much is written before the disk is told to begin writing, so that write-back never has much to do at once.
 const BEGIN_WRITE_BACK_BYTES: u64 = 512 << 10;
 
 /// How much is written before it is made durable, so that the end does not wait for gigabytes.
 const WRITE_BACK_BYTES: u64 = 32 << 20;
 
-/// Where the bytes of a copy came from: the source to blame if they are wrong.
+/// The origin of a copy's bytes: the source to blame if they are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// There are none yet.
+    /// There are no bytes yet.
     Nothing,
-    /// All from the source of this number.
+    /// All from the source with this number.
     Source(usize),
-    /// From several sources, or from an earlier try.
+    /// From several sources, or from an earlier attempt.
     Several,
 }
 
-/// A copy under way.
+/// A copy in progress.
 pub(crate) struct Copy {
     file: File,
     bytes: u64,
-    /// How much of it the disk was told to write.
+    /// Up to which offset the disk was told to write.
     begun: u64,
     synced: u64,
     checksum: Checksummer,
@@ -41,7 +41,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Goes on with what an earlier try has left, or begins anew.
+    /// Continues the copy of an earlier attempt, or begins a new one.
     pub(crate) fn open(fetch: &FileFetch<'_>) -> Result<Self, FetchError> {
         let part = fetch.part();
         let usable = match fs::symlink_metadata(&part) {
@@ -55,7 +55,7 @@ impl Copy {
         options.read(true).append(true).create(true);
         let file = options.open(&part).map_err(FetchError::io("create", &part))?;
         if fetch.entry.bytes > 0 {
-            // Keeps the length as it is: it says how far the copy is.
+            // The length stays as it is: it says how far the copy is.
             match fallocate(file.as_fd(), FallocateFlags::KEEP_SIZE, 0, fetch.entry.bytes) {
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
                 Err(e) => return Err(FetchError::io("reserve space for", &part)(e.into())),
@@ -81,7 +81,7 @@ impl Copy {
         }
     }
 
-    /// How many bytes came so far.
+    /// How many bytes have been copied so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -90,8 +90,8 @@ impl Copy {
         self.origin
     }
 
-    /// Streams from where the copy stands to the end of the source, or beyond what is expected: that is
-    /// enough to know a mismatch.
+    /// Streams from the end of the copy to the end of the source, or beyond the expected length: that is enough to know
+    /// a mismatch.
     pub(crate) fn stream(&mut self, fetch: &FileFetch<'_>, source: usize) -> Result<(), StreamError> {
         let part = fetch.part();
         let opened = fetch
@@ -131,7 +131,7 @@ impl Copy {
         }
     }
 
-    /// What it is so far.
+    /// The length and checksum so far.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             bytes: self.bytes,
@@ -139,7 +139,7 @@ impl Copy {
         }
     }
 
-    /// The file, and which of its pages are to be given back when it is durable.
+    /// The file, and the range of its pages that should be given back when it is durable.
     pub(crate) fn into_file(self, cache: PageCache) -> (File, Option<(u64, u64)>) {
         let rest = (self.synced, self.bytes - self.synced);
         (self.file, (cache == PageCache::DropBehind).then_some(rest))

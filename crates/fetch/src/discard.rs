@@ -1,4 +1,4 @@
-//! Taking out of a version's directory what is not wanted there: leftovers of fetches, and partitions.
+//! Removes unwanted files from a version's directory: leftovers of fetches, and partitions.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use crate::error::FetchError;
 use crate::file::{link_name, part_name, remove};
 use crate::plan::sync_dir;
 
-/// Deletes what an interrupted fetch has left in the directory of a version. None may be running there.
+/// Deletes the leftovers of an interrupted fetch in the directory of a version. No fetch may be running there.
 ///
 /// # Errors
-/// What the operating system says.
+/// An error of the operating system.
 pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
     let entries = match fs::read_dir(version_dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -34,19 +34,19 @@ pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
     sync_dir(version_dir)
 }
 
-/// Moves the files of some partitions from the directory of a version to another directory on the same file system. That
-/// directory is made if there is a file to move, and gets a copy of the manifest. A version that is opened afterwards does
-/// not hold those partitions; a reader that has it open goes on. Returns whether a file was moved.
+/// Moves the files of some partitions from the directory of a version to another directory on the same file system.
+/// That directory is created if there is a file to move, and gets a copy of the manifest. A version that is opened
+/// afterwards does not hold those partitions; a reader that has it open goes on. Returns whether a file was moved.
 ///
 /// # Errors
-/// No readable manifest, or what the operating system says; some files may then be moved, and none is lost.
+/// No readable manifest, or an error of the operating system: some files may then be moved, but none is lost.
 pub fn move_partitions(version_dir: &Path, to: &Path, goes: impl Fn(PartitionId) -> bool) -> Result<bool, FetchError> {
     let manifest = Manifest::read(version_dir).map_err(|source| FetchError::Manifest {
         location: version_dir.display().to_string(),
         source,
     })?;
     let chunks = manifest.chunks.iter().filter(|chunk| goes(chunk.partition));
-    // A partition is held no more once the first of its indexes is gone.
+    // A partition is not held any more once the first of its indexes is gone.
     let names = chunks.flat_map(|chunk| [&chunk.index].into_iter().chain(chunk.files_but_index()));
     let names = names.map(|file| &file.name);
     let names: Vec<&String> = names
@@ -64,7 +64,7 @@ pub fn move_partitions(version_dir: &Path, to: &Path, goes: impl Fn(PartitionId)
         let from = version_dir.join(name);
         fs::rename(&from, to.join(name)).map_err(FetchError::io("move", &from))?;
     }
-    // The new names first: no file is in neither after a loss of power.
+    // The new names first: after a power failure, each file is in one of the directories.
     sync_dir(to)?;
     sync_dir(version_dir)?;
     Ok(true)

@@ -11,46 +11,46 @@ use crate::source::SourceError;
 /// An error of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// There is nowhere to fetch from.
-    #[error("no source was named to fetch from: name where the version was built, or a node that has it")]
+    /// There is no source.
+    #[error("no source to fetch from: name the location where the version was built, or a node that has it")]
     NoSource,
-    /// A file could not be had from any source, even after trying again. The last one is named.
+    /// A file could not be read from any source, even after retries. The last source is named.
     #[error("cannot read {file:?} of {location:?}: {source}; check that the version is complete and push again")]
     Source {
         /// The file.
         file: String,
         /// The directory that it should be in.
         location: String,
-        /// The last reason.
+        /// The last error.
         source: SourceError,
     },
-    /// The source has a version, and it is another one than that which is fetched.
+    /// The source now has another version than the one that is fetched.
     #[error(
-        "{location:?} was changed: its manifest has checksum {found}, and that of the version which was pushed has \
-         {expected}; push what is there now as a version of its own"
+        "{location:?} was changed: its manifest has checksum {found}, and the pushed version has checksum \
+         {expected}; push its present files as a new version"
     )]
     SourceChanged {
         /// The source.
         location: String,
         /// The checksum of the manifest of the version.
         expected: Checksum,
-        /// That of the manifest that is there now.
+        /// The checksum of the manifest at the source now.
         found: Checksum,
     },
-    /// The directory of the version holds another one.
+    /// The directory of the version holds another version.
     #[error("{path:?} holds another version: its manifest has checksum {found}, not {expected}; delete it")]
     OtherVersion {
         /// The directory.
         path: PathBuf,
         /// The checksum of the manifest of the version.
         expected: Checksum,
-        /// That of the manifest in the directory.
+        /// The checksum of the manifest in the directory.
         found: Checksum,
     },
-    /// The certificates that peers are to be trusted by cannot be used.
-    #[error("cannot use the certificates to trust peers by: {reason}; use a PEM file of certificates")]
+    /// The certificates for trusting peers cannot be used.
+    #[error("cannot use the certificates for trusting peers: {reason}; use a PEM file of certificates")]
     PeerCertificates {
-        /// What is wrong with them.
+        /// The cause.
         reason: String,
     },
     /// The source has no readable manifest.
@@ -58,7 +58,7 @@ pub enum FetchError {
     Manifest {
         /// The directory.
         location: String,
-        /// What is wrong with it.
+        /// The cause.
         source: FormatError,
     },
     /// The version was built for another store; slots depend on the name.
@@ -71,14 +71,14 @@ pub enum FetchError {
         /// The store that it was built for.
         found: StoreName,
     },
-    /// The version divides its records into another number of partitions than the cluster.
-    #[error("{location:?} was built for {found} partitions and this cluster has {expected}: build it again")]
+    /// The version has another number of partitions than the cluster.
+    #[error("{location:?} was built for {found} partitions, but this cluster has {expected}: build it again")]
     WrongPartitions {
         /// The source.
         location: String,
-        /// What the cluster has.
+        /// The number of the cluster.
         expected: PartitionCount,
-        /// What the version has.
+        /// The number of the version.
         found: PartitionCount,
     },
     /// The version would not fit.
@@ -88,24 +88,25 @@ pub enum FetchError {
          store's backups"
     )]
     NoSpace {
-        /// Where it would go.
+        /// The target directory.
         path: PathBuf,
-        /// What the version takes.
+        /// The space that the version needs.
         needed_bytes: u64,
-        /// What the file system has.
+        /// The free space of the file system.
         available_bytes: u64,
-        /// What must stay free of it.
+        /// The space that must stay free.
         reserve_bytes: u64,
-        /// What other fetches still need of it.
+        /// The space that other fetches still need.
         reserved_bytes: u64,
     },
     /// The disk became full.
     #[error("the disk of {path:?} became full: free some space and push again")]
     DiskFull {
-        /// What was being written.
+        /// The file that was being written.
         path: PathBuf,
     },
-    /// A file is not what its manifest says, read twice from each source that has it. The last one is named.
+    /// A file does not match its manifest, after being read twice from each source that has it. The last source is
+    /// named.
     #[error(
         "{file:?} of {location:?} is corrupt: its manifest says {expected_bytes} bytes with checksum {expected}, \
          found {found_bytes} with {found}; build the version again"
@@ -115,26 +116,26 @@ pub enum FetchError {
         file: String,
         /// The source.
         location: String,
-        /// Its length by the manifest.
+        /// Its length in the manifest.
         expected_bytes: u64,
-        /// Its checksum by the manifest.
+        /// Its checksum in the manifest.
         expected: Checksum,
-        /// How many bytes came.
+        /// The length that was read.
         found_bytes: u64,
-        /// Their checksum.
+        /// The checksum that was read.
         found: Checksum,
     },
     /// The operating system refused something on the node's own disk.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Its reason.
+        /// The cause.
         source: io::Error,
     },
-    /// Someone asked to stop.
+    /// The fetch was cancelled.
     #[error("the fetch was cancelled")]
     Cancelled,
     /// The node is stopping; the fetch resumes when it starts again.
@@ -143,7 +144,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Gives an error of the node's own disk its name.
+    /// Adds action and path to an error of the node's own disk.
     pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             let path = path.as_ref().to_owned();

@@ -1,10 +1,9 @@
-//! One file of a version: linked, cloned or copied into place, verified as it streams, resumed where an
-//! earlier try stopped, from whichever source gives it.
+//! One file of a version: linked, cloned or copied into place, verified as it streams, continued where an earlier
+//! attempt stopped, from any source that has it.
 //!
-//! A copy grows under the name `NAME.part`, a link or a clone is made as `NAME.link`; either gets its own name once
-//! its length and checksum are those of the manifest, and it is durable. Invariants: what has its own name
-//! is right; and nothing is ever written through a name that may be a link, since that would change the
-//! source.
+//! A copy grows under the name `NAME.part`; a link or a clone is made as `NAME.link`. Either gets its own name once its
+//! length and checksum match the manifest, and it is durable. Invariants: a file with its own name is correct; and
+//! nothing is ever written through a name that may be a link, since that would change the source.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,18 +20,18 @@ use crate::share;
 use crate::source::{LocalReader, PageCache, SourceError};
 use crate::sources::{Choice, Sources};
 
-/// How much is read, checked and written at a time. Many kernels do not interrupt a system call for
-/// an event loop that wakes up, and one over a megabyte can take milliseconds.
+/// How many bytes are read, checked and written at a time. Many kernels do not interrupt a system call for an event
+/// loop that wakes up, and a call for a megabyte can take milliseconds.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
 
-/// How often a source may fail in a row before a file gives up on it. With the rests between, that is some
-/// 15 seconds: a server may start again.
+/// How often a source may fail in a row before a file gives up on it. With the pauses in between, that is some 15
+/// seconds: a server may restart.
 const FAILURES_MAX: u32 = 8;
 
 /// How often a source may be busy in a row before a file gives up on it.
 const BUSY_MAX: u32 = 100;
 
-/// How often a file may turn out wrong whose parts came from several sources, so that none is to blame.
+/// How often a file with parts from several sources may turn out wrong, where no single source is to blame.
 const MIXED_MAX: u32 = 5;
 
 /// The name of a copy of a file that is not complete.
@@ -40,12 +39,12 @@ pub fn part_name(name: &str) -> String {
     format!("{name}.part")
 }
 
-/// The name of a link to a file that is not verified.
+/// The name of a link to a file that is not verified yet.
 pub(crate) fn link_name(name: &str) -> String {
     format!("{name}.link")
 }
 
-/// A file to be fetched.
+/// A file to fetch.
 pub(crate) struct FileFetch<'a> {
     pub(crate) sources: &'a Sources,
     pub(crate) entry: &'a FileEntry,
@@ -56,33 +55,33 @@ pub(crate) struct FileFetch<'a> {
     pub(crate) settling: &'a Settling<'a>,
 }
 
-/// What a source came to, as far as this file is concerned.
+/// The results of a source for this file.
 #[derive(Default, Clone)]
 struct Trial {
     failures: u32,
     busy: u32,
-    /// How often all of the file came from it and was wrong.
+    /// How often the whole file came from it and was wrong.
     mismatches: u32,
     given_up: bool,
 }
 
-/// What was read.
+/// The length and checksum of the bytes that were read.
 pub(crate) struct Seen {
     pub(crate) bytes: u64,
     pub(crate) checksum: Checksum,
 }
 
-/// What became of a file that need not be copied.
+/// The result of an attempt to link or clone a file.
 pub(crate) enum Shared {
     /// The file is in its place.
     Done,
     /// The file must be copied.
     Impossible,
-    /// The file of the source is not what the manifest says.
+    /// The source's file does not match the manifest.
     Corrupt(FetchError),
 }
 
-/// What can be tried again, and what cannot.
+/// An error of streaming: retryable or not.
 pub(crate) enum StreamError {
     Source(SourceError),
     Fetch(FetchError),
@@ -101,14 +100,15 @@ impl From<SourceError> for StreamError {
 }
 
 impl FileFetch<'_> {
-    /// Links the file that another version of the store has on this disk, once it is verified. Whether it is in its place.
+    /// Links the file that another version of the store has on this disk, after verifying it. Returns whether it is in
+    /// place.
     pub(crate) fn link(&self, sibling: &Path) -> Result<bool, FetchError> {
         if self.keep_complete()? {
             return Ok(true);
         }
         let link = self.dir.join(link_name(&self.entry.name));
         remove(&link)?;
-        // It may be deleted at this moment, or have too many names.
+        // It may be deleted at this moment, or have too many links.
         if fs::hard_link(sibling, &link).is_err() {
             return Ok(false);
         }
@@ -128,7 +128,7 @@ impl FileFetch<'_> {
         Ok(false)
     }
 
-    /// Puts the file of a local source into place without copying it, once it is verified.
+    /// Puts the file of a local source into place without copying it, after verifying it.
     pub(crate) fn share(&self, source: usize) -> Result<Shared, FetchError> {
         if self.keep_complete()? {
             return Ok(Shared::Done);
@@ -139,7 +139,7 @@ impl FileFetch<'_> {
         let link = self.dir.join(link_name(&self.entry.name));
         remove(&link)?;
         if !share::share(&source_dir.join(&self.entry.name), &link).unwrap_or(false) {
-            // A copy says what is wrong.
+            // Copying will report the error.
             remove(&link)?;
             return Ok(Shared::Impossible);
         }
@@ -168,8 +168,8 @@ impl FileFetch<'_> {
         }
     }
 
-    /// Copies the file into place from the first source that gives it, verifying it as it streams. One
-    /// source may be known to be corrupt, and what is wrong with it.
+    /// Copies the file into place from the first source that has it, verifying it as it streams. `corrupt` is a source
+    /// that is known to be corrupt, with its error.
     pub(crate) fn copy(&self, corrupt: Option<(usize, FetchError)>) -> Result<(), FetchError> {
         if self.keep_complete()? {
             return Ok(());
@@ -183,7 +183,7 @@ impl FileFetch<'_> {
         }
         let mut copy = Copy::open(self)?;
         if self.matches(&copy.seen()) {
-            // An earlier try ended before it was durable.
+            // An earlier attempt ended before the file was durable.
             return self.complete(copy);
         }
         loop {
@@ -204,7 +204,7 @@ impl FileFetch<'_> {
             }
             if copy.bytes() > before {
                 self.sources.gave(number, copy.bytes() - before);
-                // What made progress may fail again as often as at first.
+                // After progress, a source may fail as often as at first.
                 (trial.failures, trial.busy) = (0, 0);
             }
             match result {
@@ -238,7 +238,7 @@ impl FileFetch<'_> {
                         file = %self.entry.name, offset = copy.bytes(), source = %self.sources.get(number).name(),
                         %error, given_up = trial.given_up, "reading failed"
                     );
-                    // That a source is corrupt says more than that others do not have the file.
+                    // The error of a corrupt source is more useful than that other sources lack the file.
                     if !matches!(last_error, FetchError::Mismatch { .. }) {
                         last_error = self.source_error(number, error);
                     }
@@ -247,7 +247,7 @@ impl FileFetch<'_> {
         }
     }
 
-    /// Takes a failure of a source into account.
+    /// Counts a failure of a source.
     fn note(&self, number: usize, trial: &mut Trial, error: &SourceError) {
         let now = self.control.now();
         match error {
@@ -264,8 +264,8 @@ impl FileFetch<'_> {
         trial.given_up |= trial.failures >= FAILURES_MAX || trial.busy >= BUSY_MAX;
     }
 
-    /// Whether the file is already there, complete: from an earlier try. A damaged one stays until another takes
-    /// its place: the rest of it may still be served.
+    /// Whether the complete file is already there, from an earlier attempt. A damaged file stays until another replaces
+    /// it: its other parts may still be served.
     fn keep_complete(&self) -> Result<bool, FetchError> {
         let path = self.dir.join(&self.entry.name);
         match fs::symlink_metadata(&path) {
@@ -295,7 +295,7 @@ impl FileFetch<'_> {
         self.keep(file, self.part(), drops)
     }
 
-    /// Has a file that is verified made durable, and given its own name.
+    /// Makes a verified file durable and gives it its own name.
     fn keep(&self, file: File, temporary: PathBuf, drops: Option<(u64, u64)>) -> Result<(), FetchError> {
         self.settling.add(Complete {
             file,
@@ -353,7 +353,7 @@ impl FileFetch<'_> {
     }
 }
 
-/// Deletes a file; there need be none.
+/// Deletes a file, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), FetchError> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FetchError::io("delete", path)(e)),

@@ -1,6 +1,6 @@
-//! Agents for HTTP that trust the certificates of a TLS configuration, as connections over RESP do.
+//! HTTP agents that trust the certificates of a TLS configuration, like connections over RESP.
 //!
-//! `ureq` makes its own configurations, and its verifier refuses certificates that were named; see
+//! `ureq` makes its own configurations, and its verifier refuses certificates that were named explicitly; see
 //! `fondaco_client::trusting`.
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Error};
 
-/// An agent that speaks TLS as `tls` says. It follows no proxy.
+/// An agent that uses TLS according to `tls`. It uses no proxy.
 pub fn agent_trusting(config: Config, tls: Arc<ClientConfig>) -> Agent {
     let connector = ().chain(TcpConnector::default()).chain(TlsConnector { tls });
     Agent::with_parts(config, connector, DefaultResolver::default())
@@ -42,7 +42,7 @@ impl<In: Transport> Connector<In> for TlsConnector {
             .unwrap_or_default()
             .trim_matches(['[', ']'])
             .to_owned();
-        let name = ServerName::try_from(host).map_err(|_| Error::Tls("the host is no name that a certificate has"))?;
+        let name = ServerName::try_from(host).map_err(|_| Error::Tls("the host is not a valid certificate name"))?;
         let mut connection = ClientConnection::new(Arc::clone(&self.tls), name)?;
         let mut socket = TransportAdapter::new(Box::new(transport) as Box<dyn Transport>, details.current_time.clone());
         socket.set_timeout(details.timeout);

@@ -1,14 +1,13 @@
-//! Fetching: pulling files of one version onto the node's own disk.
+//! Fetching: pulls files of one version to the node's own disk.
 //!
-//! It knows nothing of stores' life cycles: it is told where from, where to, which partitions and what to
-//! expect, and either they are there in the end, durable and verified, or an error says why not.
-//! It waits for disks and networks, and so runs on threads of its own, never on an event loop.
+//! It knows nothing of stores' life cycles. The caller gives sources, target directory, partitions and expected
+//! checksum. In the end either the partitions are there, durable and verified, or an error says why not. It waits for
+//! disks and networks, so it runs on threads of its own, never on an event loop.
 //!
-//! The order keeps every crash harmless. A new version grows in a directory that is not the version's: data
-//! files first, then the dictionary, then indexes, so that those are what is freshest in memory; the
-//! manifest last; and one rename makes it the version's directory. Partitions that come later are added to
-//! that directory, in the same order, so that each is held once its last index has its name. What an
-//! earlier try left is verified and used.
+//! The order of steps makes every crash harmless. A new version grows in a separate directory: data files first, then
+//! the dictionary, then indexes, so that indexes are the most recent in the page cache, and the manifest last. One
+//! rename makes it the version's directory. Later partitions are added to that directory in the same order, so that
+//! each is held once its last index has its name. Files of an earlier attempt are verified and used.
 
 mod batch;
 mod copy;
@@ -46,36 +45,35 @@ pub use source::{FetchSource, LocationSource, PageCache, SourceError};
 pub use sources::Sources;
 pub use space::{Reservation, reserve_space};
 
-/// What changes while a fetch runs.
+/// Values that change while a fetch runs.
 pub trait FetchTuning: Sync {
     /// The operator's limit in bytes a second; `None` for none.
     fn rate_limit_bytes_per_second(&self) -> Option<u64>;
 
-    /// The slowest that the fetch makes itself for the sake of reads, in bytes a second.
+    /// The slowest rate that the fetch chooses for the sake of reads, in bytes a second.
     fn rate_floor_bytes_per_second(&self) -> u64;
 
-    /// How long all reads took so far.
+    /// The latencies of all reads so far.
     fn reads(&self) -> HistogramSnapshot;
 }
 
-/// What a version must be to be fetched, how much of it is wanted, and where it goes.
+/// What a fetch requires of a version, the partitions that it fetches, and their target.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchTarget<'a> {
     /// The store that it must have been built for.
     pub store: &'a StoreName,
     /// The number of partitions that it must have.
     pub partitions: PartitionCount,
-    /// The partitions that are wanted; `None` for all. Best without those that the directory holds: they
-    /// would be read once more.
+    /// The wanted partitions; `None` for all. Best without those that the directory holds: they would be read again.
     pub wanted: Option<&'a PartitionSet>,
-    /// The checksum that its manifest, the whole file, must have; `None` for any.
+    /// The required checksum of its manifest, the whole file; `None` for any.
     pub manifest_checksum: Option<Checksum>,
-    /// Where files grow, if the version has no directory yet.
+    /// The directory in which files grow, if the version has no directory yet.
     pub fetching_dir: &'a Path,
-    /// The directory of the version. What is in it is added to. On the same file system.
+    /// The directory of the version, to whose files the new ones are added. On the same file system.
     pub version_dir: &'a Path,
-    /// The directories of other versions of the store on this disk. A file that one of them has under the same name is
-    /// linked, if the name is made of its content.
+    /// The directories of other versions of the store on this disk. If one of them has a file of the same name, and the
+    /// name is derived from the content, the file is linked.
     pub siblings: &'a [PathBuf],
     /// How much of the disk must stay free, in bytes.
     pub reserve_bytes: u64,

@@ -1,7 +1,7 @@
-//! The handle on a running fetch: how far it is, how fast it may go, and whether it shall stop.
+//! The handle of a running fetch: its progress, its rate, and whether it should stop.
 //!
-//! The threads of a fetch report here and ask here before each piece; anyone may look, and change
-//! the rate or stop it, at any time.
+//! The threads of a fetch report here, and check here before each piece. Any thread may read it, change the rate, or
+//! stop the fetch, at any time.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use crate::error::FetchError;
 
-/// The longest that a fetch sleeps before it looks whether the rate changed, a pause ended, or it shall stop.
+/// The longest sleep of a fetch before it checks whether the rate changed, a pause ended, or it should stop.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// Time, as a fetch sees it.
+/// The clock of a fetch.
 pub trait Clock: Send + Sync {
     /// The time since some fixed moment.
     fn now(&self) -> Duration;
@@ -33,7 +33,7 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     }
 }
 
-/// The time of the operating system, since some moment of this process that is the same for all.
+/// The clock of the operating system, relative to one moment of this process.
 #[derive(Default)]
 pub struct SystemClock;
 
@@ -48,22 +48,22 @@ impl Clock for SystemClock {
     }
 }
 
-/// How far a fetch is.
+/// The progress of a fetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FetchProgress {
     /// The bytes of all files.
     pub bytes_total: u64,
-    /// The bytes that are here and verified so far, those found from an earlier try included.
+    /// The bytes that are here and verified, those of an earlier attempt included.
     pub bytes_done: u64,
     /// The number of all files.
     pub files_total: u64,
     /// The number of complete files.
     pub files_done: u64,
-    /// How fast it went in the last moments, in bytes a second.
+    /// The rate of the last moments, in bytes a second.
     pub rate_bytes_per_second: u64,
-    /// How fast it may go now, in bytes a second; 0 is as fast as it goes.
+    /// The present limit of the rate, in bytes a second; 0 is no limit.
     pub rate_limit_bytes_per_second: u64,
-    /// In how many seconds it will be done if it goes on as fast as it did lately; `None` if that is not known.
+    /// In how many seconds it will be done at the present rate; `None` if unknown.
     pub seconds_left: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ const RUN: u8 = 0;
 const CANCEL: u8 = 1;
 const INTERRUPT: u8 = 2;
 
-/// The handle on a fetch.
+/// The handle of a fetch.
 pub struct FetchControl {
     clock: Box<dyn Clock>,
     bucket: Mutex<TokenBucket>,
@@ -81,13 +81,13 @@ pub struct FetchControl {
     files_total: AtomicU64,
     files_done: AtomicU64,
     rate: AtomicU64,
-    /// The rate, but slower to change.
+    /// The smoothed rate.
     smooth_rate: AtomicU64,
     paused: AtomicBool,
 }
 
 impl FetchControl {
-    /// A handle for a fetch to come.
+    /// A handle for a new fetch.
     pub fn new(clock: impl Clock + 'static) -> Self {
         Self {
             bucket: Mutex::new(TokenBucket::new(None, clock.now())),
@@ -110,11 +110,11 @@ impl FetchControl {
 
     /// Makes the fetch end with [`FetchError::Interrupted`], soon, unless it was cancelled.
     pub fn interrupt(&self) {
-        // A fetch that was cancelled stays so: it must not resume.
+        // A cancelled fetch stays cancelled: it must not resume.
         let _ = self.stop.compare_exchange(RUN, INTERRUPT, Relaxed, Relaxed);
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn progress(&self) -> FetchProgress {
         let (bytes_total, bytes_done) = (self.bytes_total.load(Relaxed), self.bytes_done.load(Relaxed));
         let left = bytes_total.saturating_sub(bytes_done);
@@ -132,7 +132,7 @@ impl FetchControl {
         }
     }
 
-    /// An error if the fetch shall stop.
+    /// Returns an error if the fetch should stop.
     ///
     /// # Errors
     /// [`FetchError::Cancelled`] or [`FetchError::Interrupted`].
@@ -163,12 +163,12 @@ impl FetchControl {
         self.smooth_rate.store(smooth_bytes_per_second, Relaxed);
     }
 
-    /// Holds the fetch, or lets it go on.
+    /// Pauses or resumes the fetch.
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Relaxed);
     }
 
-    /// Whether the fetch pauses for a moment, to see how reads are without it.
+    /// Whether the fetch is pausing for a moment, to measure reads without it.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Relaxed)
     }
@@ -177,12 +177,12 @@ impl FetchControl {
         self.files_done.fetch_add(1, Relaxed);
     }
 
-    /// Takes back bytes that were counted and turned out to be worthless.
+    /// Subtracts bytes that were counted and turned out to be useless.
     pub(crate) fn forget(&self, bytes: u64) {
         self.bytes_done.fetch_sub(bytes, Relaxed);
     }
 
-    /// Counts bytes, and waits until the rate allows for more.
+    /// Counts bytes, and waits until the rate allows more.
     pub(crate) fn passed(&self, bytes: u64) -> Result<(), FetchError> {
         self.bytes_done.fetch_add(bytes, Relaxed);
         let now = self.clock.now();
@@ -201,7 +201,7 @@ impl FetchControl {
         }
     }
 
-    /// Waits, but not on when the fetch shall stop.
+    /// Waits, but not longer than until the fetch should stop.
     pub(crate) fn back_off(&self, time: Duration) -> Result<(), FetchError> {
         let end = self.clock.now() + time;
         loop {

@@ -1,8 +1,8 @@
-//! Decides how fast a fetch goes, while it runs: it pauses the fetch for a moment again and again, and compares
-//! what reads took with what they take while it runs.
+//! Chooses the rate of a running fetch: it pauses the fetch for a moment again and again, and compares the latency of
+//! reads in the pauses with their latency while it runs.
 //!
-//! All fetches of a process pause at the same moments, so that none is taken for the quiet of another. Where
-//! there are no reads, nothing pauses.
+//! All fetches of a process pause at the same moments, so that none measures the quiet of another. Without reads, no
+//! fetch pauses.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ const PERIOD: Duration = Duration::from_millis(600);
 /// How long it runs in each period.
 const RUN: Duration = Duration::from_millis(450);
 
-/// How long what was begun before may still have its effect: it is not counted.
+/// How long work that was begun before may still have an effect: reads in this time are not counted.
 const SETTLING: Duration = Duration::from_millis(40);
 
-/// The least number of reads from which a percentile means something.
+/// The smallest number of reads for a meaningful percentile.
 const READS_MIN: u64 = 100;
 
-/// Fewer reads than this while it runs are not worth a pause.
+/// With fewer reads than this while it runs, it does not pause.
 const READS_FEW: u64 = 10;
 
-/// How much of the remembered speed a new period replaces.
+/// The weight of a new period in the remembered speed.
 const SPEED_SHARE: f64 = 0.1;
 
-/// What is happening. Each ends at a moment of the period.
+/// The present step. Each ends at a moment of the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     SettlingToRun,
@@ -39,26 +39,26 @@ enum Step {
     Pausing,
 }
 
-/// Decides the rate.
+/// Chooses the rate.
 pub(crate) struct Pacer<'a> {
     control: &'a FetchControl,
     tuning: &'a dyn FetchTuning,
     adaptive: AdaptiveRate,
     step: Step,
     ends: Duration,
-    /// All reads, and the bytes fetched, as they were when the step began.
+    /// All reads, and the bytes fetched, when the step began.
     reads_before: HistogramSnapshot,
     bytes_before: u64,
     began: Duration,
     /// Reads while it ran, and while it paused, since the last comparison.
     with: HistogramSnapshot,
     without: HistogramSnapshot,
-    /// How fast it went when it ran last.
+    /// Its rate when it last ran.
     fetched_bytes_per_second: u64,
     speed: Speed,
 }
 
-/// How fast it goes on the whole, pauses included.
+/// The overall rate, pauses included.
 struct Speed {
     bytes: u64,
     at: Duration,
@@ -91,12 +91,12 @@ impl<'a> Pacer<'a> {
         }
     }
 
-    /// How long until there is something to decide.
+    /// The time until the next decision.
     pub(crate) fn until_next_turn(&self) -> Duration {
         self.ends.saturating_sub(self.control.now())
     }
 
-    /// Decides what there is to decide now.
+    /// Makes the decision that is due now.
     pub(crate) fn turn(&mut self) {
         let now = self.control.now();
         if now < self.ends {
@@ -107,7 +107,7 @@ impl<'a> Pacer<'a> {
         match self.step {
             Step::SettlingToRun => {
                 let into = phase_of(now);
-                // A fetch that begins in the pause of the others runs to the next one.
+                // A fetch that begins in the pause of the others runs until the next pause.
                 let left = if into < RUN { RUN - into } else { PERIOD - into + RUN };
                 self.begin(Step::Running, now + left.max(SETTLING));
             }
@@ -146,7 +146,7 @@ impl<'a> Pacer<'a> {
         self.ends = ends;
     }
 
-    /// Takes how fast it went while it ran, and what the operator wants now.
+    /// Records the rate while it ran, and reads the operator's present limits.
     fn measure(&mut self, bytes: u64, now: Duration) {
         let rate = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
         let fetched = rate(bytes.saturating_sub(self.bytes_before), now.saturating_sub(self.began));
@@ -167,7 +167,7 @@ impl<'a> Pacer<'a> {
         self.adaptive.set_bounds(limit, floor);
     }
 
-    /// Compares what reads took, once there were enough of them.
+    /// Compares the latencies of reads, once there are enough of them.
     fn compare(&mut self) {
         if self.with.count().min(self.without.count()) < READS_MIN {
             return;
@@ -198,7 +198,7 @@ fn bounds(tuning: &dyn FetchTuning) -> (Option<u64>, u64) {
     )
 }
 
-/// How far into its period a moment is.
+/// The position of a moment in its period.
 fn phase_of(now: Duration) -> Duration {
     Duration::from_nanos((now.as_nanos() % PERIOD.as_nanos()) as u64)
 }

@@ -1,9 +1,8 @@
-//! Fetching from a node that has the files already, over its HTTP port.
+//! Fetches from a node that has the files already, over its HTTP port.
 //!
-//! A file is asked for in ranges, each a request of its own, held in memory until it is used: a fetch that
-//! is slowed down holds no connection of its peer open. A peer that does not hold a file says 404, one
-//! that has no time 503 with `Retry-After`. Requests are [signed](RequestKey) with the token of the cluster, which
-//! is never sent.
+//! A file is requested in ranges, each held in memory until it is used: a fetch that is slowed down keeps no connection
+//! of its peer busy. A peer that does not hold a file answers 404, a busy one 503 with `Retry-After`. Requests are
+//! [signed](RequestKey) with the token of the cluster, which is never sent.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,18 +19,18 @@ use crate::https::agent_trusting;
 use crate::source::{FetchSource, PageCache, SourceError};
 use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, TrustError, now_unix_ms, trusting};
 
-/// The most that is asked for at a time, in bytes.
+/// The largest range of a request, in bytes.
 const RANGE_BYTES: u64 = 4 << 20;
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// How long a range may take to come.
+/// How long the answer with a range may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How long to leave a peer alone that is busy and does not say how long.
+/// How long to wait for a busy peer that gives no time.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// How a node speaks to its peers. One for all fetches: it keeps connections.
+/// How a node reaches its peers. One client for all fetches: it keeps connections.
 #[derive(Clone)]
 pub struct PeerClient {
     agent: Agent,
@@ -40,15 +39,15 @@ pub struct PeerClient {
 }
 
 impl PeerClient {
-    /// A client that signs requests with this token, if there is one. With certificates, as PEM, it speaks TLS and
-    /// trusts no others.
+    /// A client that signs requests with this token, if there is one. With certificates, as PEM, it uses TLS and trusts
+    /// only these.
     ///
     /// # Errors
     /// [`FetchError::PeerCertificates`] if there is no certificate in the PEM.
     pub fn new(token: Option<&str>, certificates_pem: Option<&[u8]>) -> Result<Self, FetchError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // What the environment says of proxies is meant for the web, not for one's own nodes.
+            // Proxy settings of the environment are meant for the web, not for one's own nodes.
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIME_MAX))
@@ -70,12 +69,12 @@ impl PeerClient {
         })
     }
 
-    /// The files of a version on the peer that serves HTTP at `address`, host and port.
+    /// The files of a version on the peer with this HTTP address, host and port.
     pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
         self.files(address, &format!("/v1/stores/{store}/versions/{version}/files"))
     }
 
-    /// The files that were uploaded to the peer that serves HTTP at `address`, host and port, under this name.
+    /// The files of an upload on the peer with this HTTP address, host and port.
     pub fn upload(&self, address: &str, store: &StoreName, upload: &str) -> PeerSource {
         self.files(address, &format!("/v1/stores/{store}/uploads/{upload}/files"))
     }
@@ -94,15 +93,15 @@ impl PeerClient {
 #[derive(Clone)]
 pub struct PeerSource {
     client: PeerClient,
-    /// Host and port, as the node advertises them: signatures are for the one that has them.
+    /// Host and port as the node advertises them: signatures are valid for this recipient only.
     address: Arc<str>,
     path: Arc<str>,
-    /// By how much the peer's clock is ahead of this one, as far as it has refused a signature for its time.
+    /// By how much the peer's clock is ahead of this one, known after it has refused a signature for its time.
     ahead_ms: Arc<AtomicI64>,
 }
 
 impl PeerSource {
-    /// Asks for some bytes of a file. Returns them, and the length of the whole file.
+    /// Requests some bytes of a file. Returns them, and the length of the whole file.
     fn range(&self, file: &str, offset: u64, bytes: u64) -> Result<(Vec<u8>, u64), SourceError> {
         debug_assert!(bytes > 0);
         let last = offset + bytes - 1;
@@ -113,7 +112,7 @@ impl PeerSource {
         }
         let length = match answer.status() {
             StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
-            // It begins past the end: there is nothing.
+            // The range begins at the end: there are no bytes.
             StatusCode::RANGE_NOT_SATISFIABLE => return Ok((Vec::new(), offset)),
             StatusCode::NOT_FOUND => return Err(SourceError::Missing),
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
@@ -148,8 +147,8 @@ impl PeerSource {
         request.call().map_err(as_io)
     }
 
-    /// Goes by the clock of the peer from now on, if it lies so far from this one that signatures do not hold there.
-    /// Should the peer lie about it, what is signed holds nowhere else all the same.
+    /// Uses the peer's clock from now on, if it differs so much from this one that the peer refuses signatures. If the
+    /// peer lies about its clock, the signatures are still valid nowhere else.
     fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
         let told = answer.headers().get(TIME_HEADER);
         let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -188,14 +187,14 @@ impl FetchSource for PeerSource {
     }
 }
 
-/// A file on a peer, read range by range.
+/// Reads a file on a peer range by range.
 struct PeerReader {
     source: PeerSource,
     file: String,
-    /// The range at hand, and how much of it was used.
+    /// The present range, and how much of it was used.
     range: Vec<u8>,
     used: usize,
-    /// Where the next range begins, and the length of the file.
+    /// The start of the next range, and the length of the file.
     next: u64,
     end: u64,
 }
@@ -232,7 +231,7 @@ impl Read for PeerReader {
     }
 }
 
-/// The length of the file, from `Content-Range: bytes FIRST-LAST/LENGTH`, if it begins where it shall.
+/// The length of the file, from `Content-Range: bytes FIRST-LAST/LENGTH`, if it begins at the requested offset.
 fn total_length(answer: &http::Response<Body>, offset: u64) -> Result<u64, SourceError> {
     let text = answer.headers().get(header::CONTENT_RANGE);
     let text = text.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -244,7 +243,7 @@ fn total_length(answer: &http::Response<Body>, offset: u64) -> Result<u64, Sourc
     match parsed {
         Some((first, length)) if first == offset => Ok(length),
         _ => Err(failed(format!(
-            "it answered with the range {text:?}, asked for one from {offset}"
+            "it answered with the range {text:?} to a request from {offset}"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! What a fetch will bring, found out before the first byte.
+//! The plan of a fetch, made before the first byte is fetched.
 
 use std::fs;
 use std::io;
@@ -21,37 +21,37 @@ use crate::{FetchTarget, FetchTuning, discard_leftovers};
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 
-/// A manifest that may be fetched by.
+/// A manifest that a fetch may use.
 struct Found {
     manifest: Manifest,
-    /// What identifies the version.
+    /// The checksum that identifies the version.
     identity: Checksum,
     bytes: Vec<u8>,
 }
 
-/// A fetch that was found possible.
+/// A fetch that is possible.
 pub struct FetchPlan {
     found: Found,
-    /// Which files are wanted: all but indexes, then indexes.
+    /// The wanted files: all but indexes, then indexes.
     data: Vec<FileEntry>,
     indexes: Vec<FileEntry>,
-    /// Whether the version has its directory already.
+    /// Whether the version already has its directory.
     adds: bool,
-    /// Whether the manifest is to be put there at the end: into a new directory, or in the place of a damaged one.
+    /// Whether the manifest must be written at the end: into a new directory, or in place of a damaged one.
     brings_manifest: bool,
     needed_bytes: u64,
-    /// The source whose files need not be copied, as far as can be told before.
+    /// The source whose files need not be copied, as far as this is known beforehand.
     shareable: Option<usize>,
     siblings: Siblings,
 }
 
 impl FetchPlan {
-    /// Reads the manifest, from the version's directory if it has one that is not damaged, and else from the first
-    /// source that gives the right one, and checks that it fits on the disk. Changes nothing.
+    /// Reads the manifest, from the version's directory if it has an intact one, else from the first source with the
+    /// right one, and checks that the version fits on the disk. Changes nothing.
     ///
     /// # Errors
-    /// No readable manifest, another version, store or partition count, too little space. If no source has
-    /// what is wanted, the first one's error.
+    /// No readable manifest; another version, store or partition count; too little space. If no source has the
+    /// manifest, the first source's error.
     pub fn new(sources: &Sources, target: &FetchTarget<'_>) -> Result<Self, FetchError> {
         let own = own_manifest(target)?;
         let brings_manifest = own.is_none();
@@ -88,31 +88,31 @@ impl FetchPlan {
         &self.found.manifest
     }
 
-    /// What tells this version from any other: see [`Manifest::identity`].
+    /// The checksum that identifies this version: see [`Manifest::identity`].
     pub fn manifest_checksum(&self) -> Checksum {
         self.found.identity
     }
 
-    /// The length of all files that are wanted, in bytes.
+    /// The length of all wanted files, in bytes.
     pub fn files_bytes(&self) -> u64 {
         self.files().map(|file| file.bytes).sum()
     }
 
-    /// How many bytes it takes on the disk besides what is already there.
+    /// How many bytes it needs on the disk besides the files that are there.
     pub fn needed_bytes(&self) -> u64 {
         self.needed_bytes
     }
 
-    /// Whether files will be linked or cloned and not copied, as far as can be told before.
+    /// Whether files will be linked or cloned instead of copied, as far as this is known beforehand.
     pub fn links(&self) -> bool {
         self.shareable.is_some()
     }
 
-    /// Fetches. Returns when all that is wanted is complete, verified, durable and in its place.
+    /// Fetches. Returns when all wanted files are complete, verified, durable and in place.
     ///
     /// # Errors
-    /// What went wrong. The files so far stay where they grew, for another try or for the caller to
-    /// delete: a fetching directory as a whole, what is in a version's with
+    /// The first error. The files fetched so far stay, for another attempt or for the caller to delete: a fetching
+    /// directory as a whole, the leftovers in a version's directory with
     /// [`discard_leftovers`](crate::discard_leftovers).
     pub fn run(
         &self,
@@ -134,9 +134,9 @@ impl FetchPlan {
         batch.run(&self.data, cache, &mut pacer)?;
         batch.run(&self.indexes, PageCache::Keep, &mut pacer)?;
         control.check()?;
-        // Of earlier tries, for files that were had in another way, or are not wanted any more.
+        // Leftovers of earlier attempts, for files that were got in another way or are not wanted any more.
         discard_leftovers(dir)?;
-        // Files that are added to a version are there for good, too, also where nothing else follows.
+        // Files that are added to a version must be durable too, even if nothing else follows.
         sync_dir(dir)?;
         if self.brings_manifest {
             self.write_manifest(dir)?;
@@ -152,12 +152,12 @@ impl FetchPlan {
         self.shareable
     }
 
-    /// Where another version of the store has this file.
+    /// The file of another version of the store that this file can be linked to.
     pub(crate) fn sibling_of(&self, file: &FileEntry) -> Option<&Path> {
         self.siblings.of(file)
     }
 
-    /// What the files take in a directory: nothing if they are links or clones.
+    /// The space that the files need in a directory: none if they are links or clones.
     pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
         let copied = |file: &&FileEntry| !links && self.sibling_of(file).is_none();
         Need::new(dir, self.files().filter(copied))
@@ -174,7 +174,7 @@ impl FetchPlan {
         }
     }
 
-    /// Puts the manifest beside files that are there.
+    /// Writes the manifest beside the files.
     fn write_manifest(&self, dir: &Path) -> Result<(), FetchError> {
         let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
         let written = fondaco_durable::replace_file(&manifest, &part, &self.found.bytes);
@@ -182,7 +182,7 @@ impl FetchPlan {
     }
 }
 
-/// The manifest in the version's own directory; none if there is no such file, or a damaged one.
+/// The manifest in the version's own directory; `None` if it is missing or damaged.
 fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<Found>, FetchError> {
     let path = target.version_dir.join(MANIFEST_FILE);
     let bytes = match fs::read(&path) {
@@ -204,7 +204,7 @@ fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<Found>, FetchError> {
     }
 }
 
-/// The manifest of the first source that has the right one.
+/// The manifest of the first source with the right one.
 fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<Found, FetchError> {
     let mut first_error = None;
     for (number, source) in sources.iter().enumerate() {
@@ -243,8 +243,8 @@ fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<F
     read(bytes, location.clone(), target, changed)
 }
 
-/// A manifest, if it is of the version that is to be fetched. It is another version's if what identifies that is not what
-/// is expected: of two manifests of one version, the parts that say when it was built may differ.
+/// The manifest, if it belongs to the version that is fetched, which means that it has the expected identity. Two
+/// manifests of one version may differ in the parts that say when it was built.
 fn read(
     bytes: Vec<u8>,
     location: String,

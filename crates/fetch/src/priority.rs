@@ -1,23 +1,25 @@
-//! Live traffic comes first: threads that fetch get little of a processor beside an event loop.
+//! Live traffic comes first: threads that fetch get little of a processor that an event loop also needs.
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// How nice threads are that fetch. A processor that is wanted by one of them and by one event loop goes to it for a tenth
-/// of the time: an idle class (`SCHED_IDLE`) has it for a third of a percent, so that pushes starved where readers took all.
+/// The nice value of threads that fetch. If one of them and one event loop compete for a processor, the thread gets a
+/// tenth of the time. With an idle class (`SCHED_IDLE`) it would get a third of a percent, so that pushes starved when
+/// reads took the whole processor.
 const FETCH_NICE: i32 = 10;
 
-/// Puts this thread behind ordinary ones: it gives way to them when they wake up, and gets a small share beside them.
+/// Lowers the priority of this thread: it yields to ordinary threads when they wake up, and gets a small share beside
+/// them.
 ///
-/// Never call it in a thread that holds a lock which live traffic may wait for.
+/// Never call it in a thread that may hold a lock for which live traffic waits.
 pub(crate) fn step_back() {
     let nice = FETCH_NICE.max(nice());
-    // On Linux that is this thread, and no other of the process.
+    // On Linux this affects only this thread, not the whole process.
     if let Err(error) = setpriority_process(None, nice) {
         tracing::debug!(%error, "a fetch runs at the priority of live traffic");
     }
 }
 
-/// How nice this thread is now, from -20 to 19: it stays so.
+/// The nice value of this thread, from -20 to 19, which is kept.
 fn nice() -> i32 {
     getpriority_process(None).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What a fetch has to say when it is done.
+//! The report of a finished fetch.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,21 +9,21 @@ use crate::sources::Sources;
 /// How many corrupt files are remembered by name.
 const CORRUPT_MAX: usize = 100;
 
-/// What became of a fetch that succeeded.
+/// The result of a fetch that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FetchReport {
-    /// How many bytes each source gave, in the order in which they are asked. A link counts none.
+    /// How many bytes each source gave, in the order in which they are asked. Links count none.
     pub bytes_from: Vec<(String, u64)>,
-    /// How many files were linked that another version of the store had on this disk.
+    /// How many files were linked from other versions of the store on this disk.
     pub linked_files: u64,
-    /// How many bytes those files have, none of which was fetched.
+    /// The size of the linked files in bytes, none of which was fetched.
     pub linked_bytes: u64,
-    /// Files that a source has, and that are not what the manifest says. They came from another one. The
-    /// first hundred.
+    /// Files of a source that do not match the manifest. They came from another source instead. At most the first
+    /// hundred.
     pub corrupt: Vec<CorruptFile>,
 }
 
-/// A file that is not what its manifest says.
+/// A file that does not match its manifest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CorruptFile {
     /// The source that gave it.
@@ -32,7 +32,7 @@ pub struct CorruptFile {
     pub file: String,
 }
 
-/// What files have to say, as they are fetched.
+/// Findings about files, collected while they are fetched.
 #[derive(Default)]
 pub(crate) struct Findings {
     corrupt: Mutex<Vec<CorruptFile>>,
@@ -52,7 +52,7 @@ impl Findings {
         }
     }
 
-    /// Notes that a file of another version was linked.
+    /// Records that a file of another version was linked.
     pub(crate) fn linked(&self, bytes: u64) {
         self.linked_files.fetch_add(1, Relaxed);
         self.linked_bytes.fetch_add(bytes, Relaxed);

@@ -1,8 +1,8 @@
-//! Files that are complete and wait to be durable.
+//! Complete files that wait to become durable.
 //!
-//! Each file takes a sync of its own, and on a busy disk each sync takes many milliseconds; but the file
-//! system serves those that are asked for together by one write of its journal. So files wait here, and are
-//! synced side by side. A file gets its own name after its sync, and not before.
+//! Each file needs a sync of its own, and on a busy disk each sync takes many milliseconds; but the file system serves
+//! concurrent syncs by one write of its journal. So files wait here, and are synced in parallel. A file gets its own
+//! name after its sync, and not before.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -14,24 +14,24 @@ use crate::pace::FetchControl;
 use crate::priority;
 use crate::source::drop_pages;
 
-/// How many syncs are asked for side by side.
+/// How many syncs run in parallel.
 const SYNCS_AT_ONCE: usize = 32;
 
 /// How many files wait at most: each is open.
 const WAITING_MAX: usize = 256;
 
-/// A file that is complete and verified.
+/// A complete and verified file.
 pub(crate) struct Complete {
     pub(crate) file: File,
-    /// The name under which it grew.
+    /// Its temporary name.
     pub(crate) temporary: PathBuf,
-    /// The name that it gets.
+    /// Its final name.
     pub(crate) path: PathBuf,
-    /// From where on its pages are given back once they are written, and how many bytes that is.
+    /// The offset and length of the pages that are given back once they are written.
     pub(crate) drops: Option<(u64, u64)>,
 }
 
-/// The files of a fetch that wait.
+/// The waiting files of a fetch.
 pub(crate) struct Settling<'a> {
     control: &'a FetchControl,
     waiting: Mutex<Vec<Complete>>,
@@ -45,7 +45,7 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// Adds a file; if too many wait, the caller sees to it that they become durable.
+    /// Adds a file; if too many are waiting, the caller makes them durable.
     pub(crate) fn add(&self, complete: Complete) -> Result<(), FetchError> {
         let full = {
             let mut waiting = self.waiting.lock();
@@ -55,7 +55,7 @@ impl<'a> Settling<'a> {
         full.map_or(Ok(()), |files| self.settle(files))
     }
 
-    /// Sees to it that all files that were added become durable and get their names.
+    /// Makes all added files durable and gives them their names.
     pub(crate) fn finish(&self) -> Result<(), FetchError> {
         let files = std::mem::take(&mut *self.waiting.lock());
         self.settle(files)

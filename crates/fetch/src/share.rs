@@ -1,12 +1,10 @@
-//! Files that need not be copied: linked, if they were given away for that, or cloned, where the file system
-//! can.
+//! Files that need not be copied: linked if they were given away, or cloned if the file system can clone.
 //!
-//! A link is the same file under another name: changing one changes the other. So a file is linked only
-//! if neither will change: its directory says that it was given away ([`GIVEN_AWAY_FILE`], which `fondaco push` puts
-//! into the directory that it makes and deletes), it belongs to the user of this process, as the statement
-//! does, and has no other name, as it has when another node was here before. A clone (`FICLONE`, on XFS and
-//! Btrfs) shares only space: a change of one is not seen in the other, so any file may be cloned. Everything
-//! else is copied.
+//! A link is the same file under another name: changing one changes the other. So a file is linked only if neither will
+//! change. Its directory must contain the marker that gives it away ([`GIVEN_AWAY_FILE`], which `fondaco push` puts
+//! into the directory that it makes and deletes). File and marker must belong to the user of this process, and the file
+//! must have no other name, which it has if another node has linked it before. A clone (`FICLONE`, on XFS and Btrfs)
+//! only shares space: a change of one does not affect the other, so any file may be cloned. All other files are copied.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,13 +16,13 @@ use rustix::fs::{Mode, OFlags, ioctl_ficlone};
 
 use crate::source::open_file;
 
-/// Whether files of a directory can be linked or cloned into another one of the same file system, as far as can
-/// be told without doing it.
+/// Whether files of a directory can be linked or cloned into another one of the same file system, as far as this is
+/// known without doing it.
 pub(crate) fn is_possible(from: &Path, to: &Path) -> bool {
     is_given_away(from) || clones(&from.join(MANIFEST_FILE), to).unwrap_or(false)
 }
 
-/// Links a file, or clones it; whether it could be done. There is nothing at the new place otherwise.
+/// Links or clones a file. Returns whether it succeeded; otherwise there is nothing at the new path.
 pub(crate) fn share(from: &Path, to: &Path) -> io::Result<bool> {
     let given_away = from.parent().is_some_and(is_given_away);
     Ok((given_away && link(from, to)?) || clone(from, to)?)
@@ -45,7 +43,7 @@ fn link(from: &Path, to: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     if fs::hard_link(from, to).is_err() {
-        // Another file system, too many links, a protected file: a copy says what is wrong.
+        // Another file system, too many links, or a protected file: copying will report the error.
         return Ok(false);
     }
     // Another node may have linked it, or an operator replaced it, at the same moment.
@@ -67,7 +65,7 @@ fn clone(from: &Path, to: &Path) -> io::Result<bool> {
     Ok(is_cloned)
 }
 
-/// Whether a file can be cloned into a directory. Leaves nothing there.
+/// Whether a file can be cloned into a directory. Leaves no file there.
 fn clones(from: &Path, dir: &Path) -> io::Result<bool> {
     let from = open_file(from)?;
     let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;

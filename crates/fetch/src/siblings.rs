@@ -1,8 +1,8 @@
-//! Files that other versions of the store have on this disk.
+//! Files of other versions of the store on this disk.
 //!
-//! Files are named by their content, so a chunk that did not change since another version has the same names there. Such a
-//! file is linked and verified, instead of fetched. A name proves nothing: the checksum of the bytes does. No file of a
-//! version is ever written to, so several versions may share one.
+//! Files are named by their content, so an unchanged chunk has the same names in both versions. Such a file is linked
+//! and verified, instead of fetched. The name proves nothing; the checksum of the bytes does. Files of a version are
+//! never written to, so several versions may share one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use fondaco_format::{FileEntry, is_named_by_content};
 
-/// Where files of this version are found that other versions have, by their names.
+/// The paths of files of other versions that this version can use, by their names.
 pub(crate) struct Siblings(HashMap<String, PathBuf>);
 
 impl Siblings {
-    /// Looks for these files in the directories of other versions, as far as they are on a file system with this device. A
-    /// directory that cannot be read has none: its files are fetched.
+    /// Looks for these files in the directories of other versions, as far as they are on the file system with this
+    /// device number. A directory that cannot be read counts as empty: its files are fetched.
     pub(crate) fn find<'f>(dirs: &[PathBuf], files: impl Iterator<Item = &'f FileEntry>, device: u64) -> Self {
         let named = files.filter(|file| is_named_by_content(&file.name));
         let mut missing: HashMap<&str, u64> = match dirs {
@@ -29,7 +29,7 @@ impl Siblings {
                 continue;
             };
             let Some(&bytes) = missing.get(&*name) else { continue };
-            // Not through symbolic links.
+            // Symbolic links are not followed.
             let is_it = |file: fs::Metadata| file.is_file() && file.len() == bytes && file.dev() == device;
             if entry.metadata().is_ok_and(is_it) {
                 missing.remove(&*name);
@@ -39,7 +39,7 @@ impl Siblings {
         Self(found)
     }
 
-    /// Where another version has a file of this name and length.
+    /// The path of a file with this name and length in another version.
     pub(crate) fn of(&self, file: &FileEntry) -> Option<&Path> {
         self.0.get(&file.name).map(PathBuf::as_path)
     }

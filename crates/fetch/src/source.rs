@@ -1,5 +1,4 @@
-//! Where a fetch reads from: a thin seam over storage and peers, so that a test can put something else in
-//! its place.
+//! The sources that a fetch reads from: a thin interface over storage and peers, which tests can replace.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,42 +11,42 @@ use std::time::Duration;
 use fondaco_storage::Location;
 use rustix::fs::{Advice, OFlags, fadvise};
 
-/// How much is read before its pages are given back.
+/// How many bytes are read before their pages are given back.
 const DROP_BEHIND_BYTES: u64 = 8 << 20;
 
-/// How many pages' bytes are given back by one system call, which nothing interrupts on many kernels.
+/// How many bytes of pages are given back by one system call, which many kernels do not interrupt.
 const DROP_STEP_BYTES: u64 = 1 << 20;
 
-/// What becomes of the page cache as a fetch goes through data files.
+/// How a fetch uses the page cache for data files.
 ///
-/// Measured under a memory limit of 600 MiB, with 200 MiB of hot pages, fetching 1.5 GB: copied with
-/// its pages kept, a fetch pushes out all of the hot pages; dropping behind, none, and takes as long.
+/// Measured under a memory limit of 600 MiB, with 200 MiB of hot pages, fetching 1.5 GB: if its pages are kept, a fetch
+/// evicts all hot pages; if they are dropped behind it, none, and it takes equally long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
-    /// Pages stay: the new version fits into memory besides what is served, and will be hot at once.
+    /// Pages stay: the new version fits into memory besides the served ones, and will be hot at once.
     Keep,
-    /// Pages are given back at once: they would push out those that live traffic uses.
+    /// Pages are given back at once: they would evict pages that live traffic uses.
     DropBehind,
 }
 
 /// A place with the files of one version.
 pub trait FetchSource: Send + Sync {
-    /// What to call it in messages.
+    /// Its name in messages.
     fn name(&self) -> String;
 
-    /// Its directory, if it is one of this machine.
+    /// Its directory, if it is on this machine.
     fn local_dir(&self) -> Option<&Path>;
 
-    /// A small file, whole.
+    /// Reads a small file as a whole.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// Why the file cannot be read.
     fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError>;
 
-    /// A file from some offset to its end. Reads wait; their errors may be [`SourceError`]s in disguise.
+    /// Opens a file from some offset to its end. Reads block; their errors may contain a [`SourceError`].
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// Why the file cannot be read.
     fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError>;
 }
 
@@ -75,13 +74,13 @@ pub enum SourceError {
     /// It does not have the file: another source may.
     #[error("it is not there")]
     Missing,
-    /// It has no time.
+    /// It is busy.
     #[error("it is busy, and asks to be left alone for {retry_after:?}")]
     Busy {
-        /// When to ask again.
+        /// How long to wait before asking again.
         retry_after: Duration,
     },
-    /// It failed, or cannot be reached; it may be there again soon.
+    /// It failed, or cannot be reached; it may be back soon.
     #[error(transparent)]
     Failed(io::Error),
 }
@@ -142,7 +141,7 @@ impl FetchSource for LocationSource {
     }
 }
 
-/// A local file, read from start to end, without filling the page cache if so told.
+/// Reads a local file from start to end, without filling the page cache if so configured.
 pub(crate) struct LocalReader {
     file: File,
     offset: u64,
@@ -155,7 +154,7 @@ impl LocalReader {
         use std::io::Seek;
         let mut file = open_file(path)?;
         file.seek(io::SeekFrom::Start(offset))?;
-        // Advice is a hint: where it is not taken, reading is right all the same.
+        // Advice is a hint: if it is ignored, reading is still correct.
         let _ = fadvise(file.as_fd(), 0, None, Advice::Sequential);
         Ok(Self {
             file,
@@ -179,8 +178,8 @@ impl Read for LocalReader {
     }
 }
 
-/// Opens a file for reading, through symbolic links. What is no file is refused: a pipe would wait for a
-/// writer for ever.
+/// Opens a file for reading, through symbolic links. Anything but a file is refused: a pipe would wait for a writer for
+/// ever.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let no_wait = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(no_wait).open(path)?;
@@ -195,16 +194,16 @@ pub(crate) fn drop_pages(file: &File, offset: u64, bytes: u64) {
     let end = offset + bytes;
     let mut from = offset;
     while let Some(step) = NonZeroU64::new((end - from).min(DROP_STEP_BYTES)) {
-        // Advice is a hint: the pages go later where it is not taken.
+        // Advice is a hint: if it is ignored, the pages are dropped later.
         let _ = fadvise(file.as_fd(), from, Some(step), Advice::DontNeed);
         from += step.get();
     }
 }
 
-/// Tells the disk to write a range of a file, and does not wait for it.
+/// Tells the disk to write a range of a file, without waiting for it.
 pub(crate) fn begin_write_back(file: &File, offset: u64, bytes: u64) {
-    // SAFETY: it takes numbers and an open file, and touches no memory of ours. It is a hint: what it
-    // does not write is written when the file is synced.
+    // SAFETY: it takes numbers and an open file, and touches no memory of this program. It is a hint: the rest is
+    // written when the file is synced.
     unsafe {
         libc::sync_file_range(
             file.as_raw_fd(),

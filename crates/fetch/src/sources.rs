@@ -1,10 +1,9 @@
-//! All places where the files of a version may be had, the best first, and how each of them does.
+//! All sources of the files of a version, the best first, with the state of each.
 //!
-//! A source that fails is left alone for a while, each time longer, and the next one is asked; so one that
-//! is gone costs a fetch a moment, and not a moment for each of thousands of files. One that takes long to
-//! fail, as a file system does whose client tries again and again by itself, is asked only where no other
-//! is left. What is remembered here is of the source; which of them a file has given up on is remembered
-//! with the file.
+//! A source that fails is left alone for a while, each time longer, and the next one is asked. So a missing source
+//! delays a fetch once, and not once for each of thousands of files. A source that takes long to fail, like a file
+//! system whose client retries by itself, is asked only if no other is left. This is the state of the sources; which of
+//! them a file has given up on is part of the state of the file.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::source::FetchSource;
 
-/// How long a source is left alone after its first failure; each further one doubles it.
+/// How long a source is left alone after its first failure; each further failure doubles it.
 const REST_MIN: Duration = Duration::from_millis(100);
 
 /// The longest that a source is left alone.
@@ -22,10 +21,10 @@ const REST_MAX: Duration = Duration::from_secs(5);
 /// The longest that a source may ask to be left alone.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
-/// A failure that took so long costs more than what another source would.
+/// A failure that took this long costs more than reading from another source.
 const FAILURE_SLOW_MIN: Duration = Duration::from_secs(2);
 
-/// The places with the files of one version, in the order in which they are asked.
+/// The sources of the files of one version, in the order in which they are asked.
 pub struct Sources(Vec<Entry>);
 
 struct Entry {
@@ -40,23 +39,23 @@ struct Health {
     failures: u32,
     /// Until when it is left alone.
     rests_until: Duration,
-    /// Whether it is the last to be asked.
+    /// Whether it is asked only after all others.
     is_avoided: bool,
 }
 
-/// What to do for a file.
+/// The next step for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Ask the source of this number.
+    /// Ask the source with this number.
     Ask(usize),
-    /// All that are left are resting until then.
+    /// All remaining sources are left alone until then.
     Wait(Duration),
-    /// None is left.
+    /// No source is left.
     Nothing,
 }
 
 impl Sources {
-    /// Sources in the order in which they shall be asked.
+    /// Sources in the order in which they are to be asked.
     pub fn new(sources: impl IntoIterator<Item = Box<dyn FetchSource>>) -> Self {
         let entry = |source| Entry {
             source,
@@ -78,7 +77,7 @@ impl Sources {
         self.0.len()
     }
 
-    /// Which source to ask now, of those that a file has not given up on.
+    /// The source to ask now, of those that a file has not given up on.
     pub(crate) fn choose(&self, given_up: &[bool], now: Duration) -> Choice {
         let left = || self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]);
         let all_avoided = left().all(|(_, entry)| entry.health.lock().is_avoided);
@@ -97,7 +96,7 @@ impl Sources {
         earliest.map_or(Choice::Nothing, Choice::Wait)
     }
 
-    /// Notes that bytes came.
+    /// Records that a source gave bytes.
     pub(crate) fn gave(&self, number: usize, bytes: u64) {
         self.0[number].bytes.fetch_add(bytes, Relaxed);
         let mut health = self.0[number].health.lock();
@@ -105,12 +104,12 @@ impl Sources {
         health.is_avoided = false;
     }
 
-    /// Notes that a source gave nothing for so long, and then failed.
+    /// Records that a source gave nothing for this time, and then failed.
     pub(crate) fn took(&self, number: usize, time: Duration) {
         self.0[number].health.lock().is_avoided |= time >= FAILURE_SLOW_MIN;
     }
 
-    /// Notes a failure. Several files that run into the same one count once.
+    /// Records a failure. Several files with the same failure count once.
     pub(crate) fn failed(&self, number: usize, now: Duration) {
         let mut health = self.0[number].health.lock();
         if health.rests_until <= now {
@@ -120,14 +119,14 @@ impl Sources {
         }
     }
 
-    /// Notes that a source asked to be left alone.
+    /// Records that a source asked to be left alone.
     pub(crate) fn busy(&self, number: usize, retry_after: Duration, now: Duration) {
         let mut health = self.0[number].health.lock();
         let until = now + retry_after.clamp(REST_MIN, BUSY_MAX);
         health.rests_until = health.rests_until.max(until);
     }
 
-    /// How many bytes each has given.
+    /// How many bytes each source has given.
     pub(crate) fn bytes(&self) -> Vec<(String, u64)> {
         let each = self.0.iter();
         each.map(|entry| (entry.source.name(), entry.bytes.load(Relaxed)))
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_well_is_asked() {
+    fn the_first_working_source_is_asked() {
         let sources = two();
         assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
         sources.failed(0, ms(0));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn rests_grow_with_each_failure_and_end_with_the_first_success() {
+    fn pauses_grow_with_failures_and_end_with_a_success() {
         let sources = two();
         let mut now = ms(0);
         for expected in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_long_to_fail_is_asked_only_where_no_other_is_left() {
+    fn a_slowly_failing_source_is_asked_last() {
         let sources = two();
         sources.took(0, ms(1999));
         assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_source_is_left_alone_as_long_as_it_asks_but_not_for_ever() {
+    fn a_busy_source_is_left_alone_for_a_bounded_time() {
         let sources = two();
         sources.busy(0, Duration::from_secs(2), ms(0));
         sources.busy(1, Duration::MAX, ms(0));

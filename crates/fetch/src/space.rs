@@ -1,8 +1,8 @@
 //! Whether a version fits on the disk, and whether its files need no copies.
 //!
-//! Several fetches may run at a time, and each needs what the others have not taken yet: so what a fetch
-//! still needs is reserved as long as it runs. A disk is a matter of the whole process, and so are
-//! reservations: they count for all fetches on the same file system, whichever store they are for.
+//! Several fetches may run at a time, and each needs the space that the others have not used yet. So the space that a
+//! fetch still needs is reserved while it runs. Reservations are global to the process: they count for all fetches on
+//! the same file system, of any store.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ use crate::file::part_name;
 use crate::share;
 use crate::sources::Sources;
 
-/// What running fetches need.
+/// The space that running fetches need.
 static RESERVED: Mutex<Vec<Arc<Need>>> = Mutex::new(Vec::new());
 
-/// The files that a fetch brings into a directory.
+/// The files that a fetch puts into a directory.
 pub(crate) struct Need {
     device: u64,
     dir: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// The need of these files in a directory, which need not exist yet.
+    /// The need of these files in a directory, which may be missing.
     pub(crate) fn new<'f>(dir: &Path, files: impl IntoIterator<Item = &'f FileEntry>) -> Result<Self, FetchError> {
         Ok(Self {
             device: device_of(dir)?,
@@ -38,7 +38,7 @@ impl Need {
         })
     }
 
-    /// The bytes that these files do not take yet. A file that is being copied has all its space from the
+    /// The bytes that these files do not use yet. A file that is being copied has all its space allocated from the
     /// beginning.
     pub(crate) fn outstanding_bytes(&self) -> u64 {
         let each = self.files.iter().map(|(name, bytes)| {
@@ -49,7 +49,7 @@ impl Need {
     }
 }
 
-/// Space on a disk that no other fetch may count on. Given back when it is dropped.
+/// Space on a disk that no other fetch may use. Released when it is dropped.
 pub struct Reservation(Arc<Need>);
 
 impl Drop for Reservation {
@@ -58,11 +58,11 @@ impl Drop for Reservation {
     }
 }
 
-/// Reserves what files still need in a directory, where they grow as a fetch's do (see
-/// [`part_name`](crate::part_name)), if there is enough besides what must stay free.
+/// Reserves the space that files still need in a directory, where they grow like those of a fetch (see
+/// [`part_name`](crate::part_name)), if there is enough besides the reserve.
 ///
 /// # Errors
-/// [`FetchError::NoSpace`], or the disk cannot be asked.
+/// [`FetchError::NoSpace`], or the free space cannot be read.
 pub fn reserve_space<'f>(
     dir: &Path,
     files: impl IntoIterator<Item = &'f FileEntry>,
@@ -71,7 +71,7 @@ pub fn reserve_space<'f>(
     reserve(Need::new(dir, files)?, reserve_bytes)
 }
 
-/// Reserves space, if there is enough besides what must stay free.
+/// Reserves space, if there is enough besides the reserve.
 pub(crate) fn reserve(need: Need, reserve_bytes: u64) -> Result<Reservation, FetchError> {
     let mut reserved = RESERVED.lock();
     check_against(&reserved, &need, reserve_bytes)?;
@@ -80,7 +80,7 @@ pub(crate) fn reserve(need: Need, reserve_bytes: u64) -> Result<Reservation, Fet
     Ok(Reservation(need))
 }
 
-/// Whether it could be reserved now.
+/// Checks whether it could be reserved now.
 pub(crate) fn check(need: &Need, reserve_bytes: u64) -> Result<(), FetchError> {
     check_against(&RESERVED.lock(), need, reserve_bytes)
 }
@@ -92,7 +92,7 @@ fn check_against(reserved: &[Arc<Need>], need: &Need, reserve_bytes: u64) -> Res
         .map_err(FetchError::io("find the free space of", dir))?;
     let available_bytes = found.f_bavail.saturating_mul(found.f_frsize);
     let needed_bytes = need.outstanding_bytes();
-    // What an earlier try of the same fetch has reserved is not another's.
+    // A reservation of an earlier attempt of the same fetch is not another's.
     let others = reserved
         .iter()
         .filter(|other| other.device == need.device && other.dir != need.dir);
@@ -124,14 +124,14 @@ pub(crate) fn shareable(sources: &Sources, dir: &Path) -> Option<usize> {
     })
 }
 
-/// The number of the file system of a directory, which need not exist yet.
+/// The device number of the file system of a directory, which may be missing.
 pub(crate) fn device_of(dir: &Path) -> Result<u64, FetchError> {
     let existing = existing_ancestor(dir);
     let found = fs::metadata(existing).map_err(FetchError::io("look at", existing))?;
     Ok(found.dev())
 }
 
-/// What a file takes on the disk, if there is one; a link belongs to someone else.
+/// The space that a file uses on the disk, if it exists; a link belongs to another directory.
 fn allocated_bytes(path: &Path) -> u64 {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && found.nlink() == 1 => found.blocks() * 512,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fetches_never_count_on_the_same_space() {
+    fn two_fetches_never_use_the_same_space() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (dir.path().join("one"), dir.path().join("other"));
         let most = free_bytes(dir.path()) / 10 * 6;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_disk_is_not_needed_again() {
+    fn files_on_the_disk_need_no_more_space() {
         let dir = tempfile::tempdir().unwrap();
         let need = need(dir.path(), 100_000);
         assert_eq!(need.outstanding_bytes(), 100_000);

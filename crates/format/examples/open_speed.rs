@@ -1,11 +1,11 @@
-//! Measures how long it takes to open a version of many chunks, with its pages in memory and after the
-//! kernel was told to forget them.
+//! Measures how long it takes to open a version of many chunks, with its pages in the page cache and after they were
+//! dropped from it.
 //!
 //! ```text
 //! cargo run --release -p fondaco-format --example open_speed -- [CHUNKS [MIB_EACH]]
 //! ```
 //!
-//! Opening reads headers only, so that records are of no matter: each chunk repeats one of 1 MiB.
+//! Opening reads only headers, so the records do not matter: each chunk repeats one of 1 MiB.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +17,7 @@ use fondaco_format::{
 };
 use fondaco_model::{PartitionId, StoreName};
 
-/// Chunks are divided over so many partitions.
+/// The number of partitions that the chunks are spread over.
 const PARTITIONS: u32 = 256;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,7 +62,7 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
             partition,
             chunk,
             chunk_count: each,
-            // Of a real chunk with values of 100 bytes.
+            // As in a real chunk with values of 100 bytes.
             records_expected: mib_each * 9500,
             bytes_expected: mib_each << 20,
         };

@@ -1,4 +1,4 @@
-//! Checksums of whole files and of records: XXH3, which detects rot, not malice.
+//! Checksums of whole files and of records: XXH3, which detects bit rot, not malicious changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// The XXH3-64 of a whole file. As text: 16 hexadecimal digits.
+/// The XXH3-64 of a whole file. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Checksum(u64);
@@ -23,12 +23,12 @@ impl Checksum {
 pub struct Checksummer(Xxh3);
 
 impl Checksummer {
-    /// A checksum of nothing yet.
+    /// A checksum of no bytes yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -79,8 +79,8 @@ impl From<Checksum> for String {
 
 /// The checksum of a record, a header or an index block: the low half of its XXH3-64.
 ///
-/// Measured against CRCs in hardware (three crates): for records of 100 bytes XXH3 takes half the
-/// time or less, for 1 KiB about as long, and the key hash needs it anyway.
+/// Compared with CRCs in hardware (three crates): for records of 100 bytes XXH3 takes at most half the time, for 1 KiB
+/// about as long, and the key hash needs it anyway.
 #[inline]
 pub(crate) fn short_checksum(bytes: &[u8]) -> u32 {
     xxh3_64(bytes) as u32
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn text_round_trips_and_nothing_else_parses() {
+    fn only_the_text_of_a_checksum_parses() {
         let checksum = Checksum::of(b"x");
         assert_eq!(checksum.to_string().parse(), Ok(checksum));
         for text in ["", "00", "+000000000000000", "00000000000000000", "zz00000000000000"] {

@@ -1,7 +1,7 @@
-//! Compression of single values: none, LZ4, or Zstandard with a dictionary learned from samples.
+//! Compression of single values: none, LZ4, or Zstandard with a trained dictionary.
 //!
-//! A value that would not become shorter is stored as it is, and its record says so. A compressed
-//! value begins with its length before compression, 4 bytes, little-endian.
+//! A value that would not become shorter is stored uncompressed, and its record has a flag for that. A compressed value
+//! begins with its length before compression, 4 bytes, little-endian.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,14 +17,14 @@ use crate::error::FormatError;
 const LENGTH_BYTES: usize = 4;
 const DICTIONARY_BYTES_MAX: usize = 110 * 1024;
 const SAMPLES_MIN: usize = 100;
-/// Zstandard's own default: about as fast as it gets before the ratio suffers.
+/// The default of Zstandard: lower levels are hardly faster and compress worse.
 const ZSTD_LEVEL: i32 = 3;
 
 /// How the values of a version are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// LZ4 blocks.
@@ -56,7 +56,7 @@ impl FromStr for Compression {
     }
 }
 
-/// A value as it goes into a record.
+/// A value in the form in which a record stores it.
 #[derive(Debug, Clone, Copy)]
 pub struct EncodedValue<'a> {
     pub(crate) bytes: &'a [u8],
@@ -147,8 +147,8 @@ impl Encoder {
     }
 }
 
-/// Learns a dictionary from samples of the values; `None` if they are too few or too alike nothing
-/// for a dictionary to help.
+/// Trains a dictionary from samples of the values; `None` if they are too few or too different for a dictionary to
+/// help.
 pub fn train_dictionary(samples: &[Vec<u8>]) -> Result<Option<Vec<u8>>, FormatError> {
     if samples.len() < SAMPLES_MIN {
         return Ok(None);
@@ -178,13 +178,13 @@ impl Decoder {
         })
     }
 
-    /// Whether stored values are the values themselves.
+    /// Whether values are stored unchanged.
     #[inline]
     pub(crate) fn is_identity(&self) -> bool {
         matches!(self, Self::None)
     }
 
-    /// The value that was stored as `stored`; the text says why there is none.
+    /// Decodes a stored value; the error is text.
     pub(crate) fn decode<'a>(&self, stored: &'a [u8], stored_as_is: bool) -> Result<Cow<'a, [u8]>, String> {
         if stored_as_is || self.is_identity() {
             return Ok(Cow::Borrowed(stored));
@@ -212,7 +212,7 @@ impl Decoder {
 
 fn decompress_zstd(compressed: &[u8], out: &mut [u8], dictionary: Option<&DDict<'static>>) -> Result<usize, String> {
     thread_local! {
-        /// A context takes 100 KiB and more: one a thread, for all versions.
+        /// A context takes 100 KiB and more, so there is one per thread, for all versions.
         static CONTEXT: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
     }
     CONTEXT
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_back_as_they_were(value in prop::collection::vec(prop::num::u8::ANY, 0..3000), repeat in 1..4usize) {
+        fn encoding_round_trips(value in prop::collection::vec(prop::num::u8::ANY, 0..3000), repeat in 1..4usize) {
             let value = value.repeat(repeat);
             for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
                 let mut encoder = Encoder::new(compression, None).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_values_are_errors_or_other_values_but_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn decoding_damaged_values_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             for compression in [Compression::Lz4, Compression::Zstd] {
                 let mut bytes = bytes.clone();
                 // Keep the claimed length small: the test is about the codec, not about allocation.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_samples_teach_nothing() {
+    fn too_few_samples_give_no_dictionary() {
         assert!(train_dictionary(&samples()[..10]).unwrap().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a version, each with its remedy.
+//! Errors of versions, each with its remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use crate::manifest::ValueType;
 /// An error of the format.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// The operating system refused.
+    /// An I/O error of the operating system.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Writing failed where no path is known.
+    /// A write failed; the path is unknown.
     #[error("cannot write a chunk: {0}")]
     Write(#[source] io::Error),
-    /// What of the index of a chunk is kept in a temporary file could not be written or read.
+    /// Writing or reading the temporary file of a chunk's index failed.
     #[error("cannot keep a part of an index in a temporary file: {0}")]
     Table(#[source] io::Error),
     /// No manifest: the directory is not a version, or its build did not finish.
@@ -34,7 +34,7 @@ pub enum FormatError {
         /// The directory.
         path: PathBuf,
     },
-    /// The version was written in a format that this program does not know.
+    /// The version's format is unknown to this program.
     #[error(
         "{path:?} has format version {found}, and this program reads versions {first} to {last}: use a matching release",
         first = crate::FORMAT_VERSIONS_READ.start(), last = crate::FORMAT_VERSIONS_READ.end()
@@ -45,7 +45,7 @@ pub enum FormatError {
         /// Its format version.
         found: u64,
     },
-    /// The version has values of a type that this program does not know.
+    /// The version's type of values is unknown to this program.
     #[error(
         "the version has values of type {found:?}, and this program knows {}: use a matching release",
         known_types()
@@ -54,37 +54,37 @@ pub enum FormatError {
         /// The name of the type.
         found: String,
     },
-    /// A file does not hold what was written.
+    /// The content of a file is not the one that was written.
     #[error("{path:?} is corrupt: {reason}; fetch or build the version again")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
-    /// A partition that must be there is not: one of its files is missing, or not complete.
+    /// A required partition is not complete: one of its files is missing or has another length.
     #[error("{path:?} of partition {partition} {defect}: fetch the partition")]
     MissingFile {
         /// The partition.
         partition: PartitionId,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         defect: FileDefect,
     },
-    /// The process has as many files of versions mapped as it may: one more, and it might get no memory.
+    /// The process has reached its limit of mapped files; with more, memory allocation might fail.
     #[error(
         "cannot map {path:?}: files of versions take {mappings} memory mappings of this process already, and may take {mappings_max}; raise vm.max_map_count (sysctl), keep fewer versions, or build with a larger chunk size"
     )]
     TooManyMappings {
         /// The file.
         path: PathBuf,
-        /// How many mappings are taken.
+        /// The number of mappings in use.
         mappings: u64,
-        /// How many may be: most of what the operating system allows.
+        /// The limit: most of what the operating system allows.
         mappings_max: u64,
     },
-    /// The process has as many files open as it may.
+    /// The process has reached its limit of open files.
     #[error(
         "cannot open {path:?}: the process has as many files open as it may; raise its hard limit (ulimit -Hn, LimitNOFILE= of systemd), keep fewer versions, or build with a larger chunk size"
     )]
@@ -92,35 +92,35 @@ pub enum FormatError {
         /// The file.
         path: PathBuf,
     },
-    /// A key that may be in the version, but not in the part of it that is here.
+    /// A key of a partition that this directory does not hold.
     #[error("partition {partition} is not held here: ask a node that holds it")]
     NotHeld {
         /// The partition of the key.
         partition: PartitionId,
     },
-    /// A partition that the version does not have.
-    #[error("{path:?} has {partitions} partitions, and none is number {partition}: numbers begin with 0")]
+    /// A partition number that the version does not have.
+    #[error("{path:?} has {partitions} partitions, not one with number {partition}: numbers begin with 0")]
     NoPartition {
-        /// What was asked for.
+        /// The requested partition.
         partition: PartitionId,
-        /// What there is.
+        /// The number of partitions.
         partitions: PartitionCount,
         /// The version.
         path: PathBuf,
     },
-    /// A manifest's text does not hold what was written.
+    /// The content of a manifest is not the one that was written.
     #[error("the manifest is corrupt: {reason}; fetch or build the version again")]
     CorruptManifest {
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
-    /// A key that no store can hold.
+    /// A key of a length that no store accepts.
     #[error("the key has {bytes} bytes: keys have 1 to {max}", max = fondaco_model::KEY_BYTES_MAX)]
     KeyLength {
         /// Its length.
         bytes: usize,
     },
-    /// A value that no store can hold.
+    /// A value of a length that no store accepts.
     #[error("the value has {bytes} bytes: values have at most {max}", max = fondaco_model::VALUE_BYTES_MAX)]
     ValueLength {
         /// Its length.
@@ -134,7 +134,7 @@ pub enum FormatError {
         /// The chunk.
         chunk: u32,
     },
-    /// The compression library refused.
+    /// An error of the compression library.
     #[error("compression failed: {0}")]
     Compression(String),
 }
@@ -144,18 +144,18 @@ fn known_types() -> String {
     names.join(", ")
 }
 
-/// Why a file does not count as being there.
+/// Why a file counts as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FileDefect {
-    /// There is none of its name.
+    /// No file has its name.
     #[error("is missing")]
     Absent,
-    /// Its length is another.
-    #[error("has {found_bytes} bytes and its manifest says {expected_bytes}")]
+    /// It has another length.
+    #[error("has {found_bytes} bytes, but its manifest says {expected_bytes}")]
     Length {
-        /// How long it is.
+        /// The actual length.
         found_bytes: u64,
-        /// How long it must be.
+        /// The expected length.
         expected_bytes: u64,
     },
 }
@@ -173,7 +173,7 @@ impl FormatError {
         }
     }
 
-    /// Whether the stored bytes are wrong, as opposed to unreadable or unknown.
+    /// Whether the stored bytes are wrong, as opposed to unreadable or of an unknown format.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::CorruptManifest { .. })
     }

@@ -1,20 +1,19 @@
-//! Pages of mapped files that cannot be read.
+//! Handling of unreadable pages of mapped files.
 //!
-//! Linux tells a program that touches such a page by the signal SIGBUS, which ends the process unless it is
-//! handled: the disk has an unreadable sector, or the file was truncated behind our back. Here it is
-//! handled: a page of zeros takes the place of the page, and the instruction goes on. No zero is ever
-//! served, since three things hold:
+//! Linux reports the access to such a page with the signal SIGBUS, which ends the process unless it is handled: the
+//! disk has an unreadable sector, or another program truncated the file. The handler here replaces the page with a page
+//! of zeros, and the instruction continues. No zeros are ever served, for three reasons:
 //!
-//! 1. A count of such pages grows *before* the zeros appear. A reader of a mapping takes a [`Watch`]
-//!    first and looks at it again after the last byte; if it is not clean, all that was read is discarded.
-//! 2. The mapping is marked as damaged, and all its residency stamps are cleared: from then on look-ups
-//!    read its file by system calls, which report errors as errors and find what is still readable.
+//! 1. A counter of such pages is incremented *before* the zeros appear. A reader of a mapping takes a [`Watch`] first
+//!    and checks it after the last byte; if it is not clean, all bytes read are discarded.
+//! 2. The mapping is marked as damaged, and all its residency stamps are cleared: from then on, look-ups read its file
+//!    by system calls, which report errors and can still read the intact parts.
 //! 3. Zeros have no valid checksum.
 //!
-//! What it costs: two loads of a number that all cores share unchanged, for each look-up.
+//! The cost: two loads per look-up, of a number that all cores share without changing it.
 //!
-//! Handlers of signals may call little, and take no lock. So the mappings are in a table of slots that are
-//! never freed, only used again, and each slot is read and written by atomic operations.
+//! Signal handlers may call few functions and take no locks. So the mappings are in a table of slots that are never
+//! freed, only reused, and each slot is read and written by atomic operations.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -29,49 +28,49 @@ use std::sync::{Once, OnceLock};
 
 use parking_lot::Mutex;
 
-/// How many mappings one block of the table has room for.
+/// The number of mappings in one block of the table.
 const SLOTS_PER_BLOCK: usize = 256;
 
-/// How many pages could not be read since the process began.
+/// The number of unreadable pages since the process started.
 static PAGES: AtomicU64 = AtomicU64::new(0);
 
-/// The length of a page, in bytes. Set before the handler is.
+/// The page size, in bytes. Set before the handler is installed.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
-/// What was done at the signal before.
+/// The previous handler of the signal.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 
 static BLOCKS: Block = Block::new();
 
-/// Slots that hold no mapping.
+/// Slots without a mapping.
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
-/// How many pages of mapped files could not be read since the process began.
+/// The number of unreadable pages of mapped files since the process started.
 pub fn unreadable_pages() -> u64 {
     PAGES.load(Relaxed)
 }
 
-/// Whether a page could not be read since this was made, in any mapping.
+/// Detects whether any mapping had an unreadable page since this was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watch(u64);
 
 impl Watch {
-    /// To be made before the first byte is read.
+    /// Call this before the first byte is read.
     #[inline]
     pub(crate) fn begin() -> Self {
         Self(PAGES.load(Acquire))
     }
 
-    /// To be asked after the last byte was read: whether all of them came from files.
+    /// Call this after the last byte was read. Returns whether all bytes came from files.
     #[inline]
     pub(crate) fn is_clean(self) -> bool {
-        // No byte is read after the count.
+        // No byte is read after the counter.
         fence(Acquire);
         PAGES.load(Relaxed) == self.0
     }
 }
 
-/// Where a mapping lies. Free if it begins at 0.
+/// The address range of a mapping. The slot is free if the range begins at 0.
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -96,11 +95,11 @@ impl Slot {
         }
     }
 
-    /// Whether the mapping has a byte at this address.
+    /// Whether the mapping contains this address.
     fn contains(&self, address: usize) -> bool {
         let start = self.start.load(Acquire);
         let end = self.end.load(Acquire);
-        // The slot may have been given to another mapping in between.
+        // The slot may have been reused for another mapping in between.
         start != 0 && (start..end).contains(&address) && self.start.load(Relaxed) == start
     }
 }
@@ -113,21 +112,21 @@ impl Block {
         }
     }
 
-    /// This block and all after it.
+    /// This block and all blocks after it.
     fn all(&'static self) -> impl Iterator<Item = &'static Self> {
         std::iter::successors(Some(self), |block| {
-            // SAFETY: a block is in the list for ever once it is in it.
+            // SAFETY: blocks are never removed from the list.
             unsafe { block.next.load(Acquire).as_ref() }
         })
     }
 }
 
-/// A mapping whose unreadable pages are replaced by zeros as long as this lives. It must be dropped before
-/// the mapping and its stamps are.
+/// Replaces unreadable pages of a mapping with zeros until it is dropped. It must be dropped before the mapping and its
+/// stamps.
 pub(crate) struct Guard(&'static Slot);
 
 impl Guard {
-    /// Guards these addresses.
+    /// Guards this address range.
     pub(crate) fn new(addresses: Range<usize>, stamps: &[AtomicU16]) -> Self {
         install();
         let slot = free_slot();
@@ -139,7 +138,7 @@ impl Guard {
         Self(slot)
     }
 
-    /// Whether a page of the mapping could not be read.
+    /// Whether the mapping had an unreadable page.
     pub(crate) fn is_damaged(&self) -> bool {
         self.0.unreadable.load(Relaxed) > 0
     }
@@ -161,7 +160,7 @@ fn free_slot() -> &'static Slot {
     let mut block: &'static Block = &BLOCKS;
     if FIRST.is_completed() {
         block = Box::leak(Box::new(Block::new()));
-        // Only here, under the lock, the list grows.
+        // The list grows only here, under the lock.
         let last = BLOCKS.all().last().unwrap_or(&BLOCKS);
         last.next.store(ptr::from_ref(block).cast_mut(), Release);
     }
@@ -171,24 +170,24 @@ fn free_slot() -> &'static Slot {
     first
 }
 
-/// Handles the signal from now on.
+/// Installs the signal handler.
 fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         PAGE_BYTES.store(rustix::param::page_size(), SeqCst);
-        // SAFETY: zeros are a valid value of the plain structure that the system call takes.
+        // SAFETY: zeros are a valid value of this plain structure.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = on_bus_error as *const () as usize;
-        // On the stack for signals, if the thread has one: its own may be what is short.
+        // Use the alternate signal stack, if the thread has one: the fault may be an overflow of its own stack.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: both structures are valid; the second is filled by the call.
+        // SAFETY: both structures are valid; the call fills the second one.
         unsafe {
             let mut former: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            // Known before the handler may need it.
+            // Store it before the handler may need it.
             if libc::sigaction(libc::SIGBUS, ptr::null(), &mut former) == 0 {
                 let _ = FORMER.set(former);
             }
-            // Should it fail, an unreadable page ends the process, as it would without all this.
+            // If this fails, an unreadable page ends the process, as without a handler.
             libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
         }
     });
@@ -197,7 +196,7 @@ fn install() {
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid structure, which has an address for this signal.
     let address = unsafe { (*info).si_addr() } as usize;
-    // SAFETY: it points to a number of this thread.
+    // SAFETY: it points to the thread's own `errno`.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let errno_before = unsafe { *errno };
@@ -210,19 +209,19 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     unsafe { *errno = errno_before };
 }
 
-/// Puts a page of zeros in the place of the page at an address of a mapping.
+/// Replaces the page at an address of a mapping with a page of zeros.
 fn replace_page(slot: &Slot, address: usize) -> bool {
     PAGES.fetch_add(1, SeqCst);
     slot.unreadable.fetch_add(1, SeqCst);
     let stamps = slot.stamps.load(Relaxed);
     for at in 0..slot.stamps_count.load(Relaxed) {
-        // SAFETY: the thread that touched the page borrows the mapping, and so its stamps live.
+        // SAFETY: the thread that touched the page borrows the mapping, so the stamps are alive.
         unsafe { (*stamps.add(at)).store(0, Relaxed) };
     }
     let page_bytes = PAGE_BYTES.load(Relaxed);
     let page = address / page_bytes * page_bytes;
-    // SAFETY: the page belongs to a mapping of a file, which begins and ends with a page and which is only
-    // read. A reader finds zeros from now on, and that the count has changed.
+    // SAFETY: the page belongs to a mapping of a file, which is page-aligned and read-only. From now on, a reader finds
+    // zeros and a changed counter.
     let replaced = unsafe {
         libc::mmap(
             page as *mut c_void,
@@ -236,22 +235,22 @@ fn replace_page(slot: &Slot, address: usize) -> bool {
     replaced != libc::MAP_FAILED
 }
 
-/// What is not of a mapped file of ours is handled as it was before.
+/// Passes a fault outside of our mapped files to the previous handler.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let former = FORMER.get();
     let handler = former.map_or(libc::SIG_DFL, |former| former.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // The instruction is tried again when this returns, and ends the process.
-        // SAFETY: it changes what is done at a signal, and nothing else.
+        // The instruction is retried on return, and ends the process.
+        // SAFETY: it changes only the handler of a signal.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
     if former.is_some_and(|former| former.sa_flags & libc::SA_SIGINFO != 0) {
-        // SAFETY: the flag says that it is such a function.
+        // SAFETY: the flag says that the handler has this signature.
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = unsafe { std::mem::transmute(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: without the flag it is such a function.
+        // SAFETY: without the flag the handler has this signature.
         let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
         handler(signal);
     }
@@ -262,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_used_again_and_there_are_as_many_as_it_takes() {
+    fn slots_are_reused_and_their_number_grows() {
         let stamps = [const { AtomicU16::new(0) }; 1];
         let first = 1 << 40;
         let range = |at: usize| first + at * 4096..first + (at + 1) * 4096;
@@ -282,7 +281,7 @@ mod tests {
         let again: Vec<Guard> = (0..3 * SLOTS_PER_BLOCK)
             .map(|at| Guard::new(range(at), &stamps))
             .collect();
-        assert_eq!(BLOCKS.all().count(), blocks, "slots that were given back are used");
+        assert_eq!(BLOCKS.all().count(), blocks, "freed slots are reused");
         drop(again);
     }
 }

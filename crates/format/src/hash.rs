@@ -1,7 +1,7 @@
-//! Where the hash of a key leads: to a chunk of its partition, and to a bucket of that chunk.
+//! Maps the hash of a key to a chunk of its partition, and to a bucket of that chunk.
 //!
-//! Records lie in the order of their hashes. Chunks, and buckets within a chunk, are equal ranges of
-//! hashes, so that both are found by a multiplication instead of a search.
+//! Records are stored in the order of their hashes. Chunks, and buckets within a chunk, are equal ranges of hashes, so
+//! both are found by a multiplication instead of a search.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -11,20 +11,20 @@ pub fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// The chunk, of the `chunk_count` of a partition, whose range holds a hash.
+/// The chunk whose range contains a hash, in a partition of `chunk_count` chunks.
 #[inline]
 pub fn chunk_of_hash(hash: u64, chunk_count: u32) -> u32 {
     scale(hash, u64::from(chunk_count)).0 as u32
 }
 
-/// The bucket, of the `bucket_count` of the chunk that holds a hash.
+/// The bucket of a hash, in a chunk of `bucket_count` buckets.
 #[inline]
 pub(crate) fn bucket_of_hash(hash: u64, chunk_count: u32, bucket_count: u32) -> u32 {
     let within_chunk = scale(hash, u64::from(chunk_count)).1;
     scale(within_chunk, u64::from(bucket_count)).0 as u32
 }
 
-/// A hash as a fraction of 2^64, times `count`: the whole part and the fraction that is left.
+/// A hash as a fraction of 2^64, times `count`: the integer part, and the remaining fraction.
 #[inline]
 fn scale(hash: u64, count: u64) -> (u64, u64) {
     let product = u128::from(hash) * u128::from(count);

@@ -1,18 +1,18 @@
 //! The immutable on-disk format of fondaco, as a library: write a version, open it, get a key.
 //!
-//! A *version* is a directory: a [`Manifest`], and for each partition one or more *chunks*, each a
-//! data file of records in hash order and a small index file. It is written once, by a
-//! [`ChunkWriter`] per chunk and a manifest at the end, and never changes afterwards. It is opened
-//! by mapping, without reading it: [`Version::open`]. A directory may hold only some of its partitions.
+//! A *version* is a directory: a [`Manifest`], and for each partition one or more *chunks*, each a data file of records
+//! in hash order and a small index file. It is written once, by a [`ChunkWriter`] per chunk and a manifest at the end,
+//! and never changes afterwards. [`Version::open`] maps its files without reading them. A directory may hold only some
+//! of its partitions.
 //!
-//! It is not a database: no updates, no deletes, no ranges, no order but that of the hashes.
+//! It is not a database: no updates, no deletes, no range queries, no order except that of hashes.
 //!
-//! Invariants: a key that is there is found and a key that is not is absent, hash collisions
-//! included, since records carry their keys; a changed byte is an error and never data, since
-//! records and index blocks carry checksums.
+//! Invariants: an existing key is found and a missing key is reported absent, even if hashes collide, since records
+//! contain their keys; a changed byte causes an error and never wrong data, since records and index blocks have
+//! checksums.
 //!
-//! `docs/format.md` explains the layout; the byte layouts themselves are drawn in the modules
-//! `record`, `chunk::data` and `chunk::index`.
+//! `docs/format.md` explains the layout; the byte layouts themselves are documented in the modules `record`,
+//! `chunk::data` and `chunk::index`.
 
 mod checksum;
 mod chunk;
@@ -50,8 +50,8 @@ pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
 pub use version::{ColdRead, ColdStep, Lookup, Probe, Value, Version};
 
-/// The number of the format that this library writes.
+/// The format version that this library writes.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// The numbers of the formats that it reads.
+/// The format versions that it reads.
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;

@@ -1,4 +1,4 @@
-//! A file mapped into memory, read only, that knows which parts of it are resident.
+//! A read-only mapped file that tracks which parts of it are resident.
 
 use std::fs::File;
 use std::io;
@@ -18,24 +18,24 @@ use crate::fault::Guard;
 use crate::residency::{self, UNIT_BYTES};
 use crate::room::Taken;
 
-/// From this length on, the C library gives memory a mapping of its own.
+/// From this length on, the C library allocates memory with a mapping of its own.
 const OWN_MAPPING_BYTES: usize = 128 << 10;
 
-/// How much is taken out of the process by one system call.
+/// How much one system call unmaps.
 const UNMAP_STEP_BYTES: usize = 4 << 20;
 
 /// A mapped file of a chunk.
 ///
-/// Nothing writes to the files of a version. Should one be truncated in spite of that, or the disk fail to
-/// read a page, the page is replaced by zeros, and the mapping is not trusted any more: see [`crate::fault`].
+/// The files of a version are never written. If one is truncated all the same, or the disk cannot read a page, the page
+/// is replaced with zeros, and the mapping is not trusted any more: see [`crate::fault`].
 pub(crate) struct Mapping {
-    /// The first field: it ends before what it guards.
+    /// The first field, so that it is dropped before the mapping that it guards.
     guard: Guard,
     path: PathBuf,
     file: File,
     map: Mmap,
     stamps: Box<[AtomicU16]>,
-    /// `mincore` tells the truth only of files that the process owns or may write.
+    /// `mincore` is reliable only for files that the process owns or may write.
     mincore_is_truthful: bool,
     _room: Taken,
 }
@@ -75,10 +75,10 @@ impl Mapping {
                 });
             }
         };
-        // Each look-up reads exactly what it needs: readahead would fill memory with what was not asked for.
+        // Each look-up reads exactly the bytes that it needs: readahead would fill memory with others.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-        // SAFETY: the files of a version are never written after they are complete, as the type's
-        // documentation says; a changed byte would be caught by a checksum.
+        // SAFETY: the files of a version are never written after they are complete, as the documentation of the type
+        // says; a checksum would detect a changed byte.
         let map = unsafe { Mmap::map(&file) }.map_err(FormatError::io("map", &path))?;
         let _ = map.advise(Advice::Random);
         let mincore_is_truthful = rustix::process::geteuid().is_root()
@@ -105,19 +105,19 @@ impl Mapping {
         &self.file
     }
 
-    /// Whether a page of it could not be read when it was touched.
+    /// Whether it had an unreadable page.
     pub(crate) fn is_damaged(&self) -> bool {
         self.guard.is_damaged()
     }
 
-    /// The mapped bytes. To touch those that are not resident stalls the thread on the disk. What is read
-    /// counts only if a [`Watch`](crate::fault::Watch) that was taken before is clean afterwards.
+    /// The mapped bytes. Touching bytes that are not resident blocks the thread on the disk. Bytes read are valid only
+    /// if a [`Watch`](crate::fault::Watch) taken before is clean afterwards.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Whether this range, which lies within the file, can be touched without waiting for the disk.
+    /// Whether this range, which must be within the file, can be touched without waiting for the disk.
     #[inline]
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
         units(&range).all(|unit| residency::is_fresh(self.stamps[unit].load(Relaxed))) || self.ask_kernel(range)
@@ -129,10 +129,10 @@ impl Mapping {
         self.stamps[unit].load(Relaxed) != 0
     }
 
-    /// Notes that a range has just been read, and so is in memory.
+    /// Records that a range has just been read, and so is in memory.
     pub(crate) fn note_resident(&self, range: Range<usize>) {
         if self.is_damaged() {
-            // What was read may not be what is mapped.
+            // The bytes read may differ from the mapped ones.
             return;
         }
         let now = residency::stamp_now();
@@ -162,8 +162,7 @@ impl Mapping {
         if pages > PAGES_MAX || range.end > self.map.len() {
             return false;
         }
-        // SAFETY: the range lies within the mapping and starts at a page; `resident` has a byte for
-        // each of its pages.
+        // SAFETY: the range is within the mapping and page-aligned; `resident` has a byte for each of its pages.
         let answered = unsafe {
             libc::mincore(
                 self.map.as_ptr().add(start).cast_mut().cast(),
@@ -174,21 +173,21 @@ impl Mapping {
         answered == 0 && resident[..pages].iter().all(|page| page & 1 != 0)
     }
 
-    /// Reads a range by a system call, which waits for the disk where it must and, unlike a touched
-    /// mapping, reports a broken one as an error.
+    /// Reads a range by a system call, which waits for the disk if necessary and reports a failed read as an error,
+    /// unlike a mapping.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.file.read_exact_at(&mut bytes, range.start)?;
         Ok(bytes)
     }
 
-    /// Lets the kernel forget what it holds of the file.
+    /// Drops the file from the page cache.
     pub(crate) fn forget(&self) {
         let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::DontNeed);
         self.stamps.iter().for_each(|stamp| stamp.store(0, Relaxed));
     }
 
-    /// Asks the kernel to read a range ahead, which may pass the end of the file.
+    /// Asks the kernel to read a range ahead; it may extend past the end of the file.
     pub(crate) fn read_ahead(&self, range: Range<usize>) {
         let bytes = NonZeroU64::new(range.end.min(self.map.len()).saturating_sub(range.start) as u64);
         if bytes.is_some() {
@@ -202,22 +201,22 @@ impl Mapping {
     }
 }
 
-/// Stamps of what was never seen. Their memory comes from the kernel zeroed, and is taken only where a
-/// stamp is set: opening a terabyte touches none of its half gigabyte of stamps.
+/// Stamps of units that were never seen. The kernel zeroes their memory, which is used only where a stamp is set:
+/// opening a terabyte touches none of its half gigabyte of stamps.
 fn unseen(units: usize) -> Box<[AtomicU16]> {
     let stamps = Box::<[AtomicU16]>::new_zeroed_slice(units);
-    // SAFETY: an atomic number has the representation of the number, for which zero is valid.
+    // SAFETY: an atomic integer has the representation of the integer, for which zero is valid.
     unsafe { stamps.assume_init() }
 }
 
 impl Drop for Mapping {
-    /// Takes the pages out of the process step by step: to unmap gigabytes at once is one long system
-    /// call, and many kernels let no other thread run on that processor until it ends.
+    /// Unmaps the pages in steps: unmapping gigabytes at once is one long system call, and many kernels let no other
+    /// thread run on that CPU until it ends.
     fn drop(&mut self) {
         for start in (0..self.map.len()).step_by(UNMAP_STEP_BYTES) {
             let bytes = UNMAP_STEP_BYTES.min(self.map.len() - start);
-            // SAFETY: nothing borrows the mapping any more, and a page that is touched again would be
-            // read from the file again: the mapping is private and never written.
+            // SAFETY: nothing borrows the mapping any more, and a page that is touched again would be read from the
+            // file again: the mapping is private and never written.
             let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         }
     }

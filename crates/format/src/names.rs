@@ -6,8 +6,8 @@
 //! dictionary-0123456789abcdef.zstd      the dictionary of the compression
 //! ```
 //!
-//! A name contains the checksum of the file, so two versions with the same chunk have files of the same name. Nothing but
-//! the checksum of the bytes proves that the files are equal. Version 1 of the format has names without checksums.
+//! A name contains the checksum of the file, so two versions with the same chunk have files of the same name. Only the
+//! checksum of the bytes proves that two files are equal. Names in version 1 of the format have no checksums.
 
 use fondaco_model::PartitionId;
 
@@ -28,23 +28,23 @@ pub(crate) const DICTIONARY_FILE_V1: &str = "dictionary.zstd";
 /// The longest name of a kind of files, in bytes.
 const KIND_BYTES_MAX: usize = 32;
 
-/// The name of a file of a chunk.
+/// The name of a chunk's file.
 pub fn chunk_file_name(partition: PartitionId, chunk: u32, checksum: Checksum, kind: &str) -> String {
     format!("p{:05}-c{chunk:04}-{checksum}.{kind}", partition.get())
 }
 
-/// The name under which a builder writes a file of a chunk, until its checksum is known. Version 1 of the format has no
-/// other names.
+/// The name under which a builder writes a chunk's file until its checksum is known. It is the only form of names in
+/// version 1 of the format.
 pub fn unnamed_chunk_file(partition: PartitionId, chunk: u32, kind: &str) -> String {
     format!("p{:05}-c{chunk:04}.{kind}", partition.get())
 }
 
-/// The name of the file of a dictionary.
+/// The name of a dictionary's file.
 pub fn dictionary_file_name(checksum: Checksum) -> String {
     format!("dictionary-{checksum}.zstd")
 }
 
-/// Whether a version can have a file of this name. No such name leads out of its directory.
+/// Whether a version can have a file of this name. Such a name never leads out of the directory.
 pub fn is_version_file(name: &str) -> bool {
     is_named_by_content(name)
         || [MANIFEST_FILE, DICTIONARY_FILE_V1].contains(&name)
@@ -69,8 +69,8 @@ pub fn is_named_by_content(name: &str) -> bool {
         })
 }
 
-/// Whether files of chunks that are neither data nor index may be of this kind: 1 to 32 of the characters a to z, 0 to 9
-/// and `-`, and not what files are called that are being fetched.
+/// Whether a chunk's file, other than data and index, may be of this kind: 1 to 32 of the characters a to z, 0 to 9 and
+/// `-`, and not an extension of files that are being fetched.
 pub(crate) fn is_further_kind(kind: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=KIND_BYTES_MAX).contains(&kind.len())
@@ -78,7 +78,7 @@ pub(crate) fn is_further_kind(kind: &str) -> bool {
         && ![DATA_KIND, INDEX_KIND, "part", "link"].contains(&kind)
 }
 
-/// Partition, chunk and kind of a name that begins and ends as that of a chunk's file.
+/// Partition, chunk and kind of a name with the beginning and end of a chunk's file.
 fn parse_chunk_file(name: &str) -> Option<(PartitionId, u32, &str)> {
     let (partition, rest) = name.strip_prefix('p')?.split_once("-c")?;
     let (chunk, kind) = rest.split_once('.')?;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_are_told_from_others() {
+    fn only_names_of_version_files_are_recognised() {
         let checksum = Checksum::of(b"x");
         let partition = PartitionId::new(16383);
         let by_content = [

@@ -1,4 +1,4 @@
-//! A record: one key and its value, as they lie in a data file.
+//! A record: one key and its value, as stored in a data file.
 //!
 //! ```text
 //! offset  bytes  field
@@ -10,8 +10,8 @@
 //!   10+k      v  value
 //! ```
 //!
-//! All numbers are little-endian. Records follow each other without gaps; those of one bucket are
-//! searched from its first to its last, which is why both lengths stand in front.
+//! All numbers are little-endian. Records follow each other without gaps; those of one bucket are searched in order, so
+//! both lengths come first.
 
 use std::ops::Range;
 
@@ -26,12 +26,12 @@ const CHECKSUM_BYTES: usize = 4;
 const STORED_AS_IS: u32 = 1 << 31;
 const VALUE_LENGTH: u32 = (1 << 27) - 1;
 
-/// The longest record, in bytes. A compressed value is never stored longer than it was.
+/// The longest record, in bytes. Compression never makes a value longer.
 pub(crate) const RECORD_BYTES_MAX: usize = RECORD_HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 
 const _: () = assert!(VALUE_BYTES_MAX <= VALUE_LENGTH as usize && KEY_BYTES_MAX - 1 <= u16::MAX as usize);
 
-/// The two lengths of a record, read from its header and within their limits.
+/// The two lengths of a record, parsed from its header and within their limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordHeader {
     pub(crate) key_bytes: usize,
@@ -40,7 +40,7 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Reads a header; `None` if `bytes` is too short for one, or its lengths pass the limits.
+    /// Parses a header; `None` if `bytes` is too short, or a length is over its limit.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; RECORD_HEADER_BYTES] = bytes.first_chunk()?;
@@ -61,7 +61,7 @@ impl RecordHeader {
     }
 }
 
-/// Appends one record to `out`. The caller has checked the limits.
+/// Appends one record to `out`. The caller must have checked the limits.
 pub(crate) fn write_record(out: &mut Vec<u8>, key: &[u8], value: &[u8], stored_as_is: bool) {
     debug_assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && value.len() <= VALUE_BYTES_MAX);
     let start = out.len();
@@ -76,7 +76,7 @@ pub(crate) fn write_record(out: &mut Vec<u8>, key: &[u8], value: &[u8], stored_a
     out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Whether a whole record is as it was written.
+/// Whether the checksum of a whole record matches.
 #[inline]
 pub(crate) fn record_is_intact(record: &[u8]) -> bool {
     match record.split_first_chunk() {
@@ -85,26 +85,26 @@ pub(crate) fn record_is_intact(record: &[u8]) -> bool {
     }
 }
 
-/// What a search through the records of one bucket ended with.
+/// The result of a search through the records of one bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RecordSearch {
-    /// The key's record is there and intact; its value lies at this range of the bucket.
+    /// The key's record was found and is intact.
     Found {
-        /// Where the value lies in the searched bytes.
+        /// The range of the value in the searched bytes.
         value: Range<usize>,
-        /// Whether the value is stored as it is in a version that is compressed.
+        /// Whether the value is stored uncompressed in a compressed version.
         stored_as_is: bool,
     },
-    /// No record of the bucket has the key, and every record of it is intact.
+    /// No record of the bucket has the key, and all its records are intact.
     Absent,
-    /// The bytes are not what was written.
+    /// The bytes are corrupt.
     Corrupt(&'static str),
 }
 
 /// Searches the records of one whole bucket for a key.
 ///
-/// A found record has its checksum verified. So has, before an answer of "absent", every record of
-/// the bucket: a changed length could have led the search past the key.
+/// The checksum of a found record is verified. Before an answer of "absent", the checksums of all records of the bucket
+/// are verified: a changed length could have made the search skip the key.
 #[inline]
 pub fn search_records(bucket: &[u8], key: &[u8]) -> RecordSearch {
     let mut rest = bucket;
@@ -113,7 +113,7 @@ pub fn search_records(bucket: &[u8], key: &[u8]) -> RecordSearch {
             return RecordSearch::Corrupt("a record's header is damaged");
         };
         let Some((record, after)) = rest.split_at_checked(header.record_bytes()) else {
-            return RecordSearch::Corrupt("a record passes the end of its bucket");
+            return RecordSearch::Corrupt("a record extends past the end of its bucket");
         };
         let value_start = RECORD_HEADER_BYTES + header.key_bytes;
         if header.key_bytes == key.len() && &record[RECORD_HEADER_BYTES..value_start] == key {
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_record_is_found_and_nothing_else(records in records(), other in prop::collection::vec(any::<u8>(), 1..4)) {
+        fn each_record_is_found_and_no_other(records in records(), other in prop::collection::vec(any::<u8>(), 1..4)) {
             let bytes = bucket(&records);
             for (key, _) in &records {
                 let first = records.iter().find(|(k, _)| k == key).unwrap();

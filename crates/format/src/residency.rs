@@ -1,14 +1,13 @@
-//! Which parts of a mapped file are known to be in memory, without asking the kernel each time.
+//! Tracks which parts of a mapped file are known to be in memory, without asking the kernel each time.
 //!
-//! A page fault that must read the disk stalls the thread that runs into it, and with it every
-//! request that shares the thread. So a look-up touches a mapping only where it is *resident*. The
-//! kernel tells that by `mincore`, a system call that would cost a hot look-up several times its own
-//! work. Therefore each 4 KiB unit of a mapping has a *stamp*: the time when it was last seen
-//! resident. A fresh stamp is trusted, a stale one is verified by `mincore` and renewed.
+//! A page fault that must read the disk blocks the thread, and with it every request that shares the thread. So a
+//! look-up touches a mapping only where it is *resident*. The system call `mincore` reports this, but would cost a hot
+//! look-up several times its own work. Therefore each 4 KiB unit of a mapping has a *stamp*: the time when it was last
+//! seen resident. A fresh stamp is trusted; a stale one is checked by `mincore` and renewed.
 //!
-//! How long a stamp stays fresh adapts: as long as stale units turn out to be resident still, the
-//! kernel has no need of their memory and the trust grows; as soon as some have been evicted, it
-//! shrinks. The price of a wrong guess is one page fault, never a wrong answer.
+//! The time that a stamp stays fresh adapts: while stale units turn out to be still resident, there is no memory
+//! pressure and the time grows; as soon as some have been evicted, it shrinks. A wrong guess costs one page fault, and
+//! never a wrong answer.
 //!
 //! Stamps are in ticks of 100 ms, in 16 bits that wrap around in two hours; 0 means never.
 
@@ -17,16 +16,16 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// What one stamp stands for, in bytes.
+/// The bytes that one stamp covers.
 pub(crate) const UNIT_BYTES: usize = 4096;
 
 const TICK: Duration = Duration::from_millis(100);
 const TRUST_TICKS_MIN: u32 = 2;
 const TRUST_TICKS_MAX: u32 = 600;
 
-/// The current tick in the high half, how many ticks a stamp is trusted in the low half: one load.
+/// One load: the current tick in the high half, and in the low half how many ticks a stamp is trusted.
 static CLOCK: AtomicU32 = AtomicU32::new(1 << 16 | TRUST_TICKS_MIN);
-/// Stale units that were found resident still, and evicted, since the last tick.
+/// Stale units that turned out to be still resident, and evicted ones, since the last tick.
 static KEPT: AtomicU32 = AtomicU32::new(0);
 static EVICTED: AtomicU32 = AtomicU32::new(0);
 
@@ -36,7 +35,7 @@ pub(crate) fn stamp_now() -> u16 {
     (CLOCK.load(Relaxed) >> 16) as u16
 }
 
-/// Whether a stamp may be trusted.
+/// Whether a stamp can be trusted.
 #[inline]
 pub(crate) fn is_fresh(stamp: u16) -> bool {
     let clock = CLOCK.load(Relaxed);
@@ -44,12 +43,12 @@ pub(crate) fn is_fresh(stamp: u16) -> bool {
     stamp != 0 && u32::from(age) < (clock & 0xffff)
 }
 
-/// Notes what the kernel said of a unit that had been resident before.
+/// Records the answer of the kernel about a unit that had been resident before.
 pub(crate) fn observe_stale(resident: bool) {
     if resident { &KEPT } else { &EVICTED }.fetch_add(1, Relaxed);
 }
 
-/// Starts the clock, once a process. Until it ticks, stamps are trusted.
+/// Starts the clock, once per process. Until it ticks, stamps are trusted.
 pub(crate) fn start_clock() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -61,14 +60,14 @@ pub(crate) fn start_clock() {
         };
         let spawned = thread::Builder::new().name("residency-clock".into()).spawn(ticker);
         if spawned.is_err() {
-            // Without a clock no stamp may be trusted: every look-up asks the kernel.
+            // Without a clock, no stamp can be trusted: every look-up asks the kernel.
             CLOCK.store(1 << 16, Relaxed);
         }
     });
 }
 
 fn next_tick(tick: u32) -> u32 {
-    // 0 is the stamp of what was never seen.
+    // 0 is the stamp of units that were never seen.
     if tick >= 0xffff { 1 } else { tick + 1 }
 }
 
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trust_grows_while_nothing_is_evicted_and_shrinks_at_once_otherwise() {
+    fn trust_grows_until_an_eviction_and_then_shrinks_at_once() {
         let mut trust = TRUST_TICKS_MIN;
         for _ in 0..60 {
             trust = adapt(trust, 10, 0);
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tick_never_becomes_the_stamp_of_the_unseen() {
+    fn the_tick_never_becomes_zero() {
         assert_eq!(next_tick(0xffff), 1);
         assert!(!is_fresh(0));
     }

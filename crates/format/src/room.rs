@@ -1,16 +1,15 @@
-//! How many files of versions a process may map.
+//! Limits how many files of versions a process maps.
 //!
-//! Linux bounds the mappings of a process (`vm.max_map_count`). One that reaches the bound gets no memory
-//! for anything else either, and ends. So files are refused before that: a share of the mappings always
-//! stays for all else.
+//! Linux bounds the mappings of a process (`vm.max_map_count`). At the bound, all other memory allocations fail too,
+//! and the process ends. So files are refused before that: a share of the mappings is always reserved for other uses.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where Linux says how many mappings a process may have.
+/// The file with the kernel's limit of mappings per process.
 const SETTING: &str = "/proc/sys/vm/max_map_count";
-/// What Linux allows unless told otherwise.
+/// The default limit of Linux.
 const MAPPINGS_MAX_DEFAULT: u64 = 65_530;
-/// One mapping in so many is not for files.
+/// One mapping in this many is reserved.
 const RESERVED_SHARE: u64 = 8;
 
 static ROOM: Room = Room {
@@ -18,7 +17,7 @@ static ROOM: Room = Room {
     max: AtomicU64::new(0),
 };
 
-/// How many mappings the files of versions take in this process, and how many they may.
+/// The number of mappings of files of versions in this process, and their limit.
 pub fn mappings() -> (u64, u64) {
     (ROOM.taken.load(Relaxed), mappings_max())
 }
@@ -26,11 +25,11 @@ pub fn mappings() -> (u64, u64) {
 #[derive(Debug)]
 struct Room {
     taken: AtomicU64,
-    /// As the setting was when it was looked at last.
+    /// The limit when it was last read.
     max: AtomicU64,
 }
 
-/// What a mapped file takes of the room. It is given back when this is dropped.
+/// The mappings of a file, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: &'static Room,
@@ -38,10 +37,10 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes so many mappings.
+    /// Counts this many mappings.
     ///
     /// # Errors
-    /// How many are taken and how many there may be, if these are too many.
+    /// The number in use and the limit, if these are too many.
     pub(crate) fn new(mappings: u64) -> Result<Self, (u64, u64)> {
         ROOM.take(mappings, mappings_max)
     }
@@ -52,7 +51,7 @@ impl Room {
         let before = self.taken.fetch_add(mappings, Relaxed);
         let taken = Taken { room: self, mappings };
         if before + mappings > self.max.load(Relaxed) {
-            // It may have been raised since.
+            // The kernel's limit may have been raised since.
             self.max.store(max(), Relaxed);
         }
         let max = self.max.load(Relaxed);
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_the_limit_is_refused_until_something_is_given_back_or_the_limit_is_raised() {
+    fn mappings_over_the_limit_are_refused() {
         static SMALL: Room = Room {
             taken: AtomicU64::new(0),
             max: AtomicU64::new(0),
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn some_mappings_stay_for_all_else() {
+    fn some_mappings_are_reserved_for_other_uses() {
         let (_, max) = mappings();
         assert!(max > 0);
         let setting: u64 = std::fs::read_to_string(SETTING).unwrap().trim().parse().unwrap();

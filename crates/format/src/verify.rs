@@ -1,4 +1,4 @@
-//! Verifies a version completely: every byte of every file, and every record's place.
+//! Verifies a version completely: every byte of every file, and the bucket of every record.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,25 +12,24 @@ use crate::error::FormatError;
 use crate::manifest::{FileEntry, Manifest};
 use crate::version::Version;
 
-/// What a complete verification went through.
+/// The result of a complete verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// How many chunks.
+    /// The number of chunks.
     pub chunks: usize,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many bytes of files.
+    /// The size of the files, in bytes.
     pub bytes: u64,
-    /// The partitions of the version that the directory does not hold. It says nothing of them.
+    /// The partitions that the directory does not hold, which are not verified.
     pub not_held: Vec<PartitionId>,
 }
 
-/// Reads every byte that a directory holds of a version: the checksum of each file, the order of each
-/// index, and that every record is found by its key. Partitions without some of their files are
-/// reported as not held.
+/// Reads all bytes of a version in a directory, and verifies the checksum of each file, the order of each index, and
+/// that every record is found by its key. Partitions with missing files are reported as not held.
 ///
 /// # Errors
-/// The first thing that does not fit, named by file; a file that is too short or too long is such.
+/// The first mismatch, with its file; a file of a wrong length is one, too.
 pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
     let manifest = Manifest::read(dir)?;
     let held = held_partitions(dir, &manifest)?;
@@ -53,13 +52,13 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
         if found.as_deref() != Some(&value[..]) {
             return Err(FormatError::corrupt(
                 dir,
-                format!("the record of key {key:?} lies in a wrong place"),
+                format!("the record of key {key:?} is in the wrong bucket"),
             ));
         }
         records += 1;
     }
     if records != version.records() {
-        let reason = format!("it has {records} records, and its manifest says {}", version.records());
+        let reason = format!("it has {records} records, but its manifest says {}", version.records());
         return Err(FormatError::corrupt(dir, reason));
     }
     Ok(VerifyReport {
@@ -70,7 +69,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
     })
 }
 
-/// The partitions whose files are all there, whatever is in them.
+/// The partitions whose files all exist, whatever their contents.
 fn held_partitions(dir: &Path, manifest: &Manifest) -> Result<PartitionSet, FormatError> {
     let mut held: PartitionSet = manifest.partitions.partitions().collect();
     for chunk in &manifest.chunks {
@@ -100,7 +99,7 @@ fn verify_file(dir: &Path, entry: &FileEntry) -> Result<(), FormatError> {
     }
     if bytes != entry.bytes || checksum.finish() != entry.checksum {
         let reason = format!(
-            "it has {bytes} bytes with checksum {}, and its manifest says {} with {}",
+            "it has {bytes} bytes with checksum {}, but its manifest says {} with {}",
             checksum.finish(),
             entry.bytes,
             entry.checksum

@@ -1,4 +1,4 @@
-//! A changed byte, anywhere in a version, is detected and never served.
+//! Any changed byte in a version is detected and never served.
 
 mod written;
 
@@ -32,7 +32,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Looks every key up: each answer is the right one or an error.
+/// Looks up every key: each answer must be the right one or an error.
 fn hammer(dir: &Path) -> Result<(), fondaco_format::FormatError> {
     let version = Version::open(dir)?;
     let mut outcome = Ok(());
@@ -70,10 +70,10 @@ proptest! {
         let served = hammer(dir.path());
         let verified = verify(dir.path());
         let is_manifest = path.ends_with("manifest.json");
-        // White space around the manifest's JSON carries nothing: such a flip may go unnoticed.
+        // White space around the manifest's JSON has no meaning, so such a flip may be undetected.
         prop_assert!(verified.is_err() || is_manifest, "{path:?} byte {at} bit {bit} is not detected");
-        // Not every flip can matter to a look-up (headers' reserved bytes are covered by checksums
-        // too), but none of a record may pass.
+        // Some flips cannot affect a look-up (headers' reserved bytes have checksums, too), but a flip in a record must
+        // be detected.
         if path.extension().is_some_and(|e| e == "data") {
             prop_assert!(served.is_err(), "{path:?} byte {at} bit {bit} is served");
         }
@@ -86,12 +86,12 @@ proptest! {
         let path = file.get(&files(dir.path())).clone();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..at.index(bytes.len())]).unwrap();
-        // The manifest ends with a line break that carries nothing.
+        // The manifest ends with a line break that has no meaning.
         prop_assume!(!(path.ends_with("manifest.json") && at.index(bytes.len()) + 1 == bytes.len()));
         prop_assert!(verify(dir.path()).is_err());
         let opened = Version::open(dir.path());
         if path.extension().is_some_and(|e| e == "data" || e == "index") {
-            // Its partition, and no other, is as if it were elsewhere.
+            // Only its partition counts as missing.
             let name = path.file_name().unwrap().to_str().unwrap();
             let partition = PartitionId::new(name[1..6].parse().unwrap());
             prop_assert_eq!(opened.unwrap().not_held().collect::<Vec<_>>(), [partition]);
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn rot_under_an_open_version_is_detected() {
+fn bit_rot_under_an_open_version_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let shape = Shape {
         partitions: 1,
@@ -138,14 +138,14 @@ fn rot_under_an_open_version_is_detected() {
 }
 
 #[test]
-fn files_of_two_chunks_exchanged_are_refused() {
+fn exchanged_files_of_two_chunks_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let shape = Shape {
         partitions: 1,
         chunks: 2,
         compression: Compression::None,
     };
-    // The same lengths on purpose: only the headers tell the files apart.
+    // The lengths are equal on purpose: only the headers tell the files apart.
     let records = (0..400u32)
         .map(|i| (format!("k{i:03}").into_bytes(), vec![7; 20]))
         .collect();

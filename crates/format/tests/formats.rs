@@ -1,4 +1,4 @@
-//! What the two formats have in common and where they differ, and files that a reader does not open.
+//! The common properties and the differences of the two formats, and files that readers do not open.
 
 #[path = "written/files.rs"]
 mod files;
@@ -47,7 +47,7 @@ fn format_in_header(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_version_of_the_former_format_is_read_and_verified() {
+fn a_version_of_the_previous_format_is_read_and_verified() {
     let dir = version_1();
     let manifest = Manifest::read(&dir).unwrap();
     assert_eq!((manifest.format_version, manifest.records), (1, 500));
@@ -68,14 +68,14 @@ fn a_version_of_the_former_format_is_read_and_verified() {
 }
 
 #[test]
-fn the_whole_file_of_a_former_manifest_identifies_its_version() {
+fn a_version_1_manifest_is_identified_by_its_whole_file() {
     let bytes = fs::read(version_1().join(MANIFEST_FILE)).unwrap();
     assert_eq!(Manifest::identity(&bytes).unwrap(), Checksum::of(&bytes));
     assert_eq!(Version::open(&version_1()).unwrap().identity(), Checksum::of(&bytes));
 }
 
 #[test]
-fn any_flipped_bit_of_a_former_manifest_is_an_error_or_changes_nothing() {
+fn any_flipped_bit_of_a_version_1_manifest_is_harmless() {
     let bytes = fs::read(version_1().join(MANIFEST_FILE)).unwrap();
     let manifest = Manifest::from_bytes(&bytes).unwrap();
     for at in 0..bytes.len() {
@@ -90,7 +90,7 @@ fn any_flipped_bit_of_a_former_manifest_is_an_error_or_changes_nothing() {
 }
 
 #[test]
-fn what_is_written_has_the_new_number_in_every_file() {
+fn every_written_file_has_the_new_format_version() {
     let dir = new_version(Compression::None);
     let manifest = Manifest::read(dir.path()).unwrap();
     assert_eq!((manifest.format_version, FORMAT_VERSION), (2, 2));
@@ -116,7 +116,7 @@ fn file_names_contain_the_checksums_of_the_files() {
 }
 
 #[test]
-fn equal_chunks_of_two_versions_have_files_of_the_same_name() {
+fn equal_chunks_have_files_of_the_same_name() {
     let (one, other) = (new_version(Compression::None), tempfile::tempdir().unwrap());
     let shape = Shape {
         partitions: 4,
@@ -130,12 +130,12 @@ fn equal_chunks_of_two_versions_have_files_of_the_same_name() {
     };
     let (one, other) = (names(one.path()), names(other.path()));
     let same = one.iter().filter(|name| other.contains(name)).count();
-    // The changed value is as long as the former one, so only the data file of its chunk is another.
+    // The changed value has the same length, so only the data file of its chunk differs.
     assert_eq!((one.len(), same), (16, 15));
 }
 
 #[test]
-fn two_builds_of_the_same_records_differ_in_nothing_but_when_and_by_what() {
+fn builds_of_the_same_records_differ_only_in_built() {
     let (one, other) = (new_version(Compression::Zstd), new_version(Compression::Zstd));
     let mut manifest = Manifest::read(other.path()).unwrap();
     manifest.built = Built {
@@ -157,7 +157,7 @@ fn two_builds_of_the_same_records_differ_in_nothing_but_when_and_by_what() {
 }
 
 #[test]
-fn a_further_file_of_any_kind_belongs_to_its_partition_and_is_not_opened() {
+fn a_further_file_belongs_to_its_partition_and_stays_closed() {
     let dir = new_version(Compression::None);
     let bytes_before = Version::open(dir.path()).unwrap().files_bytes();
     add_further(dir.path(), "kind-of-tomorrow");

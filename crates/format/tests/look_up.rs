@@ -1,4 +1,4 @@
-//! What a version answers: exactly what was written into it.
+//! A version answers exactly with the records that were written.
 
 mod written;
 
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_meets_every_record_once_even_when_it_changes_to_another_version(records in records(), (one, other) in (shape(), shape())) {
+    fn a_scan_across_versions_returns_every_record_once(records in records(), (one, other) in (shape(), shape())) {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &records, &one);
         let version = Version::open(dir.path()).unwrap();
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(scanned.len(), records.len());
         prop_assert_eq!(scanned.into_iter().collect::<Records>(), records.clone());
 
-        // The same partitions, other chunks: every position of one is a position of the other.
+        // The same partitions with other chunks: every position is valid in both versions.
         let second = tempfile::tempdir().unwrap();
         write(second.path(), &records, &Shape { partitions: one.partitions, ..other });
         let newer = Version::open(second.path()).unwrap();
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_just_read_is_answered_without_the_disk() {
+fn recently_read_data_is_served_without_disk_reads() {
     let dir = tempfile::tempdir().unwrap();
     let records: Records = (0..1000u32)
         .map(|i| (i.to_string().into_bytes(), vec![i as u8; 100]))
@@ -100,7 +100,7 @@ fn what_was_just_read_is_answered_without_the_disk() {
 }
 
 #[test]
-fn an_empty_version_has_nothing() {
+fn an_empty_version_has_no_records() {
     let dir = tempfile::tempdir().unwrap();
     let shape = Shape {
         partitions: 8,

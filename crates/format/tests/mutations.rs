@@ -1,5 +1,5 @@
-//! A short seeded run of what the fuzz targets do at length: valid files, changed in many ways, are
-//! read without a panic, and what is served of them is right.
+//! A short seeded run of the fuzz targets: valid files, changed in many ways, are read without a panic, and all served
+//! answers are right.
 //!
 //! The seed is fixed; `FONDACO_TEST_SEED` gives another.
 

@@ -1,5 +1,5 @@
-//! A directory that holds only some partitions of its version: what is there is served, the rest is
-//! never mistaken for absent.
+//! A directory that holds only some partitions of its version: these are served, and keys of the others are never
+//! reported absent.
 
 mod written;
 
@@ -21,7 +21,7 @@ fn records(count: u32) -> Records {
         .collect()
 }
 
-/// A version, whole, and a directory with its manifest and the files of some partitions.
+/// A complete version, and a directory with its manifest and the files of some partitions.
 struct Parts {
     whole: TempDir,
     part: TempDir,
@@ -63,7 +63,7 @@ impl Parts {
         self.manifest.partitions.partition_of(slot)
     }
 
-    /// The partitions that no directory can lack: they have no records.
+    /// The partitions without records, which every directory holds.
     fn empty(&self) -> PartitionSet {
         let used: PartitionSet = self.manifest.chunks.iter().map(|chunk| chunk.partition).collect();
         let all = self.manifest.partitions.partitions();
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn held_partitions_are_served_and_the_others_are_not_held(
+    fn only_held_partitions_are_served(
         count in 0..400u32, bits in 0..5u32, chunks in 1..4u32,
         compression in prop_oneof![Just(Compression::None), Just(Compression::Zstd)],
         chosen in prop::collection::vec(any::<bool>(), 16),
@@ -137,7 +137,7 @@ fn ids(numbers: &[u32]) -> PartitionSet {
 }
 
 #[test]
-fn partitions_that_come_later_are_there_when_the_version_is_opened_again() {
+fn partitions_added_later_are_found_on_reopening() {
     let parts = four_partitions();
     parts.add(&ids(&[1]));
     let before = Version::open(parts.dir()).unwrap();
@@ -149,7 +149,7 @@ fn partitions_that_come_later_are_there_when_the_version_is_opened_again() {
 }
 
 #[test]
-fn a_partition_that_lacks_one_file_is_not_held_and_the_file_is_named_if_it_must_be() {
+fn a_partition_with_a_missing_file_is_not_held() {
     let parts = four_partitions();
     parts.add(&ids(&[0, 1, 2, 3]));
     let lacking = parts
@@ -183,7 +183,7 @@ fn a_partition_that_lacks_one_file_is_not_held_and_the_file_is_named_if_it_must_
 }
 
 #[test]
-fn a_directory_with_nothing_but_a_manifest_holds_nothing() {
+fn a_directory_with_only_a_manifest_holds_no_partition() {
     let parts = four_partitions();
     let version = Version::open(parts.dir()).unwrap();
     assert_eq!(version.held().count(), 0);

@@ -1,4 +1,4 @@
-//! How a scan reads the disk: in large pieces, and no more than what is asked for.
+//! Disk reads of a scan: large pieces, and not more than requested.
 
 mod written;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use fondaco_format::{Compression, ScanPosition, Version};
 use written::{Shape, write};
 
-/// How many system calls this thread made to read, and how many bytes they gave.
+/// The number of read system calls of this thread, and the bytes that they returned.
 fn reads_so_far() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     let number = |name: &str| {
@@ -18,7 +18,7 @@ fn reads_so_far() -> (u64, u64) {
 }
 
 #[test]
-fn a_scan_reads_many_records_at_a_time_and_a_short_one_little() {
+fn a_scan_reads_many_records_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let record = |n: u32| (n.to_string().into_bytes(), vec![7; 1000]);
     let records: BTreeMap<_, _> = (0..4000).map(record).collect();

@@ -1,5 +1,4 @@
-//! Files that cannot be read any more while they are open: each look-up gives the right value or an error,
-//! and the process lives.
+//! Open files that become unreadable: each look-up returns the right value or an error, and the process survives.
 
 mod written;
 
@@ -44,7 +43,7 @@ fn truncate(path: &Path, bytes: u64) {
         .unwrap();
 }
 
-/// Looks all keys up, twice, so that all are in memory. Returns how many are right and how many are errors.
+/// Looks up all keys twice, so that all are in memory. Returns the number of right values, and the errors.
 fn look_up_all(version: &Version) -> (usize, Vec<FormatError>) {
     let mut right = 0;
     let mut errors = Vec::new();
@@ -64,7 +63,7 @@ fn look_up_all(version: &Version) -> (usize, Vec<FormatError>) {
 }
 
 #[test]
-fn of_a_truncated_data_file_what_is_left_is_right_and_the_rest_are_errors() {
+fn a_truncated_data_file_serves_its_rest_and_errors() {
     for compression in [Compression::None, Compression::Lz4] {
         for is_warm in [false, true] {
             let dir = tempfile::tempdir().unwrap();
@@ -78,7 +77,7 @@ fn of_a_truncated_data_file_what_is_left_is_right_and_the_rest_are_errors() {
             let before = unreadable_pages();
             truncate(&file(dir.path(), name), 20_000);
             let (right, errors) = look_up_all(&version);
-            assert!(unreadable_pages() > before, "nothing was touched that is not there");
+            assert!(unreadable_pages() > before, "no missing page was touched");
             assert!(right > 900 && errors.len() > 100, "{right} {}", errors.len());
             assert!(errors[0].to_string().contains(name.as_str()), "{}", errors[0]);
             let damaged: Vec<PartitionId> = version.damaged().into_keys().collect();
@@ -88,7 +87,7 @@ fn of_a_truncated_data_file_what_is_left_is_right_and_the_rest_are_errors() {
 }
 
 #[test]
-fn an_index_that_was_truncated_is_an_error_until_it_is_in_memory() {
+fn a_truncated_index_fails_until_it_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let version = version(dir.path(), Compression::None);
     assert_eq!(look_up_all(&version).0, 2000);
@@ -101,11 +100,11 @@ fn an_index_that_was_truncated_is_an_error_until_it_is_in_memory() {
 }
 
 #[test]
-fn a_value_at_hand_whose_page_goes_away_is_not_intact() {
+fn a_value_whose_page_becomes_unreadable_is_not_intact() {
     let dir = tempfile::tempdir().unwrap();
     let version = version(dir.path(), Compression::None);
     let (key, value) = records().pop_last().unwrap();
-    // Twice: the first look-up reads the disk, and gives a copy.
+    // Twice: the first look-up reads the disk, and returns a copy.
     version.get(&key).unwrap();
     let found = version.get(&key).unwrap().unwrap();
     assert_eq!(&found[..], &value[..]);
@@ -113,7 +112,7 @@ fn a_value_at_hand_whose_page_goes_away_is_not_intact() {
     for chunk in &version.manifest().chunks {
         truncate(&file(dir.path(), &chunk.data.name), 0);
     }
-    assert_ne!(&found[..], &value[..], "it was not mapped");
+    assert_ne!(&found[..], &value[..], "the value was not mapped");
     assert!(!found.is_intact());
     assert!(version.get_owned(&key).is_err());
 }
@@ -136,7 +135,8 @@ fn readers_on_several_threads_never_see_zeros() {
             })
             .collect();
         for chunk in &version.manifest().chunks {
-            // Whole pages: the kernel writes zeros behind the end of the last one, as others do who write to the file.
+            // Whole pages: the kernel zeroes the rest of the last page after the end of the file, like a program that
+            // writes to it.
             truncate(&file(dir.path(), &chunk.data.name), 20 * 4096);
         }
         for reader in readers {
@@ -148,7 +148,7 @@ fn readers_on_several_threads_never_see_zeros() {
 }
 
 #[test]
-fn a_version_whose_indexes_are_in_memory_needs_their_files_no_more() {
+fn a_version_with_loaded_indexes_does_not_need_their_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut version = version(dir.path(), Compression::None);
     let open = |extension: &str| {

@@ -1,4 +1,4 @@
-//! What placing costs and how even it is, against hashing: the table of `docs/decisions/0004-placement.md`.
+//! The cost and evenness of placement, compared with hashing: the table of `docs/decisions/0004-placement.md`.
 //!
 //! ```sh
 //! cargo run --release -p fondaco-model --example placement_figures
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// How long the largest of clusters take.
+/// Prints how long the largest clusters take.
 fn time() -> Result<(), Box<dyn std::error::Error>> {
     let partitions = PartitionCount::try_from(16384)?;
     let (before, more) = (members(1000), members(1001));
@@ -79,7 +79,7 @@ fn members(nodes: u32) -> Vec<Member> {
     ids.map(member).collect()
 }
 
-/// One line: what a way of placing does with some nodes, then with others.
+/// One row: the results of a way of placing with some nodes, then with others.
 fn row(
     name: &str,
     members: &[Member],
@@ -102,9 +102,9 @@ fn row(
     Ok(())
 }
 
-/// As the program does it: placed once, then by plans.
+/// As in the program: placed once, then changed by plans.
 fn lists(policy: Placement, members: &[Member], now: Option<&Lists>) -> Result<Lists, PlacementError> {
-    // Both hold: the number is a power of two, and the lists were placed.
+    // Both hold: the number is a power of two, and the lists come from a placement.
     let partitions = PartitionCount::try_from(PARTITIONS).expect("a power of two");
     match now {
         None => place(policy, partitions, REPLICAS, members),
@@ -115,7 +115,7 @@ fn lists(policy: Placement, members: &[Member], now: Option<&Lists>) -> Result<L
     }
 }
 
-/// The partition's number modulo the nodes, and the nodes after that: an even ring, hashed anew each time.
+/// The partition's number modulo the nodes, and the nodes after that: an even ring, hashed again for each set of nodes.
 fn modulo(members: &[Member]) -> Lists {
     let node = |at: u32| members[at as usize % members.len()].id;
     (0..PARTITIONS)
@@ -152,19 +152,19 @@ fn scatter(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// How many replicas some node has to fetch.
+/// How many replicas nodes have to fetch.
 fn fetches(before: &Lists, after: &Lists) -> usize {
     let come = |(before, after): (&Vec<NodeId>, &Vec<NodeId>)| after.iter().filter(|n| !before.contains(n)).count();
     before.iter().zip(after).map(come).sum()
 }
 
-/// How many of the first `ranks` the node has that has most.
+/// The largest number of places in the first `ranks` that one node has.
 fn most(lists: &Lists, members: &[Member], ranks: usize) -> f64 {
     let held = |id: NodeId| lists.iter().filter(|list| list[..ranks].contains(&id)).count();
     members.iter().map(|member| held(member.id)).max().unwrap_or(0) as f64
 }
 
-/// When a node is gone, which part of the partitions that it led the same other node leads, at worst.
+/// When a node is gone, the largest share of the partitions that it led which one other node then leads.
 fn takes_over(lists: &Lists, members: &[Member]) -> f64 {
     let worst = |gone: NodeId| {
         let led: Vec<_> = lists.iter().filter(|list| list[0] == gone).collect();

@@ -4,39 +4,39 @@
 /// The notes of the previous process in the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastProcess<'a> {
-    /// Whether it ended in good order: everything that it had written was on the disk then.
+    /// Whether it ended in an orderly way: all its writes were on the disk then.
     pub has_ended: bool,
-    /// The boot of the machine that it ran in; `None` if it could not be known.
+    /// The boot of the machine that it ran in; `None` if unknown.
     pub boot_id: Option<&'a str>,
 }
 
 impl LastProcess<'_> {
-    /// Whether writes may be lost that were acknowledged before they were on the disk, now that the machine is in this boot.
-    /// The operating system's memory outlives a process that is killed, and not the boot.
+    /// Whether acknowledged writes that were not on the disk yet may be lost, given the present boot of the machine.
+    /// The memory of the operating system survives a killed process, but not a reboot.
     pub fn may_lack_unsynced(self, boot_id: Option<&str>) -> bool {
         let is_other = matches!((self.boot_id, boot_id), (Some(last), Some(this)) if last != this);
         !self.has_ended && is_other
     }
 }
 
-/// The count of a data directory, as two places know it. It is raised at each start, at each orderly stop, and now and then
-/// while the node takes writes: first in the directory, durably, then in the coordination service. So the directory is
-/// never behind, whenever the process is killed, unless it is an older copy of itself.
+/// The count of a data directory, in its two places. It is raised at each start, at each orderly stop, and from time to
+/// time while the node takes writes: first in the directory, durably, then in the coordination service. So the
+/// directory is never behind, whenever the process is killed, unless it is an older copy of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryCounts {
     /// The directory's number; `None` if it is new.
     pub directory: Option<u64>,
-    /// The coordination service's number; `None` if it does not know the node.
+    /// The coordination service's number; `None` if it has none for the node.
     pub coordination: Option<u64>,
 }
 
 impl DirectoryCounts {
-    /// Whether the directory is an older copy of what the node had. One that is new is known to lack everything anyway.
+    /// Whether the directory is an older copy of the node's data. A new directory is known to lack everything anyway.
     pub fn is_older_copy(self) -> bool {
         matches!((self.directory, self.coordination), (Some(directory), Some(known)) if directory < known)
     }
 
-    /// The next number for both. A service that went back is raised with it.
+    /// The next number for both places. If the service went back, it is raised too.
     pub fn next(self) -> u64 {
         self.directory
             .max(self.coordination)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_another_boot_without_an_orderly_end_takes_what_was_not_synced() {
+    fn unsynced_writes_are_lost_only_by_an_unclean_reboot() {
         let (here, other) = (Some("a"), Some("b"));
         for (has_ended, last, this, lacks) in [
             (true, here, other, false),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_lower_than_what_is_known_is_an_older_copy() {
+    fn a_directory_with_a_lower_count_is_an_older_copy() {
         for (directory, coordination, is_older, next) in [
             (None, None, false, 1),
             (None, Some(7), false, 8),
@@ -95,13 +95,13 @@ mod tests {
         RaiseAndDie,
         /// An operator keeps a copy of the directory.
         Copy,
-        /// The coordination service is put back to what it was at the last copy.
+        /// The coordination service is restored to its state at the last copy.
         PutServiceBack,
     }
 
     proptest! {
         #[test]
-        fn no_end_of_a_process_makes_a_directory_look_like_an_older_copy_and_an_older_copy_does(
+        fn only_an_older_copy_looks_like_one(
             events in prop::collection::vec(
                 prop_oneof![
                     4 => Just(Event::Raise),
@@ -114,7 +114,8 @@ mod tests {
         ) {
             let mut counts = DirectoryCounts { directory: None, coordination: None };
             let (mut copy, mut service_copy) = (None, None);
-            // Whether the count was raised in both places since the copy was made, and the service has not gone back since.
+            // Whether the count was raised in both places since the copy was made, and the service has not gone back
+            // since.
             let mut is_raised = false;
             for event in events {
                 prop_assert!(!counts.is_older_copy(), "{:?}", counts);

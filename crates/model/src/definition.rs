@@ -24,7 +24,7 @@ pub struct StoreDefinition {
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
     pub backups: u32,
-    /// How many nodes have each partition; by default, as many as the cluster's placement gives.
+    /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
@@ -45,7 +45,7 @@ impl StoreDefinition {
     /// The most backups that a store may keep.
     pub const BACKUPS_MAX: u32 = 100;
 
-    /// A batch store with the defaults of everything.
+    /// A batch store with all defaults.
     pub fn batch(name: StoreName) -> Self {
         Self {
             name,
@@ -58,7 +58,7 @@ impl StoreDefinition {
         }
     }
 
-    /// A versioned store with these settings, and as many replicas as the cluster's placement gives.
+    /// A versioned store with these settings, and the number of replicas that the cluster's placement gives.
     pub fn versioned(name: StoreName, settings: VersionedSettings) -> Self {
         Self {
             kind: StoreKind::Versioned,

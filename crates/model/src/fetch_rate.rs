@@ -1,13 +1,13 @@
-//! How fast a fetch may go: a bucket of tokens that keeps a rate, and the decision which rate.
+//! How fast a fetch may go: a token bucket that keeps a rate, and the choice of the rate.
 //!
-//! Live traffic comes first, but only where the fetch is what slows it down. The latency of reads varies by
-//! itself, those of cold reads above all, so it is no use to compare it with earlier times. Instead the fetch
-//! pauses for a moment again and again, and what reads took while it ran is compared with what they took
-//! while it paused. Only if several comparisons agree, within their own scatter, that reads are slower with
-//! it, it halves its rate; if they agree that reads are not, it goes faster again.
+//! Live traffic comes first, but only where the fetch is what slows it down. The latency of reads varies by itself,
+//! above all that of cold reads, so comparing it with earlier times is useless. Instead, the fetch pauses for a moment
+//! again and again, and the latency of reads while it runs is compared with their latency while it pauses. If several
+//! comparisons agree, within their own scatter, that the fetch slows reads down, it halves its rate; if they agree that
+//! it does not, it goes faster again.
 //!
-//! Time is passed in, as the time since some fixed moment. Invariant: the rate never passes the operator's
-//! limit, and never falls below the floor or that limit.
+//! Time is passed in, as the time since some fixed moment. Invariant: the rate never exceeds the operator's limit, and
+//! never falls below the lower of floor and limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use std::time::Duration;
 /// How much slower reads may be with a fetch than without: smaller differences cannot be told from chance.
 const SLOWDOWN_MAX: f64 = 1.2;
 
-/// A difference in latency that is noise, whatever the ratio.
+/// A difference in latency that counts as noise, whatever the ratio.
 const NOISE: Duration = Duration::from_micros(50);
 
-/// From how many comparisons on something is decided.
+/// How many comparisons a decision needs at least.
 const COMPARISONS_MIN: usize = 3;
 
-/// How many comparisons are remembered.
+/// How many comparisons are kept.
 const COMPARISONS_MAX: usize = 8;
 
 /// How many standard errors the mean must be away from the limit.
 const CERTAINTY: f64 = 2.0;
 
-/// By how much the logarithms of comparisons are assumed to differ before they are known, and how many
-/// comparisons that assumption counts for.
+/// The assumed deviation of the logarithms of comparisons before it is measured, and how many comparisons that
+/// assumption counts for.
 const ASSUMED_DEVIATION: f64 = 0.5;
 const ASSUMED_WEIGHT: f64 = 3.0;
 
-/// How much faster a fetch becomes at a time.
+/// The factor by which a fetch becomes faster at a time.
 const INCREASE: f64 = 1.5;
 
 /// Lets bytes through at a rate, which may change at any time.
@@ -47,10 +47,10 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// How much of a second's bytes may pass at once after a pause.
+    /// How many seconds' worth of bytes may pass at once after a pause.
     const BURST_SECONDS: f64 = 0.1;
 
-    /// A bucket with nothing in it yet; `None` is no limit.
+    /// An empty bucket; `None` is no limit.
     pub fn new(rate_bytes_per_second: Option<u64>, now: Duration) -> Self {
         Self {
             rate_bytes_per_second,
@@ -73,7 +73,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes the tokens for this many bytes, into debt if it must be.
+    /// Takes the tokens for this many bytes, going into debt if necessary.
     pub fn take(&mut self, bytes: u64, now: Duration) {
         self.fill(now);
         if self.rate_bytes_per_second.is_some() {
@@ -103,7 +103,7 @@ impl TokenBucket {
     }
 }
 
-/// How long reads took, at the 99th percentile, while a fetch ran and while it paused.
+/// The 99th percentile of read latencies, while a fetch ran and while it paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLatencies {
     /// While it ran.
@@ -117,11 +117,11 @@ pub struct ReadLatencies {
 pub struct AdaptiveRate {
     /// The operator's limit in bytes a second, `None` for none.
     limit: Option<u64>,
-    /// The slowest that it makes itself.
+    /// The lowest rate that it chooses by itself.
     floor: u64,
     /// Its own rate; `None` when it does not throttle.
     rate: Option<u64>,
-    /// The logarithms of how much slower reads were with the fetch, since the rate changed last.
+    /// The logarithms of how much slower reads were with the fetch, since the last change of the rate.
     slowdowns: VecDeque<f64>,
 }
 
@@ -151,14 +151,14 @@ impl AdaptiveRate {
         }
     }
 
-    /// Takes how fast the fetch went while no client read: it need not slow down.
+    /// Reports the fetch's rate while no client read: it need not slow down.
     pub fn observe_no_reads(&mut self, fetched_bytes_per_second: u64) -> Option<u64> {
         self.slowdowns.clear();
         self.speed_up(fetched_bytes_per_second);
         self.rate_bytes_per_second()
     }
 
-    /// Takes a comparison, and how fast the fetch went while it ran, and returns the rate from now on.
+    /// Reports a comparison, and the fetch's rate while it ran. Returns the rate from now on.
     pub fn observe(&mut self, reads: ReadLatencies, fetched_bytes_per_second: u64) -> Option<u64> {
         let is_noise = reads.with <= reads.without + NOISE;
         let ratio = reads.with.as_secs_f64() / reads.without.as_secs_f64().max(1e-9);
@@ -186,13 +186,12 @@ impl AdaptiveRate {
     fn speed_up(&mut self, fetched: u64) {
         let Some(rate) = self.rate else { return };
         let next = (rate as f64 * INCREASE) as u64 + 1;
-        // Twice the disks' throughput does not throttle any more.
+        // A rate of twice the disks' throughput does not throttle any more.
         let holds_back = self.limit.is_none_or(|limit| next < limit) && next / 2 <= fetched;
         self.rate = holds_back.then_some(next);
     }
 
-    /// The mean of the comparisons, and its standard error, which begins with an assumption of how much they
-    /// differ by themselves.
+    /// The mean of the comparisons, and its standard error, which begins with an assumed deviation.
     fn mean_and_error(&self) -> (f64, f64) {
         let count = self.slowdowns.len() as f64;
         let mean = self.slowdowns.iter().sum::<f64>() / count;
@@ -225,7 +224,7 @@ mod tests {
     /// share of the disk.
     struct Reader {
         seed: u64,
-        /// By how much the logarithm of the latency scatters.
+        /// The deviation of the logarithm of the latency.
         scatter: f64,
         drift: f64,
         level: f64,
@@ -269,7 +268,7 @@ mod tests {
             }
         }
 
-        /// The mean rate of a fetch beside it, once it had time to find its rate, as a share of the disk's.
+        /// The mean rate of a fetch beside it, after it has had time to settle, as a share of the disk's.
         fn share_of_a_fetch(&mut self) -> f64 {
             let mut rate = AdaptiveRate::new(None, MIB);
             let mut sum = 0.0;
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_a_fetch_slows_down_halve_its_rate_and_it_comes_back_when_they_end() {
+    fn slowed_reads_halve_the_rate_and_it_recovers_after_them() {
         let mut rate = AdaptiveRate::new(None, FLOOR);
         assert_eq!(
             rate.observe(reads(900, 210), DISK),
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_are_as_slow_without_the_fetch_do_not_slow_it() {
+    fn reads_that_are_slow_anyway_do_not_slow_the_fetch() {
         let mut rate = AdaptiveRate::new(None, FLOOR);
         for ms in [1, 40, 2, 90, 90, 3, 500, 1, 1] {
             assert_eq!(rate.observe(reads(ms * 1000, ms * 1000), DISK), None);
@@ -352,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn a_reader_whose_latency_varies_by_itself_does_not_slow_a_fetch(
+        fn a_reader_with_varying_latency_does_not_slow_a_fetch(
             seed in any::<u64>(), scatter in 0.0..0.7f64, drift in 0.0..0.3f64,
         ) {
             let share = Reader::new(seed, scatter, drift, 0.0).share_of_a_fetch();
@@ -360,7 +359,7 @@ mod tests {
         }
 
         #[test]
-        fn a_reader_that_a_fetch_slows_down_is_left_in_peace(
+        fn a_fetch_yields_to_a_reader_that_it_slows_down(
             seed in any::<u64>(), scatter in 0.0..0.7f64, drift in 0.0..0.3f64, harm in 1.0..20.0f64,
         ) {
             let share = Reader::new(seed, scatter, drift, harm).share_of_a_fetch();

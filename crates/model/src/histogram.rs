@@ -16,7 +16,7 @@ pub struct Histogram {
     sum_ns: AtomicU64,
 }
 
-/// The contents of a [`Histogram`] at one moment; or the sum, or the difference, of such.
+/// The contents of a [`Histogram`] at one moment, or a sum or difference of such contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     counts: [u64; BUCKETS],
@@ -64,7 +64,7 @@ fn bucket_of(ns: u64) -> usize {
     ((doubling - 2) * BUCKETS_PER_DOUBLING + quarter).min(BUCKETS - 1)
 }
 
-/// The least duration beyond a bucket, in nanoseconds.
+/// The smallest duration beyond a bucket, in nanoseconds.
 fn bucket_end_ns(bucket: usize) -> u64 {
     let next = bucket as u64 + 1;
     let (doubling, quarter) = (next / BUCKETS_PER_DOUBLING as u64, next % BUCKETS_PER_DOUBLING as u64);
@@ -91,8 +91,8 @@ impl HistogramSnapshot {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// An upper bound, at most a quarter too high, of the duration that this share of events (0 to 1)
-    /// did not pass; `None` without events.
+    /// An upper bound, at most a quarter too high, of the duration that this share of events (0 to 1) did not exceed;
+    /// `None` without events.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let count = self.count();
         let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
@@ -103,7 +103,7 @@ impl HistogramSnapshot {
         })
     }
 
-    /// For each power of two of nanoseconds: it, and how many events took less. For Prometheus.
+    /// For each power of two of nanoseconds: the duration, and how many events took less. For Prometheus.
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let mut seen = 0;
         self.counts
@@ -116,7 +116,7 @@ impl HistogramSnapshot {
             })
     }
 
-    /// Adds the events of another.
+    /// Adds the events of another snapshot.
     pub fn add(&mut self, other: &Self) {
         for (own, others) in self.counts.iter_mut().zip(other.counts) {
             *own = own.wrapping_add(others);
@@ -149,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_bound_what_was_recorded(mut durations in prop::collection::vec(10..1_000_000_000u64, 1..200), share in 0.0..1.0f64) {
+        fn quantiles_bound_the_recorded_durations(mut durations in prop::collection::vec(10..1_000_000_000u64, 1..200), share in 0.0..1.0f64) {
             let histogram = Histogram::default();
             durations.iter().for_each(|&ns| histogram.record(Duration::from_nanos(ns), 1));
             durations.sort();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_of_two_snapshots_is_what_came_between() {
+    fn the_difference_of_snapshots_has_the_events_between_them() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_micros(5), 3);
         let earlier = histogram.snapshot();

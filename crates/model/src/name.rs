@@ -49,7 +49,7 @@ impl FromStr for StoreName {
     }
 }
 
-/// A name is looked up by its text.
+/// Names can be looked up by text.
 impl std::borrow::Borrow<str> for StoreName {
     fn borrow(&self) -> &str {
         &self.0
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_confuse_a_path_or_the_wire_are_refused() {
+    fn names_with_a_meaning_in_paths_or_commands_are_refused() {
         for name in [
             "",
             "a:b",

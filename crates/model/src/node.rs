@@ -55,19 +55,19 @@ pub struct NodeIdError {
     text: String,
 }
 
-/// The permanent identity of a process or a cluster: 128 random bits as 32 hexadecimal digits. A node's is made with
-/// its data directory, and stays in there; it distinguishes two nodes that claim one number.
+/// The permanent identity of a process or a cluster: 128 random bits as 32 hexadecimal digits. A node's identity is
+/// made with its data directory, and stays there; it distinguishes two nodes that claim one number.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Identity(String);
 
 impl Identity {
-    /// The identity of these bits, which should be random.
+    /// The identity with these bits, which should be random.
     pub fn of(bits: u128) -> Self {
         Self(format!("{bits:032x}"))
     }
 
-    /// It as text.
+    /// The identity as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -13,7 +13,7 @@ use crate::slot::{SLOT_COUNT, Slot};
 pub struct PartitionId(u32);
 
 impl PartitionId {
-    /// The partition with this number. Whether it exists is a matter of the [`PartitionCount`].
+    /// The partition with this number. Whether it exists depends on the [`PartitionCount`].
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_powers_of_two_up_to_the_slot_count_are_counts() {
+    fn only_powers_of_two_up_to_slot_count_are_counts() {
         for count in [0, 3, 12, 16385, 32768] {
             assert!(PartitionCount::try_from(count).is_err(), "{count}");
         }

@@ -1,7 +1,7 @@
 //! A set of partitions, as one bit for each.
 //!
-//! Nodes compare such sets for every version of every store whenever something changes: so they are
-//! compared and subtracted by words. In words for people and in records they are ranges: `0-3,7`.
+//! Nodes compare such sets for every version of every store whenever something changes, so they are compared and
+//! subtracted by words. In texts and records they are ranges: `0-3,7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,37 +15,37 @@ use crate::slot::SLOT_COUNT;
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PartitionSet {
-    /// Without zeros at the end, so that equal sets are equal words.
+    /// Without zeros at the end, so that equal sets have equal words.
     words: Vec<u64>,
 }
 
 impl PartitionSet {
-    /// The set of no partitions.
+    /// The empty set.
     pub const EMPTY: Self = Self { words: Vec::new() };
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// How many it has.
+    /// The number of its partitions.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether it has this one.
+    /// Whether it contains this partition.
     pub fn contains(&self, partition: PartitionId) -> bool {
         let (word, bit) = place(partition);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether it has all of another set's.
+    /// Whether it contains all partitions of another set.
     pub fn covers(&self, other: &Self) -> bool {
         let mine = self.words.iter().copied().chain(std::iter::repeat(0));
         other.words.iter().zip(mine).all(|(theirs, mine)| theirs & !mine == 0)
     }
 
-    /// Adds one.
+    /// Adds a partition.
     pub fn insert(&mut self, partition: PartitionId) {
         let (word, bit) = place(partition);
         if self.words.len() <= word {
@@ -54,7 +54,7 @@ impl PartitionSet {
         self.words[word] |= bit;
     }
 
-    /// Takes one out.
+    /// Removes a partition.
     pub fn remove(&mut self, partition: PartitionId) {
         let (word, bit) = place(partition);
         if let Some(word) = self.words.get_mut(word) {
@@ -63,7 +63,7 @@ impl PartitionSet {
         self.trim();
     }
 
-    /// The partitions that it has and another set has not.
+    /// The partitions of this set that are not in the other.
     pub fn without(&self, other: &Self) -> Self {
         let theirs = other.words.iter().copied().chain(std::iter::repeat(0));
         let words = self.words.iter().zip(theirs).map(|(mine, theirs)| mine & !theirs);
@@ -72,7 +72,7 @@ impl PartitionSet {
         set
     }
 
-    /// The partitions that it or another set has.
+    /// The partitions of this set and the other.
     pub fn with(&self, other: &Self) -> Self {
         let (long, short) = match self.words.len() >= other.words.len() {
             true => (self, other),
@@ -85,7 +85,7 @@ impl PartitionSet {
         set
     }
 
-    /// Those that it has, in order.
+    /// Its partitions, in order.
     pub fn iter(&self) -> impl Iterator<Item = PartitionId> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             let bits = (0..u64::BITS).filter(move |bit| word & (1 << bit) != 0);
@@ -133,9 +133,9 @@ impl fmt::Display for PartitionSet {
     }
 }
 
-/// Why words are no set of partitions.
+/// Why a text is not a set of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{range:?} is no range of partitions: write ranges in order, such as 0-3,7")]
+#[error("{range:?} is not a range of partitions: write ranges in order, such as 0-3,7")]
 pub struct PartitionSetError {
     range: String,
 }
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn any_words_are_a_set_or_an_error(text in "[0-9,-]{0,12}") {
+        fn any_text_is_a_set_or_an_error(text in "[0-9,-]{0,12}") {
             if let Ok(set) = text.parse::<PartitionSet>() {
                 prop_assert_eq!(set.to_string().parse(), Ok(set));
             }

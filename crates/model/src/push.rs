@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a push is.
+/// The state of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PushState {
@@ -15,11 +15,11 @@ pub enum PushState {
     Fetching,
     /// The version is complete on disk and open, but not current.
     Ready,
-    /// The version became current. An end.
+    /// The version became current. A final state.
     Swapped,
-    /// The push was given up, and nothing of it is left on disk. An end.
+    /// The push failed, and its files are deleted. A final state.
     Failed,
-    /// The push was cancelled, and nothing of it is left on disk. An end.
+    /// The push was cancelled, and its files are deleted. A final state.
     Cancelled,
 }
 
@@ -30,7 +30,7 @@ pub enum PushEvent {
     Fetched,
     /// The version was made current.
     Swapped,
-    /// Something went wrong.
+    /// The push failed.
     Failed,
     /// An operator cancelled it.
     Cancelled,
@@ -45,7 +45,7 @@ pub struct PushStateError {
 }
 
 impl PushState {
-    /// Whether nothing can happen to the push any more.
+    /// Whether the state is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Swapped | Self::Failed | Self::Cancelled)
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_fetched_is_never_swapped_in() {
+    fn an_incomplete_version_is_never_swapped_in() {
         assert!(PushState::Fetching.after(PushEvent::Swapped).is_err());
     }
 

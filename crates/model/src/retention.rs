@@ -1,8 +1,8 @@
 //! Which versions a store has, which one is current, and which ones it no longer needs.
 //!
-//! It knows nothing of files: it decides, others act. Invariants: a number is given out once; the
-//! current version is never among the backups; a version that was current a moment ago is the last
-//! one to be given up, whatever its number, since it is the one that a rollback wants.
+//! It knows nothing of files: it decides, and others act. Invariants: a number is given out once; the current version
+//! is never among the backups; the version that was current last is the last one to be given up, whatever its number,
+//! since a rollback goes to it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use crate::version::VersionNumber;
 pub struct VersionSet {
     last: Option<VersionNumber>,
     current: Option<VersionNumber>,
-    /// Most recently current first.
+    /// The most recently current first.
     backups: Vec<VersionNumber>,
 }
 
-/// Why a stored set of versions cannot be one.
+/// Why a stored set of versions is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid set of versions: {reason}; the metadata was changed by hand, restore it from a copy")]
 pub struct VersionSetError {
@@ -72,8 +72,8 @@ impl VersionSet {
         }
     }
 
-    /// The target of a rollback that names no version: the most recently current backup that is
-    /// older than the current version. A newer one is the version that was rolled back from.
+    /// The target of a rollback that names no version: the most recently current backup that is older than the current
+    /// version. A newer backup is the version that was rolled back from.
     pub fn rollback_target(&self) -> Option<VersionNumber> {
         self.backups
             .iter()
@@ -81,7 +81,7 @@ impl VersionSet {
             .copied()
     }
 
-    /// Gives up all but `backups` of the backups and returns those given up.
+    /// Gives up all but `backups` of the backups, and returns those that were given up.
     pub fn expire(&mut self, backups: u32) -> Vec<VersionNumber> {
         let kept = self.backups.len().min(backups as usize);
         self.backups.split_off(kept)
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_goes_to_the_version_before() {
+    fn a_rollback_goes_to_the_previous_version() {
         let mut set = pushed(3);
         assert_eq!(set.rollback_target(), Some(number(2)));
         set.make_current(number(2));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_after_a_rollback_gives_up_the_version_rolled_back_from() {
+    fn a_push_after_rollback_drops_the_version_rolled_back_from() {
         let mut set = pushed(2);
         set.make_current(number(1));
         let pushed = set.allocate();
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_happens_the_set_stays_sound(steps in steps()) {
+        fn the_set_stays_sound_under_any_steps(steps in steps()) {
             let mut set = VersionSet::default();
             let mut given_out = 0;
             for step in steps {

@@ -1,12 +1,12 @@
 //! Slots: the 16384 key slots of Redis Cluster.
 //!
-//! The slot is that of the *wire* key (`store:key`), computed as the Redis Cluster specification
-//! says: CRC16 (the XMODEM variant) of the key modulo 16384, or of its hash tag if it has one. So
-//! every cluster-aware Redis client finds the right node.
+//! The slot is that of the *wire* key (`store:key`), computed according to the Redis Cluster specification: CRC16 (the
+//! XMODEM variant) of the key modulo 16384, or of its hash tag if it has one. So every cluster-aware Redis client finds
+//! the right node.
 
 use crate::name::StoreName;
 
-/// How many slots there are.
+/// The number of slots.
 pub const SLOT_COUNT: u32 = 16384;
 
 /// A slot: a number below [`SLOT_COUNT`].
@@ -14,7 +14,7 @@ pub const SLOT_COUNT: u32 = 16384;
 pub struct Slot(u16);
 
 impl Slot {
-    /// The slot with this number; `None` if there is none.
+    /// The slot with this number; `None` if the number is too high.
     pub const fn new(number: u16) -> Option<Self> {
         if (number as u32) < SLOT_COUNT {
             Some(Self(number))
@@ -36,12 +36,12 @@ pub fn slot_of_wire_key(wire_key: &[u8]) -> Slot {
     Slot(crc16(0, hash_tag(wire_key).unwrap_or(wire_key)) & (SLOT_COUNT as u16 - 1))
 }
 
-/// The slot of `key` in `store`, without putting the wire key together.
+/// The slot of `key` in `store`, without building the wire key.
 pub fn slot_of_key(store: &StoreName, key: &[u8]) -> Slot {
     SlotPrefix::of(store).slot(key)
 }
 
-/// The common prefix of all wire keys of one store, already digested: for many slots of one store.
+/// The CRC of the common prefix of all wire keys of a store: for computing many slots of one store.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotPrefix(u16);
 
@@ -53,7 +53,7 @@ impl SlotPrefix {
 
     /// The slot of a key of that store.
     ///
-    /// A store's name holds no brace, so that a hash tag can only lie in the key.
+    /// The name of a store contains no brace, so that a hash tag can only be in the key.
     #[inline]
     pub fn slot(self, key: &[u8]) -> Slot {
         let crc = match hash_tag(key) {
@@ -77,8 +77,8 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 
 /// `TABLES[n][b]` is the CRC of byte `b` followed by `n` zero bytes.
 ///
-/// Eight tables let the loop take eight bytes a step ("slicing by 8", Kounavis and Berry 2005): a
-/// slot is computed for every look-up, and byte by byte it would cost more than the look-up's hash.
+/// Eight tables let the loop take eight bytes a step ("slicing by 8", Kounavis and Berry 2005): a slot is computed for
+/// every lookup, and byte by byte it would cost more than the lookup's hash.
 static TABLES: [[u16; 256]; 8] = tables();
 
 const fn tables() -> [[u16; 256]; 8] {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, a bit at a time.
+    /// The definition, bit by bit.
     fn crc16_by_bits(bytes: &[u8]) -> u16 {
         bytes.iter().fold(0, |crc, &byte| {
             (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
@@ -149,7 +149,7 @@ mod tests {
         })
     }
 
-    /// The key's part that is hashed, byte by byte, as the specification of Redis Cluster words it.
+    /// The part of the key that is hashed, byte by byte, as in the specification of Redis Cluster.
     fn hashed_part(key: &[u8]) -> &[u8] {
         for (open, &byte) in key.iter().enumerate() {
             if byte != b'{' {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(crc16(0, b"123456789"), 0x31C3);
     }
 
-    /// The answers of `CLUSTER KEYSLOT` of Redis 7.0.15.
+    /// The replies of `CLUSTER KEYSLOT` of Redis 7.0.15.
     #[test]
     fn slots_are_those_of_redis_cluster() {
         let answers = [
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tag_is_the_first_pair_of_braces_with_something_between() {
+    fn a_hash_tag_is_in_the_first_non_empty_braces() {
         let tagged = |key: &str| hash_tag(key.as_bytes()).map(|t| String::from_utf8_lossy(t).into_owned());
         assert_eq!(tagged("{user1000}.following").as_deref(), Some("user1000"));
         assert_eq!(tagged("foo{}{bar}"), None);
@@ -219,7 +219,7 @@ mod tests {
         }
 
         #[test]
-        fn a_key_in_a_store_has_the_slot_of_its_wire_key(key in "[a-z{}]{0,20}") {
+        fn a_key_has_the_slot_of_its_wire_key(key in "[a-z{}]{0,20}") {
             let store: StoreName = "pymk".parse().unwrap();
             let wire = format!("pymk:{key}");
             prop_assert_eq!(slot_of_key(&store, key.as_bytes()), slot_of_wire_key(wire.as_bytes()));

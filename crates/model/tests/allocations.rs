@@ -1,4 +1,4 @@
-//! A record is decoded for every read: with one sibling, as nearly all have, that costs no allocation.
+//! A record is decoded for every read: with one sibling, as nearly all records have, that costs no allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,14 +11,14 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, that counts.
+/// The system's allocator with a counter.
 struct Counting;
 
-// SAFETY: all is left to the system's allocator; counting allocates nothing.
+// SAFETY: all calls are passed to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps to what the trait asks of it.
+        // SAFETY: the caller keeps to the contract of the trait.
         unsafe { System.alloc(layout) }
     }
 
@@ -47,7 +47,7 @@ fn a_record_with_one_sibling_is_decoded_without_an_allocation() {
         record = Record::write(Some(&record), &mut dots, Over::All(&VectorClock::new()), update).unwrap();
     }
     let bytes = Bytes::from(record.to_bytes());
-    // As it comes out of an engine: shared with its cache.
+    // As an engine returns it: shared with its cache.
     let cached = bytes.clone();
     let (count, decoded) = allocations(|| Record::decode(bytes));
     assert_eq!((count, decoded), (0, Ok(record)));

@@ -1,4 +1,4 @@
-//! The laws of placement, for any nodes; and what it costs to change them.
+//! The laws of placement, for any nodes, and the cost of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ fn partitions(count: u32) -> PartitionCount {
     PartitionCount::try_from(count).unwrap()
 }
 
-/// How many of the first `ranks` of all lists are each node's.
+/// How often each node is among the first `ranks` of all lists.
 fn loads(lists: &Lists, members: &[Member], ranks: usize) -> BTreeMap<NodeId, usize> {
     let mut loads: BTreeMap<NodeId, usize> = members.iter().map(|member| (member.id, 0)).collect();
     for node in lists.iter().flat_map(|list| list.iter().take(ranks)) {
@@ -48,7 +48,7 @@ fn loads(lists: &Lists, members: &[Member], ranks: usize) -> BTreeMap<NodeId, us
     loads
 }
 
-/// By how much the loads differ.
+/// The difference between the highest and the lowest load.
 fn spread(loads: &BTreeMap<NodeId, usize>) -> usize {
     loads.values().max().unwrap() - loads.values().min().unwrap()
 }
@@ -72,7 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
-    fn equal_nodes_of_a_ring_hold_and_lead_the_same_within_one(
+    fn equal_ring_nodes_hold_and_lead_the_same_within_one(
         count in powers_of_two(), replicas in 1..6u32, nodes in 1..20u32,
     ) {
         let members = equal(nodes);
@@ -82,7 +82,7 @@ proptest! {
         prop_assert!(lists.iter().all(|list| list.len() == length));
         prop_assert!(spread(&loads(&lists, &members, length)) <= 1);
         prop_assert!(spread(&loads(&lists, &members, 1)) <= 1);
-        // A store with fewer replicas has the first ranks only. Each rank is rounded by itself.
+        // A store with fewer replicas uses only the first ranks. Each rank is rounded by itself.
         for ranks in 2..length {
             prop_assert!(spread(&loads(&lists, &members, ranks)) <= ranks, "{ranks} ranks");
         }
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn weighted_nodes_hold_in_proportion_until_they_hold_everything(
+    fn weighted_nodes_hold_in_proportion_up_to_everything(
         count in powers_of_two(), replicas in 1..4u32, weights in prop::collection::vec(1..8u32, 1..12),
     ) {
         let members: Vec<Member> = (1..).zip(&weights).map(|(number, &weight)| member(number, "a", weight)).collect();
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn zoned_replicas_stand_in_as_many_zones_as_there_are_and_evenly(
+    fn zoned_replicas_are_spread_over_all_zones_evenly(
         count in powers_of_two(), replicas in 1..7u32, sizes in prop::collection::vec(1..6u32, 1..5),
     ) {
         let members = in_zones(&sizes);
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn zones_that_can_hold_their_nodes_shares_leave_all_nodes_even(
+    fn zones_with_enough_room_leave_all_nodes_even(
         count in powers_of_two(), zones in 1..5u32, size in 1..5u32, replicas in 1..5u32,
     ) {
         let members = in_zones(&vec![size; zones as usize]);
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn each_group_holds_one_replica_of_everything_and_leads_its_part(
+    fn each_group_holds_every_partition_and_leads_its_part(
         count in powers_of_two(), sizes in prop::collection::vec(1..6u32, 1..5),
     ) {
         let members = in_zones(&sizes);
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn a_node_that_comes_to_a_ring_takes_its_share_and_nothing_else_moves(
+    fn only_the_share_of_a_new_ring_node_moves(
         count in powers_of_two(), replicas in 1..4u32, nodes in 4..20u32,
     ) {
         let before = place(Placement::Ring, partitions(count), replicas, &equal(nodes)).unwrap();
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_node_that_goes_from_a_ring_held_is_shared_and_nothing_else_moves(
+    fn only_the_replicas_of_a_removed_ring_node_move(
         count in powers_of_two(), replicas in 1..4u32, nodes in 5..20u32, gone in 1..5u32,
     ) {
         let before = place(Placement::Ring, partitions(count), replicas, &equal(nodes)).unwrap();
@@ -222,8 +222,8 @@ proptest! {
         prop_assert!(beyond <= 1, "{} moves for {held}", plan.moves.len());
     }
 
-    /// Whatever came before: after many changes, the laws hold as after none. Under *zoned*, shares are rounded
-    /// twice: for the zone, then for the node.
+    /// Whatever the history: after many changes, the laws hold as after none. Under *zoned*, shares are rounded twice:
+    /// for the zone, then for the node.
     #[test]
     fn any_change_of_members_leads_to_even_lists(
         count in powers_of_two(), replicas in 1..4u32,
@@ -268,9 +268,9 @@ fn any_members() -> impl Strategy<Value = Vec<Member>> {
     })
 }
 
-/// Zones bind what may move where, so that a few replicas may move besides the share.
+/// Zones restrict moves, so that a few replicas may move besides the share.
 #[test]
-fn a_node_that_comes_to_a_zone_or_goes_moves_hardly_more_than_its_share() {
+fn a_node_added_or_removed_moves_little_beyond_its_share() {
     for nodes in [10, 100] {
         let zone = |number: u32| ["a", "b", "c", "d", "e"][number as usize % 5];
         let members =
@@ -292,7 +292,7 @@ fn a_node_that_comes_to_a_zone_or_goes_moves_hardly_more_than_its_share() {
 }
 
 #[test]
-fn what_stays_keeps_its_rank_unless_it_leads_too_often() {
+fn staying_replicas_keep_their_rank_unless_they_lead_too_often() {
     let before = place(Placement::Ring, partitions(256), 3, &equal(7)).unwrap();
     let after = plan(Placement::Ring, &before, 3, &equal(8)).owners;
     let kept = before
@@ -304,8 +304,7 @@ fn what_stays_keeps_its_rank_unless_it_leads_too_often() {
     assert!(kept > 600, "{kept} of 768 stand where they stood");
 }
 
-/// The other nodes share the requests of a node that is gone: it leads 64 of 1024 partitions, and 15
-/// others follow it.
+/// The other nodes share the requests of a node that is gone: it leads 64 of 1024 partitions, and 15 others follow it.
 #[test]
 fn all_others_follow_a_node() {
     let members = equal(16);
@@ -326,7 +325,7 @@ fn all_others_follow_a_node() {
     }
 }
 
-/// 2 groups of 5 nodes: a node of the one and a node of the other share 64 / 25 partitions on average.
+/// 2 groups of 5 nodes: a node of one group and a node of the other share 64 / 25 partitions on average.
 #[test]
 fn nodes_of_two_groups_share_few_partitions() {
     let members = in_zones(&[5, 5]);
@@ -341,7 +340,7 @@ fn nodes_of_two_groups_share_few_partitions() {
 }
 
 #[test]
-fn what_cannot_be_placed_is_refused_with_what_to_do() {
+fn impossible_placements_are_refused_with_a_remedy() {
     let of = |policy, replicas, members: &[Member]| place(policy, partitions(16), replicas, members).unwrap_err();
     assert_eq!(of(Placement::Ring, 1, &[]), PlacementError::NoMembers);
     assert_eq!(of(Placement::Ring, 0, &equal(1)), PlacementError::NoReplicas);

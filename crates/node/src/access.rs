@@ -21,7 +21,7 @@ pub struct Access {
 pub struct User {
     /// The name.
     pub name: String,
-    /// What the password must hash to.
+    /// The SHA-256 of the password.
     pub password: PasswordDigest,
     /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
     pub stores: Vec<String>,
@@ -34,13 +34,13 @@ pub struct User {
 /// How a server reaches the other nodes of its cluster, for keys that it does not hold.
 #[derive(Clone, Default)]
 pub struct PeerAccess {
-    /// The user that it is to them; the default one unless said. One that may read and write all stores.
+    /// The user name that it sends to them, one that may read and write all stores; `None` is the default user.
     pub user: Option<String>,
     /// The user's password, if the nodes ask for one.
     pub password: Option<String>,
     /// How to speak TLS to them, if they do.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// The zone that it stands in itself.
+    /// The zone of this process.
     pub zone: Option<String>,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Debug for PeerAccess {
     }
 }
 
-/// The SHA-256 of a password, as 64 hexadecimal digits: what Redis keeps of one too. Passwords are
-/// for programs, so they should be long and random; a slow hash for each new connection would make
-/// authentication the cheapest way to overload a node.
+/// The SHA-256 of a password, as 64 hexadecimal digits, as Redis stores it. Passwords are for programs, so they should
+/// be long and random; a slow hash for each new connection would make authentication the cheapest way to overload a
+/// node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PasswordDigest([u8; 32]);
 
@@ -105,7 +105,7 @@ impl Access {
         &self.users
     }
 
-    /// The name of the user that is meant, if there is one; the default one without a name.
+    /// The name of the user, if there is such a user; without a name, the default user.
     pub fn known_name(&self, name: Option<&[u8]>) -> Option<&str> {
         let name = name.unwrap_or(DEFAULT_USER.as_bytes());
         let known = self.users.iter().find(|user| user.name.as_bytes() == name);
@@ -128,8 +128,8 @@ impl Access {
 }
 
 impl Access {
-    /// The user of a client that has proved to know the user's password, with the server's own proof. Takes as long for an
-    /// unknown name as for a wrong proof.
+    /// The user of a client that has proved that it knows the user's password, and the server's own proof. Takes as
+    /// long for an unknown name as for a wrong proof.
     pub(crate) fn prove(&self, introduction: &Introduction<'_>, proof: &[u8]) -> Option<(&User, String)> {
         let user = self.users.iter().find(|user| user.name.as_bytes() == introduction.user);
         let digest = user.map_or(&[0; 32], |user| &user.password.0);
@@ -146,8 +146,8 @@ impl User {
         is_named(store, &self.stores) || self.may_write(store)
     }
 
-    /// Whether the user may write a store. A writer can read what it writes: `SET` with `GET`,
-    /// `APPEND` and their kin tell of what was there.
+    /// Whether the user may write a store. A writer may read it too: commands like `SET` with `GET` and `APPEND` return
+    /// the old value or its length.
     pub fn may_write(&self, store: &StoreName) -> bool {
         is_named(store, &self.writes)
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_name_with_the_right_password_is_let_in() {
+    fn only_the_right_name_and_password_are_accepted() {
         let access = access();
         assert!(access.authenticate(Some(b"reader"), b"secret").is_some());
         assert!(access.authenticate(Some(b"reader"), b"Secret").is_none());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_proves_to_know_the_password_is_let_in_and_proved_the_same() {
+    fn a_valid_proof_is_accepted_and_answered_by_a_proof() {
         let access = access();
         let introduction = Introduction {
             server_nonce: b"1",
@@ -198,7 +198,7 @@ mod tests {
         assert!(key.verifies(End::Server, &introduction, own.as_bytes()));
         let wrong = ProofKey::of_password(b"Secret").prove(End::Client, &introduction);
         assert!(access.prove(&introduction, wrong.as_bytes()).is_none());
-        // Of a user that is not there the key must not be one that can be guessed.
+        // The key of an unknown user must not be guessable.
         let nobody = Introduction {
             user: b"nobody",
             ..introduction
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write_a_store_may_read_it_and_not_the_other_way_round() {
+    fn the_right_to_write_a_store_includes_reading_it() {
         let access = access();
         let user = access.authenticate(Some(b"reader"), b"secret").unwrap();
         let rights = |name: &str| {

@@ -1,12 +1,12 @@
-//! What this node serves: for each store its current version, and others that are open for requests
-//! that are pinned to them; and the cluster that it is in.
+//! The stores that this node serves: the current version of each, other open versions for requests that are pinned to
+//! them, and the cluster that the node is in.
 //!
 //! A [`Catalog`] is immutable. A swap puts a new one in place of the old by one pointer store
 //! ([`SharedCatalog::publish`]); a thread that has loaded the old one finishes on it. Readers take no lock
 //! and never wait.
 //!
-//! What a catalog no longer names is not freed by the last reader, which may be an event loop, but
-//! when [`SharedCatalog::reap`] is called: unmapping many gigabytes takes a while.
+//! A version that the catalog no longer names is not freed by its last reader, which may be an event loop, but by
+//! [`SharedCatalog::reap`]: unmapping many gigabytes takes a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::membership::Membership;
 /// All stores that a node knows, at one moment, and the cluster that it is in.
 #[derive(Default)]
 pub struct Catalog {
-    /// In the order of their numbers.
+    /// Ordered by number.
     stores: Vec<Arc<ServingStore>>,
-    /// Where each stands among them.
+    /// The index of each store in `stores`.
     places: HashMap<StoreName, u16, foldhash::fast::RandomState>,
-    /// All open versions of all stores: look-ups hold places in here.
+    /// All open versions of all stores; look-ups hold indexes into it.
     open: Vec<OpenVersion>,
     /// For each store its current version.
     current: Vec<Current>,
-    /// For each store what is to be known of it if clients write it.
+    /// The settings of each versioned store; `None` for other stores.
     versioned: Vec<Option<Arc<VersionedStore>>>,
     membership: Option<Arc<Membership>>,
-    /// Whether there is a store of which only so many keys may be read a second.
+    /// Whether any store has a read quota.
     has_read_quotas: bool,
-    /// Whether it is not known yet which stores there are.
+    /// Whether the list of stores is not known yet.
     is_loading: bool,
 }
 
 /// An open version of one of the stores.
 struct OpenVersion {
-    /// Where its store stands.
+    /// The index of its store.
     store: u16,
     number: VersionNumber,
     version: Arc<Version>,
@@ -51,35 +51,33 @@ struct OpenVersion {
 
 /// The current version of a store.
 struct Current {
-    /// Where it stands among the open ones, or [`NOT_OPEN`].
+    /// Its index among the open versions, or [`NOT_OPEN`].
     place: u16,
-    /// Its number, wherever it is open; none before a first version was swapped in.
+    /// Its number, wherever it is open; `None` before the first version was swapped in.
     number: Option<VersionNumber>,
 }
 
-/// In the place of a version: there is none here.
+/// As the index of a version: no version is open here.
 pub(crate) const NOT_OPEN: u16 = u16::MAX;
-/// In the place of a version: the store has none, being a versioned one.
-pub(crate) const HELD: u16 = NOT_OPEN - 1;
 /// More open versions than this are not looked into: with 4095 stores, every store may have 16.
-const OPEN_MAX: usize = HELD as usize;
+const OPEN_MAX: usize = NOT_OPEN as usize;
 
 /// One store, at one moment.
 pub struct ServingStore {
     /// Its name.
     pub name: StoreName,
-    /// Its number, given when it was created and never to another: what scan cursors hold of it.
+    /// Its number, which is never given to another store; scan cursors contain it.
     pub id: StoreId,
     /// Its kind.
     pub kind: StoreKind,
-    /// What it serves.
+    /// The version that it serves, if any.
     pub serving: Serving,
-    /// Versions that are open besides: kept for rollback, or ready to be swapped in. Requests that name
-    /// their version are answered from them.
+    /// Other open versions: kept for rollback, or ready to be swapped in. Requests that name their version are answered
+    /// from them.
     pub others: Vec<(VersionNumber, Arc<Version>)>,
 }
 
-/// A store that clients write: what reading and writing it needs.
+/// A versioned store: the settings needed to read and write it.
 #[derive(Debug)]
 pub(crate) struct VersionedStore {
     pub(crate) name: StoreName,
@@ -87,7 +85,7 @@ pub(crate) struct VersionedStore {
     pub(crate) settings: VersionedSettings,
     /// How many nodes hold each partition.
     pub(crate) replicas: u32,
-    /// Whether only so many keys may be read a second.
+    /// Whether the store has a read quota.
     pub(crate) has_read_quota: bool,
     pub(crate) slots: SlotPrefix,
 }
@@ -111,13 +109,13 @@ impl StoreId {
     }
 }
 
-/// What a store serves.
+/// The current version of a store on this node.
 pub enum Serving {
     /// This version.
     Version(VersionNumber, Arc<Version>),
-    /// Nothing: no version was swapped in yet, or nothing of it is here.
+    /// Nothing: no version was swapped in yet, or this node holds none of it.
     Nothing,
-    /// Nothing, for this reason: its current version could not be opened.
+    /// Nothing, because the current version could not be opened; with the reason.
     Failed(VersionNumber, String),
 }
 
@@ -127,8 +125,8 @@ impl Catalog {
         Self::of(stores.into_iter().map(Arc::new).collect(), None)
     }
 
-    /// This catalog as a part of a cluster: stores of which nothing is here are known too, and the
-    /// cluster says which versions are current.
+    /// This catalog as a part of a cluster: it also contains the stores that this node does not hold, and the cluster
+    /// says which versions are current.
     pub fn in_cluster(&self, membership: Arc<Membership>) -> Self {
         let mut stores = self.stores.clone();
         for (name, store) in &membership.topology().stores {
@@ -204,7 +202,7 @@ impl Catalog {
         self.places.get(name).map(|&place| &self.stores[place as usize])
     }
 
-    /// The place in [`Catalog::stores`] of the store whose name stands in a wire key.
+    /// The index in [`Catalog::stores`] of the store named in a wire key.
     pub(crate) fn store_on_wire(&self, name: &[u8]) -> Option<u16> {
         let name = std::str::from_utf8(name).ok()?;
         self.places.get(name).copied()
@@ -223,19 +221,19 @@ impl Catalog {
         &self.stores
     }
 
-    /// Whether it is not known yet which stores there are.
+    /// Whether the list of stores is not known yet.
     #[inline]
     pub(crate) fn is_loading(&self) -> bool {
         self.is_loading
     }
 
-    /// Whether there is a store of which only so many keys may be read a second.
+    /// Whether any store has a read quota.
     #[inline]
     pub(crate) fn has_read_quotas(&self) -> bool {
         self.has_read_quotas
     }
 
-    /// How many keys a second may be read of a store, if that is limited.
+    /// The store's read quota in keys per second, if it has one.
     pub(crate) fn read_quota(&self, store: &ServingStore) -> Option<(u64, &Membership)> {
         let membership = self.membership.as_deref().filter(|_| self.has_read_quotas)?;
         let known = membership.topology().stores.get(&store.name)?;
@@ -248,26 +246,25 @@ impl Catalog {
         self.membership.as_ref()
     }
 
-    /// Where the current version of the store at this place is among the open ones; [`NOT_OPEN`] if it is
-    /// not.
+    /// The index of the current version of the store at this index; [`NOT_OPEN`] if it is not open.
     #[inline]
     pub(crate) fn current(&self, store: u16) -> u16 {
         self.current[store as usize].place
     }
 
-    /// The number of the current version of the store at this place, here or elsewhere.
+    /// The number of the current version of the store at this index, wherever it is open.
     #[inline]
     pub(crate) fn current_number(&self, store: u16) -> Option<VersionNumber> {
         self.current[store as usize].number
     }
 
-    /// What is to be known of the store at this place if clients write it.
+    /// The settings of the store at this index, if it is versioned.
     #[inline]
     pub(crate) fn versioned(&self, store: u16) -> Option<&Arc<VersionedStore>> {
         self.versioned[store as usize].as_ref()
     }
 
-    /// Where a version of the store at this place is among the open ones.
+    /// The index of an open version of the store at this index.
     pub(crate) fn place_of(&self, store: u16, number: VersionNumber) -> Option<u16> {
         let first = self.open.partition_point(|open| open.store < store);
         let own = self.open[first..].iter().take_while(|open| open.store == store);
@@ -275,13 +272,13 @@ impl Catalog {
         found.map(|(at, _)| (first + at) as u16)
     }
 
-    /// The open version at a place.
+    /// The open version at an index.
     #[inline]
     pub(crate) fn version(&self, place: u16) -> &Arc<Version> {
         &self.open[place as usize].version
     }
 
-    /// How many keys a store has, here and elsewhere.
+    /// How many keys a store has in the whole cluster.
     pub(crate) fn records(&self, store: &ServingStore) -> u64 {
         match &self.membership {
             Some(membership) => membership.topology().stores.get(&store.name).map_or(0, |s| s.records),
@@ -289,7 +286,7 @@ impl Catalog {
         }
     }
 
-    /// This catalog with one store put in, or in the place of its former self.
+    /// This catalog with one store added or replaced.
     pub fn with(&self, store: ServingStore) -> Self {
         let mut stores = self.without(&store.name).stores;
         stores.push(Arc::new(store));
@@ -360,8 +357,8 @@ impl SharedCatalog {
         }
     }
 
-    /// The catalog of a node that does not know yet which stores there are: until another one is published, requests are
-    /// answered with `LOADING`, but for those that Redis answers while it loads.
+    /// The catalog of a node that does not know the list of stores yet: until another catalog is published, requests
+    /// are answered with `LOADING`, except those that Redis answers while it loads.
     pub fn loading() -> Self {
         let catalog = Catalog {
             is_loading: true,
@@ -373,17 +370,17 @@ impl SharedCatalog {
         }
     }
 
-    /// The cluster as the current catalog has it, and notice of each change; none before there is one.
+    /// The cluster in the current catalog, as a watch channel that reports each change; `None` before there is one.
     pub fn topology(&self) -> watch::Receiver<Option<Arc<Topology>>> {
         self.topology.subscribe()
     }
 
-    /// Notified when a request found the topology to be old.
+    /// Notified when a request finds that the topology is out of date.
     pub fn topology_wanted(&self) -> &Arc<Notify> {
         &self.topology_wanted
     }
 
-    /// The catalog of this moment. Takes no lock.
+    /// The current catalog. Takes no lock.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Catalog>> {
         self.current.load()
@@ -404,11 +401,11 @@ impl SharedCatalog {
         self.former.lock().push(former);
     }
 
-    /// Drops former catalogs, and the versions that only they named, once no reader holds them.
-    /// Returns how many are left. To be called from a thread that may take its time.
+    /// Drops former catalogs, and the versions that only they named, once no reader holds them. Returns how many are
+    /// left. Call it from a thread that may block.
     pub fn reap(&self) -> usize {
         let mut former = self.former.lock();
-        // A count of one cannot rise again: only `former` itself knows the catalog.
+        // A count of one cannot rise again: only `former` still refers to the catalog.
         let (unheld, held) = former.drain(..).partition(|catalog| Arc::strong_count(catalog) == 1);
         *former = held;
         let left = former.len();
@@ -434,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loaded_a_catalog_keeps_it() {
+    fn a_reader_keeps_the_catalog_that_it_loaded() {
         let shared = SharedCatalog::new();
         shared.publish(Catalog::new([store("a", 1)]));
         let held = Arc::clone(&shared.load());

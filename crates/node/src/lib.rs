@@ -1,14 +1,14 @@
 //! A storage node: it opens versions, serves them over the Redis protocol, and fetches new ones.
 //!
-//! - [`catalog`](Catalog): what is served, replaced whole by a swap;
+//! - [`catalog`](Catalog): the stores that are served, replaced as a whole by a swap;
 //! - `server`: the event loops, one a core, and the commands;
 //! - [`Membership`]: the cluster that the node is in, published with the catalog;
-//! - `forward`: keys that other nodes have, and the hot ones that a router keeps;
+//! - `forward`: look-ups of keys that other nodes hold, and a router's cache of hot keys;
 //! - `cold`: reads from the disk, which must not delay other clients;
-//! - [`Settings`] that may change while it runs, and [`NodeMetrics`].
+//! - [`Settings`], which may change while it runs, and [`NodeMetrics`].
 //!
-//! It decides nothing: which stores exist and which version is current is the business of the control
-//! plane, which publishes a [`Catalog`].
+//! It decides nothing: the control plane decides which stores exist and which version is current, and publishes a
+//! [`Catalog`].
 
 mod access;
 mod catalog;

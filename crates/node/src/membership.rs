@@ -1,7 +1,7 @@
-//! The cluster as this process sees it at one moment, and its own place in it.
+//! The cluster as this process sees it at one moment, and the role of this process in it.
 //!
-//! A value: it is published together with the [`Catalog`](crate::Catalog), so that a request sees one
-//! state of both, and replaced whole when the cluster changes.
+//! It is an immutable value, published together with the [`Catalog`](crate::Catalog), so that a request sees one state
+//! of both, and replaced as a whole when the cluster changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,38 +13,37 @@ use sha2::{Digest, Sha256};
 
 use crate::access::User;
 
-/// The cluster, and the part of this process in it.
+/// The cluster, and the role of this process in it.
 #[derive(Debug)]
 pub struct Membership {
     topology: Arc<Topology>,
     member: Member,
-    /// The topology as `FONDACO.TOPOLOGY` tells it to clients that may read all stores.
+    /// The reply to `FONDACO.TOPOLOGY` for clients that may read all stores.
     whole: Arc<Description>,
-    /// What it tells the users that have asked, by their rights. Users are configured, so that their
-    /// number is bounded.
+    /// The replies for other users, by their rights. Users are configured, so their number is bounded.
     parts: Mutex<HashMap<Patterns, Arc<Description>>>,
-    /// Computed when it is first asked for.
+    /// Computed at its first use.
     without_quorum: OnceLock<PartitionSet>,
 }
 
 /// The stores that a user may read, and those that it may write.
 type Patterns = (Vec<String>, Vec<String>);
 
-/// A topology as `FONDACO.TOPOLOGY` tells it.
+/// A reply to `FONDACO.TOPOLOGY`.
 #[derive(Debug)]
 pub struct Description {
-    /// Another one stands for another topology.
+    /// Differs whenever the topology differs.
     pub tag: String,
     /// The topology, as JSON.
     pub json: String,
 }
 
-/// The part that a process has in a cluster.
+/// The role of a process in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Member {
     /// A node, which holds partitions.
     Node(NodeId),
-    /// A router, which holds none, and passes every request on.
+    /// A router, which holds no partitions and forwards every request.
     Router(Identity),
 }
 
@@ -65,7 +64,7 @@ impl Membership {
         &self.topology
     }
 
-    /// The part of this process.
+    /// The role of this process.
     pub fn member(&self) -> &Member {
         &self.member
     }
@@ -81,8 +80,8 @@ impl Membership {
         self.member == Member::Node(node)
     }
 
-    /// The topology as this user is told of it: all nodes, with where they serve RESP, and the stores that the user
-    /// may read. Without a user, and to one that may read all stores, all of it is told.
+    /// The topology as shown to this user: all nodes, with their RESP addresses, and the stores that the user may read.
+    /// Without a user, or for one that may read all stores, the whole topology.
     pub fn description(&self, user: Option<&User>) -> Arc<Description> {
         let Some(user) = user.filter(|user| self.topology.stores.keys().any(|store| !user.may_read(store))) else {
             return Arc::clone(&self.whole);
@@ -102,8 +101,8 @@ impl Membership {
         part
     }
 
-    /// The node that a client should ask for a slot of a store, other than this one: the first that is
-    /// there of those that may be asked, before one that is suspended here.
+    /// The node, other than this one, that a client should ask for a slot of a store: the first live replica; one that
+    /// is suspended here only as a last resort.
     pub fn other_owner(&self, store: &StoreName, slot: Slot, suspended: &[NodeId]) -> Option<&TopologyNode> {
         let topology = &*self.topology;
         let store = topology.stores.get(store)?;
@@ -116,7 +115,7 @@ impl Membership {
             .map(|(_, node)| node)
     }
 
-    /// The nodes that have a partition and are there, in the order of preference.
+    /// The live owners of a partition, in order of preference.
     pub fn live_owners(&self, partition: PartitionId) -> impl Iterator<Item = (NodeId, &TopologyNode)> {
         let owners = self.topology.owners.get(partition.get() as usize);
         let known = |&node: &NodeId| Some((node, self.topology.nodes.get(&node)?));
@@ -127,7 +126,7 @@ impl Membership {
             .filter(|(_, node)| node.live)
     }
 
-    /// The partitions that cannot be read or written of some store, because too few of their replicas are live.
+    /// The partitions that cannot be read or written in some store, because too few of their replicas are live.
     pub fn without_quorum(&self) -> &PartitionSet {
         self.without_quorum.get_or_init(|| {
             let lost = self.topology.lost_quorums().into_iter();
@@ -137,14 +136,14 @@ impl Membership {
         })
     }
 
-    /// How many partitions clients that ask for whole slots ask this process for.
+    /// How many partitions this process is shown as the leader of, to clients that use whole slots.
     pub fn led(&self) -> usize {
         let partitions = self.topology.partitions.partitions();
         partitions.filter(|&partition| self.leads(partition)).count()
     }
 
-    /// Whether clients that ask for whole slots ask this process for a partition: it is the first of the
-    /// owners that are there.
+    /// Whether this process is shown as the leader of a partition to clients that use whole slots: it is the first live
+    /// owner.
     pub fn leads(&self, partition: PartitionId) -> bool {
         self.live_owners(partition)
             .next()
@@ -154,7 +153,7 @@ impl Membership {
 
 impl Description {
     fn of(topology: &Topology) -> Self {
-        // Maps with text keys and plain data: serialising them into memory cannot fail.
+        // The maps have text keys and plain values: serialising them into memory cannot fail.
         let json = serde_json::to_string(topology).expect("a topology is plain data");
         let digest = Sha256::digest(json.as_bytes());
         let tag = hex::encode(&digest[..8]);
@@ -169,8 +168,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A cluster of these nodes, numbered from 1, with one store, `s`. Partitions go round, each to a node
-    /// and the one after it.
+    /// A cluster of these nodes, numbered from 1, with one store, `s`. Partitions are assigned round robin, each to a
+    /// node and the next one.
     pub(crate) fn topology(addresses: &[&str], partitions: u32) -> Topology {
         let ids: Vec<NodeId> = (1..).take(addresses.len()).map(|n| NodeId::new(n).unwrap()).collect();
         let node = |(&id, &address): (&NodeId, &&str)| {
@@ -229,7 +228,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_user_is_told_of_the_stores_that_it_may_read_and_of_no_others() {
+    fn a_user_sees_only_the_stores_that_it_may_read() {
         let mut topology = topology(&["a:1", "b:2"], 4);
         let store = topology.stores.values().next().unwrap().clone();
         topology.stores.insert("secret".parse().unwrap(), store);
@@ -267,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn clients_are_led_to_another_node_that_is_there_and_not_late() {
+    fn redirects_go_to_live_nodes_that_are_not_late() {
         let mut topology = topology(&["a:1", "b:2", "c:3"], 1);
         topology.owners[0] = [1, 2, 3].map(node).to_vec();
         let store: StoreName = "s".parse().unwrap();
@@ -289,7 +288,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_comes_first_of_those_that_are_there_leads() {
+    fn the_first_live_owner_leads() {
         let mut topology = topology(&["a:1", "b:2"], 2);
         let leads = |topology: &Topology, me, partition| {
             let membership = Membership::new(Arc::new(topology.clone()), Member::Node(node(me)));

@@ -1,5 +1,5 @@
-//! Live traffic comes first: an event loop that wakes up does not wait for the time slice of another thread to end.
-//! Where the system refuses, it runs as usual.
+//! Live traffic comes first: an event loop that wakes up does not wait for the time slice of another thread to end. If
+//! the system refuses the request, the loop runs as usual.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustix::process::getpriority_process;
 /// with a shorter slice has an earlier deadline, and preempts others when it wakes up (EEVDF, Linux 6.12).
 const LOOP_SLICE_NS: u64 = 100_000;
 
-/// Lets this thread run soon after it wakes up, though not for longer than others.
+/// Lets this thread run soon after it wakes up, but not for longer than other threads.
 pub(crate) fn wake_soon() {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -21,15 +21,15 @@ pub(crate) fn wake_soon() {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: it changes how this thread is scheduled, and reads the attributes, which live on and say
-    // their own size.
+    // SAFETY: the call changes how this thread is scheduled, and reads the attributes, which outlive the call and
+    // contain their own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if result != 0 {
         tracing::debug!(error = %io::Error::last_os_error(), "an event loop runs with the usual time slice");
     }
 }
 
-/// How nice this thread is now, from -20 to 19: it stays so.
+/// The nice value of this thread, from -20 to 19, so that it stays unchanged.
 fn nice() -> i32 {
     getpriority_process(None).unwrap_or(0)
 }

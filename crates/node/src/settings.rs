@@ -1,7 +1,7 @@
 //! Settings that may be changed while the node runs: by `CONFIG SET` and through the control port.
 //!
-//! They are few, each is one number, and each has limits: a value outside them is refused with the
-//! limits named. What cannot change while running (addresses, directories, keys) is not here.
+//! They are few, each is one number, and each has limits: a value outside them is refused with an error that names the
+//! limits. Settings that cannot change while running (addresses, directories, keys) are not here.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,17 +11,17 @@ pub struct Settings {
     values: [AtomicU64; SETTINGS.len()],
 }
 
-/// Which setting.
+/// The name of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     /// How fast a fetch may read, in bytes a second; 0 is no limit.
     FetchRateBytesPerSecond,
-    /// The slowest that a fetch makes itself for the sake of reads, in bytes a second.
+    /// The lowest rate to which fetches slow down when they delay reads, in bytes a second.
     FetchRateFloorBytesPerSecond,
-    /// After how long without a request a client is dropped, in seconds; 0 is never.
+    /// Idle time after which a client is disconnected, in seconds; 0 is never.
     ClientIdleSeconds,
-    /// After how long in the middle of a request, or without reading its replies, a client is
-    /// dropped, in seconds.
+    /// Time after which a client is disconnected that stops in the middle of a request or does not read its replies, in
+    /// seconds.
     ClientStallSeconds,
     /// How many clients may be connected.
     ClientsMax,
@@ -29,34 +29,34 @@ pub enum Setting {
     BulkBytesMax,
     /// How many arguments a command may have.
     ArgumentsMax,
-    /// How long other nodes may take for the keys that a request needs from them, in milliseconds.
+    /// Timeout for the keys that a request needs from other nodes, in milliseconds.
     ForwardTimeoutMs,
-    /// How many keys may be under way from other nodes.
+    /// How many keys may be in flight from other nodes.
     ForwardKeysMax,
-    /// How many bytes of values of other nodes may wait to be sent to clients.
+    /// How many bytes of values from other nodes may wait to be sent to clients.
     ForwardBytesMax,
-    /// How many bytes of hot keys a router keeps; 0 is none.
+    /// How many bytes of hot keys a router caches; 0 disables the cache.
     RouterCacheBytes,
-    /// From how many microseconds on a request is slow.
+    /// Duration from which a request counts as slow, in microseconds.
     SlowRequestMicroseconds,
 }
 
-/// What is to be known of a setting.
+/// The name, the limits and the meaning of a setting.
 #[derive(Debug)]
 pub struct SettingSpec {
-    /// Which one it is.
+    /// The setting.
     pub setting: Setting,
     /// Its name.
     pub name: &'static str,
     /// The name of the corresponding setting of Redis, which works too.
     pub redis_name: Option<&'static str>,
-    /// Its value unless set.
+    /// Its default value.
     pub default: u64,
     /// Its least value.
     pub min: u64,
     /// Its greatest value.
     pub max: u64,
-    /// What it means.
+    /// Its meaning.
     pub summary: &'static str,
 }
 
@@ -78,7 +78,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 16 << 20,
         min: 1,
         max: 1 << 50,
-        summary: "the slowest that the fetches of a node together make themselves when they delay reads",
+        summary: "the lowest rate to which all fetches of a node together slow down when they delay reads",
     },
     SettingSpec {
         setting: Setting::ClientIdleSeconds,
@@ -87,7 +87,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 600,
         min: 0,
         max: 1 << 31,
-        summary: "after how long without a request a client is dropped; 0 is never",
+        summary: "idle time after which a client is disconnected; 0 is never",
     },
     SettingSpec {
         setting: Setting::ClientStallSeconds,
@@ -96,7 +96,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 30,
         min: 1,
         max: 86_400,
-        summary: "after how long in the middle of a request or of a reply a client is dropped",
+        summary: "time after which a client is disconnected that stops in the middle of a request or a reply",
     },
     SettingSpec {
         setting: Setting::ClientsMax,
@@ -132,7 +132,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 1000,
         min: 1,
         max: 60_000,
-        summary: "how long other nodes may take for the keys that a request needs from them",
+        summary: "timeout for the keys that a request needs from other nodes",
     },
     SettingSpec {
         setting: Setting::ForwardKeysMax,
@@ -141,7 +141,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 100_000,
         min: 1,
         max: 100_000_000,
-        summary: "how many keys may be under way from other nodes; beyond it requests are refused",
+        summary: "how many keys may be in flight from other nodes; beyond it requests are refused",
     },
     SettingSpec {
         setting: Setting::ForwardBytesMax,
@@ -150,7 +150,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 256 * 1024 * 1024,
         min: 1,
         max: 1 << 40,
-        summary: "how many bytes of other nodes' values, and of records of versioned stores, may wait to be sent to clients; beyond it requests are refused",
+        summary: "how many bytes of values from other nodes, and of records of versioned stores, may wait to be sent to clients; beyond it requests are refused",
     },
     SettingSpec {
         setting: Setting::RouterCacheBytes,
@@ -159,7 +159,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 64 * 1024 * 1024,
         min: 0,
         max: 1 << 40,
-        summary: "how many bytes of hot keys a router keeps; 0 is none",
+        summary: "how many bytes of hot keys a router caches; 0 disables the cache",
     },
     SettingSpec {
         setting: Setting::SlowRequestMicroseconds,
@@ -168,7 +168,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         default: 10_000,
         min: 0,
         max: 1 << 40,
-        summary: "from how many microseconds on a request is kept in SLOWLOG",
+        summary: "requests that take at least so many microseconds are kept in SLOWLOG",
     },
 ];
 
@@ -181,7 +181,7 @@ pub enum SettingError {
         /// The name.
         name: String,
     },
-    /// The value is no number, or beyond the limits.
+    /// The value is not a number, or outside the limits.
     #[error("invalid value {value:?} for {name}: use a whole number from {min} to {max}")]
     Invalid {
         /// The setting.
@@ -213,7 +213,7 @@ impl Settings {
     /// Changes a setting.
     ///
     /// # Errors
-    /// A value beyond the setting's limits.
+    /// A value outside the setting's limits.
     pub fn set(&self, setting: Setting, value: u64) -> Result<(), SettingError> {
         let spec = &SETTINGS[setting as usize];
         if !(spec.min..=spec.max).contains(&value) {
@@ -223,11 +223,11 @@ impl Settings {
         Ok(())
     }
 
-    /// Finds the setting for a name, its own or that of Redis, whatever the case, and checks a value
-    /// for it, without changing anything.
+    /// Finds the setting for a name, its own or that of Redis, ignoring case, and checks a value for it, without
+    /// changing anything.
     ///
     /// # Errors
-    /// An unknown name, or a value that is no number or beyond the setting's limits.
+    /// An unknown name, or a value that is not a number or outside the setting's limits.
     pub fn parse(name: &str, value: &str) -> Result<(Setting, u64), SettingError> {
         let spec = SETTINGS
             .iter()
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_stands_at_its_own_place() {
+    fn every_setting_is_at_its_own_index() {
         for (at, spec) in SETTINGS.iter().enumerate() {
             assert_eq!(spec.setting as usize, at);
             assert!((spec.min..=spec.max).contains(&spec.default), "{}", spec.name);

@@ -1,25 +1,25 @@
-//! What a record of a versioned store is to commands that know of one value.
+//! The one value of a versioned record, for commands that expect a single value.
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Record, Resolution, resolve};
 
-/// A value that is there, and when it ends.
+/// The value of a key, and when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Current {
     pub(crate) value: Bytes,
     pub(crate) expires_unix_ms: Option<u64>,
 }
 
-/// The value that a record has at this time.
+/// The value of a record at this time; `None` if it has none.
 ///
 /// # Errors
-/// The error to answer with: there are several, and the store leaves it to its clients which one counts.
+/// The error to answer with: the record has several values, and the store lets clients resolve them.
 pub(crate) fn value_of(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Result<Option<Current>, String> {
     let resolved = resolve(record, resolution, now_unix_ms);
     if resolved.values.len() > 1 {
         return Err(format!(
-            "CONFLICT the key has {} values, and its store leaves it to clients which one counts: read them with \
-             FONDACO.GET, and write one with FONDACO.PUT and their context",
+            "CONFLICT the key has {} values, and its store lets clients resolve them: read them with \
+             FONDACO.GET, then write one with FONDACO.PUT and the context that was returned",
             resolved.values.len()
         ));
     }

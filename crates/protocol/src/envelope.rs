@@ -1,13 +1,13 @@
-//! What messages between nodes begin with: how a request is to be carried out, as against what is asked.
+//! The first argument of messages between nodes: how a request has to be carried out, independent of its content.
 //!
 //! ```text
 //! v1;timeout=250;epoch=12;charged
 //! ```
 //!
-//! A version, and fields behind it, in any order, each a name or a name with a value. Nodes of two releases
-//! speak to each other while a cluster is upgraded, so a field that a node does not know is passed over; one that
-//! changes what the request means has a name that begins with `!`, and a node that does not know it refuses the
-//! request. Another version is refused, too.
+//! A version, followed by fields in any order, each a name or a name with a value. Nodes of two releases talk to each
+//! other during an upgrade of the cluster, so a node ignores fields that it does not know. A field that changes the
+//! meaning of the request has a name that begins with `!`, and a node that does not know it refuses the request.
+//! Another version is refused, too.
 
 use std::io::{Cursor, Write};
 use std::num::NonZeroU64;
@@ -21,18 +21,18 @@ const VERSION: &[u8] = b"v1";
 /// The longest accepted envelope, in bytes.
 const BYTES_MAX: usize = 4096;
 
-/// The longest envelope written here: two numbers of 20 digits, and names.
+/// The longest envelope that is written: two numbers of 20 digits, and names.
 const WRITTEN_BYTES_MAX: usize = 80;
 
-/// How a request of another node, or of a cluster-aware client, is to be carried out.
+/// How a request of another node, or of a cluster-aware client, has to be carried out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// `timeout`: how long the sender waits for the answer, in milliseconds; `None` without a limit. A request that has
+    /// `timeout`: how long the sender waits for the reply, in milliseconds; `None` without a limit. A request that has
     /// not begun by then must not begin.
     pub timeout_ms: Option<u64>,
-    /// `epoch`: that of the routing table by which the nodes were chosen, where answers are counted.
+    /// `epoch`: the epoch of the routing table by which the nodes were chosen, if replies are counted.
     pub epoch: Option<NonZeroU64>,
-    /// `charged`: the store's quota was charged with it by the sender.
+    /// `charged`: the sender has charged the store's quota with it.
     pub is_charged: bool,
 }
 
@@ -68,10 +68,10 @@ impl Envelope {
         }
     }
 
-    /// Writes it as one argument.
+    /// Writes the envelope as one argument.
     pub fn write(&self, writer: &mut Reply<'_>) {
         let mut text = Cursor::new([0; WRITTEN_BYTES_MAX]);
-        // There is room for all of it.
+        // The array has room for all of it.
         let _ = text.write_all(VERSION);
         if let Some(timeout_ms) = self.timeout_ms {
             let _ = write!(text, ";timeout={timeout_ms}");
@@ -86,10 +86,10 @@ impl Envelope {
         writer.bulk(&text.get_ref()[..length]);
     }
 
-    /// The envelope that an argument is.
+    /// Parses an argument as an envelope.
     ///
     /// # Errors
-    /// [`EnvelopeError`]: another version, a value that cannot be, a field that must not be passed over.
+    /// [`EnvelopeError`]: another version, an invalid value, or an unknown field that must not be ignored.
     pub fn parse(text: &[u8]) -> Result<Self, EnvelopeError> {
         let mut fields = text.split(|&byte| byte == b';');
         if text.len() > BYTES_MAX || fields.next() != Some(VERSION) {
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn a_written_envelope_is_parsed_again(
             timeout_ms in prop::option::of(0..=i64::MAX as u64),
             epoch in 0..=i64::MAX as u64,
             is_charged in any::<bool>(),
@@ -146,14 +146,14 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_bytes_are_parsed_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Envelope::parse(&text);
             let _ = Envelope::parse(&[VERSION, b";", &text].concat());
         }
     }
 
     #[test]
-    fn fields_of_later_releases_are_passed_over_unless_they_must_not_be() {
+    fn unknown_fields_are_ignored_unless_marked() {
         let known = Envelope::with_timeout_ms(5);
         assert_eq!(Envelope::parse(b"v1;trace=abc=d;timeout=5;;quiet"), Ok(known));
         let refused = |text: &[u8]| Envelope::parse(text).unwrap_err().to_string();

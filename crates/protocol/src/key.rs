@@ -1,7 +1,7 @@
-//! Keys as they go over the wire: `store:key`, with the slot that follows from them.
+//! Keys on the wire: `store:key`, with their slot.
 //!
-//! Parsed once, at the border. The invariant: a [`WireKey`] names a store that may exist, and has a key
-//! of 1 to [`KEY_BYTES_MAX`] bytes.
+//! They are parsed once, when they are received. The invariant: a [`WireKey`] has a valid store name, and a key of 1 to
+//! [`KEY_BYTES_MAX`] bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_model::{KEY_BYTES_MAX, Slot, StoreName, slot_of_wire_key};
@@ -37,20 +37,23 @@ pub struct WireKey {
 }
 
 impl WireKey {
-    /// The key that these bytes are: `store:key`.
+    /// Parses `store:key`.
     ///
     /// # Errors
-    /// [`InvalidKey`]: no colon, no name before it, nothing or too much behind it.
+    /// [`InvalidKey`]: no colon, no store name before it, or a key after it that is empty or too long.
     pub fn parse(bytes: Bytes) -> Result<Self, InvalidKey> {
         let head = &bytes[..bytes.len().min(StoreName::BYTES_MAX + 1)];
         let Some(colon) = head.iter().position(|&byte| byte == b':') else {
-            return Err(InvalidKey::new(&bytes, "no store is named: keys are written store:key"));
+            return Err(InvalidKey::new(
+                &bytes,
+                "it has no store name: keys are written store:key",
+            ));
         };
         if colon == 0 || !head[..colon].is_ascii() {
-            return Err(InvalidKey::new(&bytes, "what stands before the colon names no store"));
+            return Err(InvalidKey::new(&bytes, "the text before the colon is not a store name"));
         }
         match bytes.len() - colon - 1 {
-            0 => Err(InvalidKey::new(&bytes, "nothing stands after the colon")),
+            0 => Err(InvalidKey::new(&bytes, "the key after the colon is empty")),
             length if length > KEY_BYTES_MAX => Err(InvalidKey::new(&bytes, "it is longer than 64 KiB")),
             _ => Ok(Self {
                 slot: slot_of_wire_key(&bytes),
@@ -60,7 +63,7 @@ impl WireKey {
         }
     }
 
-    /// A key of a store.
+    /// The wire key of a key in a store.
     ///
     /// # Errors
     /// [`InvalidKey`]: an empty or too long key.
@@ -85,13 +88,13 @@ impl WireKey {
         &self.bytes[usize::from(self.store_bytes) + 1..]
     }
 
-    /// All of it.
+    /// The whole wire key.
     #[inline]
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The slot that it lies in.
+    /// The slot of the key.
     #[inline]
     pub fn slot(&self) -> Slot {
         self.slot

@@ -1,13 +1,13 @@
-//! What nodes and clients of one cluster say to each other, over the Redis protocol or within one process.
+//! The messages between nodes and clients of a cluster, over the Redis protocol or within one process.
 //!
-//! - [`WireKey`]: a key with the name of its store, and the slot that follows;
-//! - [`Envelope`]: how a request is to be carried out: versioned, and extensible;
-//! - [`replica`]: what a replica of a versioned store is asked, and what it answers;
+//! - [`WireKey`]: a key with the name of its store, and its slot;
+//! - [`Envelope`]: how a request has to be carried out: versioned, and extensible;
+//! - [`replica`]: requests to a replica of a versioned store, and its replies;
 //! - [`RequestKey`]: requests over HTTP, signed with the token of the cluster;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
-//! - [`proof`]: how each end of a connection shows that it knows the secret of the cluster.
+//! - [`proof`]: how each end of a connection proves that it knows the secret of the cluster.
 //!
-//! Both directions of each message stand side by side, so that nothing else knows the layout. No socket.
+//! Each message is written and parsed in the same module, so that no other code knows its layout. No sockets.
 
 #![deny(unsafe_code)]
 

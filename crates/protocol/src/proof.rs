@@ -1,13 +1,14 @@
-//! How the two ends of a connection prove to one another that both know a user's password, without sending it.
+//! Mutual authentication: both ends of a connection prove that they know a user's password, without sending it.
 //!
-//! The address of a node comes from the coordination service. An attacker who can write there can announce a server of
-//! their own, and would be sent the password. So, over RESP:
+//! The address of a node comes from the coordination service. An attacker with write access to that service can
+//! announce their own server, and would receive the password. So, over RESP:
 //!
-//! 1. `FONDACO.NONCE` gives a nonce, and the address that the server advertises: both strings.
-//! 2. `FONDACO.PROVE user nonce proof` gives a nonce of the client and its proof. The server answers with its own.
+//! 1. `FONDACO.NONCE` returns a nonce, and the address that the server advertises: both strings.
+//! 2. `FONDACO.PROVE user nonce proof` sends a nonce of the client and its proof. The server replies with its own
+//!    proof.
 //!
-//! A proof is the HMAC-SHA256, with the SHA-256 of the password as its key, of these lines, each ended by a line feed, in
-//! hexadecimal digits:
+//! A proof is the HMAC-SHA256, with the SHA-256 of the password as its key, of these lines, each ended by a line feed,
+//! in hexadecimal digits:
 //!
 //! ```text
 //! fondaco-connection-1
@@ -18,23 +19,23 @@
 //! the user's name
 //! ```
 //!
-//! The address is in it so that a server cannot pass on to another one what it is told, and be taken for the client there.
+//! It includes the address, so that a server cannot relay the messages to another server and pose as the client there.
 
 use std::fmt;
 
 use ring::{digest, hmac};
 
-/// Makes and verifies proofs, with a password as the key.
+/// Creates and verifies proofs, with a password as the key.
 pub struct ProofKey(hmac::Key);
 
-/// A connection on which both ends prove themselves.
+/// A connection whose ends authenticate each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Introduction<'a> {
-    /// The nonce that the server gave.
+    /// The nonce of the server.
     pub server_nonce: &'a [u8],
-    /// The nonce that the client gave.
+    /// The nonce of the client.
     pub client_nonce: &'a [u8],
-    /// The address of the server, as it advertises it.
+    /// The address that the server advertises.
     pub address: &'a [u8],
     /// The name of the client's user.
     pub user: &'a [u8],
@@ -46,9 +47,9 @@ pub const DEFAULT_USER: &str = "default";
 /// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The one that connected.
+    /// The end that opened the connection.
     Client,
-    /// The one that was connected to.
+    /// The end that accepted the connection.
     Server,
 }
 
@@ -71,7 +72,7 @@ impl ProofKey {
         hex::encode(hmac::sign(&self.0, &introduction.text(end)))
     }
 
-    /// Whether this is the proof of that end. Takes the same time for each wrong proof.
+    /// Whether this is the proof of that end. Takes the same time for every wrong proof.
     pub fn verifies(&self, end: End, introduction: &Introduction<'_>, proof: &[u8]) -> bool {
         let mut tag = [0; 32];
         hex::decode_to_slice(proof, &mut tag).is_ok() && hmac::verify(&self.0, &introduction.text(end), &tag).is_ok()
@@ -90,7 +91,7 @@ impl Introduction<'_> {
             End::Client => b"client",
             End::Server => b"server",
         };
-        // The name is last: it alone may contain a line feed.
+        // The name comes last, because only the name may contain a line feed.
         let lines = [
             b"fondaco-connection-1",
             end,
@@ -111,13 +112,13 @@ impl Introduction<'_> {
 /// A random nonce that cannot be predicted: 32 hexadecimal digits.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The system provides no random numbers.
 pub fn nonce() -> Result<String, ring::error::Unspecified> {
     let bytes: [u8; 16] = ring::rand::generate(&ring::rand::SystemRandom::new())?.expose();
     Ok(hex::encode(bytes))
 }
 
-/// Whether this may be a nonce.
+/// Whether the text has the form of a nonce.
 pub fn is_nonce(text: &[u8]) -> bool {
     text.len() == 32 && text.iter().all(u8::is_ascii_hexdigit)
 }
@@ -134,7 +135,7 @@ mod tests {
     };
 
     #[test]
-    fn a_proof_is_of_one_end_of_one_connection_of_one_user_with_one_password() {
+    fn a_proof_is_valid_for_one_connection_and_user_only() {
         let key = ProofKey::of_password(b"secret");
         let proof = key.prove(End::Client, &INTRODUCTION);
         assert!(key.verifies(End::Client, &INTRODUCTION, proof.as_bytes()));

@@ -1,8 +1,8 @@
-//! Signed requests: how a node proves to another one that it has the cluster's token, without sending it.
+//! Signed requests: a node proves to another one that it has the cluster's token, without sending it.
 //!
-//! Where a node is reached is what the coordination service says. Somebody who can write there can announce a node of
-//! their own; sent to it, the token would be theirs. A signature is worth nothing to them: it holds for one request, to
-//! one recipient, for a short time, once.
+//! The address of a node comes from the coordination service. An attacker with write access to that service can
+//! announce their own node, and would receive a token that is sent to it. A signature is useless to them: it is valid
+//! for one request, to one recipient, for a short time, and once.
 //!
 //! The signature is the HMAC-SHA256, with the token as its key, of these lines, each ended by a line feed:
 //!
@@ -17,7 +17,7 @@
 //! body                       the SHA-256 of the body, in hexadecimal digits
 //! ```
 //!
-//! It travels in the header `authorization: Fondaco time nonce body signature`, the last two in hexadecimal digits.
+//! It is sent in the header `authorization: Fondaco time nonce body signature`, the last two in hexadecimal digits.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -26,7 +26,7 @@ use std::str::FromStr;
 use ring::hmac;
 use sha2::{Digest, Sha256};
 
-/// How far the time of a request may lie from that of its recipient, in milliseconds.
+/// The maximum difference between the time of a request and the clock of its recipient, in milliseconds.
 pub const SIGNED_MS_MAX: u64 = 60_000;
 
 /// The header of a refusal that contains the recipient's time, in milliseconds since 1970.
@@ -48,20 +48,20 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// The signed parts of a request, besides its time and nonce.
+/// The signed parts of a request, except its time and nonce.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedRequest<'a> {
     /// The method, in capital letters.
     pub method: &'a str,
     /// The path with the query.
     pub target: &'a str,
-    /// `host:port` as the recipient advertises its HTTP port.
+    /// `host:port`, as the recipient advertises its HTTP port.
     pub recipient: &'a str,
     /// The value of the header `range`; empty without one.
     pub range: &'a str,
 }
 
-/// A signature, as it travels with a request.
+/// The signature of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     unix_ms: u64,
@@ -89,14 +89,14 @@ impl RequestKey {
         signature
     }
 
-    /// Whether a signature is valid for this request and key. Takes the same time for each wrong one.
+    /// Whether a signature is valid for this request and key. Takes the same time for every wrong one.
     pub fn verifies(&self, request: &SignedRequest<'_>, signature: &Signature) -> bool {
         hmac::verify(&self.0, signature.text(request).as_bytes(), &signature.tag).is_ok()
     }
 }
 
 impl Signature {
-    /// Whether a value of the header `authorization` is meant to be a signature.
+    /// Whether a value of the header `authorization` has the scheme of a signature.
     pub fn is_meant(authorization: &str) -> bool {
         authorization.starts_with(SCHEME)
     }
@@ -164,15 +164,15 @@ pub enum Unacceptable {
     Time,
     /// It has been seen before.
     Again,
-    /// Too many others were seen within their validity.
+    /// Too many others were seen during their validity.
     TooMany,
 }
 
 impl SeenSignatures {
-    /// Takes note of a signature that verifies.
+    /// Records a signature that was verified.
     ///
     /// # Errors
-    /// Why it does not count.
+    /// Why it is not accepted.
     pub fn accept(&mut self, signature: &Signature, now_unix_ms: u64) -> Result<(), Unacceptable> {
         if signature.unix_ms.abs_diff(now_unix_ms) > SIGNED_MS_MAX {
             return Err(Unacceptable::Time);
@@ -188,7 +188,7 @@ impl SeenSignatures {
         if !self.nonces.insert(signature.nonce) {
             return Err(Unacceptable::Again);
         }
-        // From now, not from when it was signed: entries leave in the order of arrival.
+        // Counted from now, not from the time of signing: entries are removed in the order of arrival.
         self.ends.push_back((now_unix_ms + 2 * SIGNED_MS_MAX, signature.nonce));
         Ok(())
     }
@@ -213,7 +213,7 @@ mod tests {
     };
 
     #[test]
-    fn a_signature_is_of_one_request_one_recipient_and_one_token() {
+    fn a_signature_is_valid_for_one_request_only() {
         let key = RequestKey::new("the token of the cluster");
         let signature = key.sign(&REQUEST, b"body", NOW);
         assert!(key.verifies(&REQUEST, &signature));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn it_travels_as_text_that_does_not_contain_the_token() {
+    fn its_text_does_not_contain_the_token() {
         let key = RequestKey::new("the token of the cluster");
         let signature = key.sign(&REQUEST, b"", NOW);
         let text = signature.to_string();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_once_and_for_a_minute() {
+    fn it_is_accepted_once_and_for_a_minute() {
         let key = RequestKey::new("the token of the cluster");
         let sign = |unix_ms| key.sign(&REQUEST, b"", unix_ms);
         let mut seen = SeenSignatures::default();
@@ -281,7 +281,7 @@ mod tests {
             seen.accept(&sign(NOW + SIGNED_MS_MAX + 1), NOW),
             Err(Unacceptable::Time)
         );
-        // One from the future holds for longer, and is remembered for longer.
+        // One with a future time is valid for longer, and remembered for longer.
         let early = sign(NOW + SIGNED_MS_MAX);
         assert_eq!(seen.accept(&early, NOW), Ok(()));
         assert_eq!(seen.accept(&early, NOW + 2 * SIGNED_MS_MAX), Err(Unacceptable::Again));

@@ -1,9 +1,8 @@
-//! TLS to servers whose certificates, or those of their authorities, are in a file.
+//! TLS to servers whose certificates, or the authorities of these, are in a file.
 //!
-//! The certificate that `openssl req -x509` makes is that of an authority, and servers show it as their own. The usual
-//! verifier refuses that. Here a certificate that is exactly one of those in the file is accepted too, if it is valid
-//! now and for the name of the server, as curl and the clients of Redis do. The user who named it trusts it: there is no
-//! chain to check.
+//! `openssl req -x509` creates the certificate of an authority, and servers use it as their own. The standard verifier
+//! refuses that. Here a certificate that equals one in the file is accepted too, if it is valid now and for the name of
+//! the server, as curl and the clients of Redis do. The user who configured it trusts it: there is no chain to check.
 
 use std::sync::Arc;
 
@@ -20,19 +19,18 @@ pub enum TrustError {
     /// The input is not a PEM file of certificates.
     #[error("it is not a PEM file of certificates: {0}")]
     NotPem(String),
-    /// It holds no certificate.
-    #[error("it holds no certificate: use a PEM file with -----BEGIN CERTIFICATE-----")]
+    /// The file contains no certificate.
+    #[error("it contains no certificate: use a PEM file with -----BEGIN CERTIFICATE-----")]
     Empty,
     /// A certificate in it cannot be used.
     #[error("a certificate in it cannot be trusted: {0}")]
     Unusable(#[source] rustls::Error),
 }
 
-/// A configuration that trusts the certificates in this PEM text, and no others: as authorities, and as those of servers
-/// that show exactly them.
+/// A configuration that trusts only the certificates in this PEM text: as authorities, and as certificates of servers.
 ///
 /// # Errors
-/// The text holds no certificate, or one that cannot be used.
+/// The text contains no certificate, or one that cannot be used.
 pub fn trusting(pem: &[u8]) -> Result<Arc<ClientConfig>, TrustError> {
     let named = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let named = named.map_err(|error| TrustError::NotPem(error.to_string()))?;
@@ -58,7 +56,7 @@ pub fn trusting(pem: &[u8]) -> Result<Arc<ClientConfig>, TrustError> {
     Ok(Arc::new(config))
 }
 
-/// Verifies as usual, and accepts a named certificate that is refused only for being that of an authority.
+/// Verifies as usual, and accepts a configured certificate that is refused only because it is that of an authority.
 #[derive(Debug)]
 struct NamedVerifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -78,7 +76,7 @@ impl ServerCertVerifier for NamedVerifier {
             .usual
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // By then it was found to be valid now: times are checked first, as a test here makes sure.
+            // The certificate is valid now: the usual verifier checks times first, which a test verifies.
             Err(error) if is_authority(&error) && self.named.iter().any(|named| named == end_entity) => {
                 rustls::client::verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
@@ -110,7 +108,7 @@ impl ServerCertVerifier for NamedVerifier {
     }
 }
 
-/// Whether a certificate was refused for being that of an authority.
+/// Whether a certificate was refused because it is that of an authority.
 fn is_authority(error: &rustls::Error) -> bool {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
         return false;
@@ -126,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate as `openssl req -x509` makes it: its own authority.
+    /// A certificate like those of `openssl req -x509`, which is its own authority.
     fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> rcgen::Certificate {
         let mut params = CertificateParams::new(["node.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_named_may_be_the_server_itself() {
+    fn a_configured_authority_may_be_the_server_itself() {
         let certificate = self_signed(|_| {});
         assert_eq!(verify(&certificate, &certificate, "node.example"), Ok(()));
         assert_eq!(verify(&certificate, &certificate, "127.0.0.1"), Ok(()));
@@ -161,7 +159,7 @@ mod tests {
         let certificate = self_signed(|_| {});
         let error = verify(&certificate, &certificate, "other.example").unwrap_err();
         assert!(error.to_string().contains("not valid for name"), "{error}");
-        // The same names, another key.
+        // The same names, with another key.
         let other = self_signed(|_| {});
         assert!(verify(&certificate, &other, "node.example").is_err());
     }
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_certificate_is_refused() {
+    fn files_without_a_certificate_are_refused() {
         assert!(matches!(trusting(b""), Err(TrustError::Empty)));
         assert!(matches!(trusting(b"certificate"), Err(TrustError::Empty)));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";

@@ -1,4 +1,4 @@
-//! What a chore works with: what all threads share, its signal, and its pace.
+//! The context of a chore: the state shared by all threads, its signal, and its rate limit.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::worker::Signal;
 use crate::writes::answer::Answer;
 use crate::writes::commit::Task;
 
-/// How much longer than a request may take its answer is waited for.
+/// How long to wait for a reply beyond the timeout of the request.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The surroundings of one chore.
+/// The context of one chore.
 pub(crate) struct Background {
     pub(crate) shared: Arc<Shared>,
     pub(crate) signal: Arc<Signal>,
@@ -28,7 +28,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// A chore that reads or sends so many bytes a second at most.
+    /// The context of a chore that reads or sends at most this many bytes a second.
     pub(crate) fn new(shared: &Arc<Shared>, signal: &Arc<Signal>, bytes_per_second: Option<u64>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -42,12 +42,12 @@ impl Background {
         self.signal.has_ended()
     }
 
-    /// Sleeps until it is woken or ended, for so long at most. Whether the chore is to go on.
+    /// Sleeps until it is woken or ended, at most for this time. Returns whether the chore should go on.
     pub(crate) async fn sleep(&self, time: Duration) -> bool {
         self.signal.sleep(time).await
     }
 
-    /// So many bytes were read or sent: pauses as long as that takes. Whether the chore is to go on.
+    /// Accounts for bytes that were read or sent: pauses to keep the rate. Returns whether the chore should go on.
     pub(crate) async fn spend(&mut self, bytes: u64) -> bool {
         self.pace.take(bytes, self.shared.host.now());
         loop {
@@ -61,15 +61,15 @@ impl Background {
         }
     }
 
-    /// Asks a node, this one included, and waits for the answer.
+    /// Sends a request to a node, which may be this one, and waits for the reply.
     ///
     /// # Errors
-    /// What it answered instead, or that it did not.
+    /// The error that the node returned, or that it did not answer in time.
     pub(crate) async fn ask(&self, node: NodeId, request: ReplicaRequest) -> Result<ReplicaReply, ReplicaError> {
         let timeout = Duration::from_millis(request.timeout_ms) + GRACE;
         let until = self.shared.host.now() + timeout;
         let (sender, mut receiver) = oneshot::channel();
-        // A chore that waited too long does not receive it.
+        // If the chore has stopped waiting, the reply is dropped.
         self.shared
             .ask(node, request, Box::new(move |reply| drop(sender.send(reply))));
         let reply = poll_fn(|context| match Pin::new(&mut receiver).poll(context) {
@@ -86,22 +86,22 @@ impl Background {
         }
     }
 
-    /// Does something between two groups of a shard, and waits for what comes of it. `None` if the shard has ended.
+    /// Runs an action between two groups of a shard, and waits for its result. `None` if the shard has ended.
     pub(crate) async fn between<T: Send + 'static>(
         &self,
         shard: usize,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        // It is not received if the chore was dropped.
+        // If the chore was dropped, nothing receives the result.
         self.shared.between(shard, move || drop(sender.send(action())));
         receiver.await.ok()
     }
 
-    /// Waits until something is committed on a shard.
+    /// Waits until a write is committed on a shard.
     ///
     /// # Errors
-    /// Why it was not.
+    /// Why it was not committed.
     pub(crate) async fn commit(
         &self,
         shard: usize,
@@ -111,7 +111,7 @@ impl Background {
         let (sender, receiver) = oneshot::channel();
         let answer = Answer::to(Box::new(move |reply| drop(sender.send(reply))));
         self.shared.enqueue(shard, 0, store, None, task, answer);
-        // Answered in any case, also if the shard panics.
+        // There is always a reply, even if the shard panics.
         match receiver.await {
             Ok(ReplicaReply::Error(error)) => Err(error),
             _ => Ok(()),

@@ -1,5 +1,5 @@
-//! Replicas without threads, for a simulation: it says when what waits is committed and synced, and polls the chores. Reads
-//! are done at once. All else is the code of nodes.
+//! Replicas without threads, for a simulation: the simulation decides when waiting writes are committed and synced, and
+//! polls the chores. Reads are done at once. Everything else is the code that nodes run.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::replicas::{Replicas, chores};
 use crate::worker::DrivenChore;
 use crate::writes::committer::{DrivenShard, last_counter};
 
-/// What a node holds of the versioned stores, driven step by step. Dropping it is the death of the process.
+/// The replicas of a node, driven step by step. Dropping it simulates a crash of the process.
 pub struct DrivenReplicas {
-    // Dropped first, as threads in the background end first.
+    // Dropped first, as background threads end first.
     chores: Vec<DrivenChore>,
     shards: Vec<DrivenShard>,
     replicas: Arc<Replicas>,
 }
 
 impl DrivenReplicas {
-    /// Opens what there is. It holds nothing before it is told of the cluster.
+    /// Opens the stored data. It holds no partitions before it receives the cluster state.
     ///
     /// # Errors
-    /// An engine that cannot be used, or what the host says.
+    /// An engine that cannot be used, or an error of the host.
     pub fn open(
         host: Arc<dyn Host>,
         engines: &Engines,
@@ -44,24 +44,24 @@ impl DrivenReplicas {
         })
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Whether something waits to be committed on a shard.
+    /// Whether a shard has writes waiting to be committed.
     pub fn waits(&self, shard: usize) -> bool {
         self.replicas.shared.shards[shard].len() > 0
     }
 
-    /// Commits what waits on a shard, in groups. Answers what need not be on the disk. Whether the rest waits for
-    /// [`sync`](Self::sync).
+    /// Commits the waiting writes of a shard, in groups, and answers those that do not wait for the disk. Returns
+    /// whether the rest waits for [`sync`](Self::sync).
     pub fn write(&mut self, shard: usize) -> bool {
         self.shards[shard].write(&self.replicas.shared, shard);
         self.shards[shard].waits_for_sync()
     }
 
-    /// Waits until all that is written on a shard is on the disk, and answers the rest.
+    /// Waits until all writes of a shard are on the disk, and answers the rest.
     pub fn sync(&mut self, shard: usize) {
         self.shards[shard].sync(&self.replicas.shared);
     }
@@ -71,17 +71,17 @@ impl DrivenReplicas {
         self.chores.iter().map(|chore| chore.name).collect()
     }
 
-    /// Polls a chore, if there is a reason to. Whether there was.
+    /// Polls a chore if it is ready. Returns whether it was.
     pub fn poll(&mut self, chore: usize) -> bool {
         self.chores[chore].poll()
     }
 
-    /// When a chore is to be polled next; `None` if it waits for something else than time.
+    /// When a chore is to be polled next; `None` if it does not wait for a time.
     pub fn wakes_at(&self, chore: usize) -> Option<Instant> {
         self.chores[chore].wakes_at()
     }
 
-    /// Ends in good order: commits what waits, and notes that nothing was lost.
+    /// Shuts down cleanly: commits waiting writes, and records that nothing was lost.
     pub fn close(mut self) {
         self.chores.clear();
         for shard in 0..self.shards.len() {

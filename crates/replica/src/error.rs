@@ -1,4 +1,4 @@
-//! What keeps the replicas of a node from being opened or changed.
+//! Errors of opening or changing the replicas of a node.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ pub enum ReplicasError {
     /// The operating system refused.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action that failed.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file that says which dots were given is not understood.
+    /// The incarnation file, which says which dots were given, is invalid.
     #[error(
-        "{path:?} is no record of incarnations: {reason}; if it cannot be restored, delete it and the directory \
+        "invalid incarnation file {path:?}: {reason}; if it cannot be restored, delete it and the directory \
          that it is in, and let the other replicas fill it again"
     )]
     InvalidIncarnation {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// No engine of this kind was set up.
-    #[error("store {store:?} is to be kept by engine {engine:?}, which is not set up on this node: set it up")]
+    /// This engine is not configured.
+    #[error("store {store:?} needs engine {engine:?}, which is not configured on this node: configure it")]
     NoEngine {
         /// The store.
         store: String,
         /// The engine.
         engine: String,
     },
-    /// What was held of a store before is still being deleted.
-    #[error("what this node held of store {store:?} is being deleted: it is opened when that is done")]
+    /// The former data of the store is still being deleted.
+    #[error("the former data of store {store:?} is being deleted on this node: the store is opened after that")]
     BeingDeleted {
         /// The store.
         store: String,

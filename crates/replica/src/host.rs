@@ -1,5 +1,5 @@
-//! What replicas take from the machine that they run on, besides engines and the way to other nodes: clocks, random
-//! numbers, the file of incarnations, and how much of the disk is left. A simulation has another one.
+//! The machine that replicas run on, except for engines and connections to other nodes: clocks, random numbers, the
+//! incarnation file, and the free disk space. A simulation has its own implementation.
 
 use std::fmt;
 use std::fs;
@@ -10,36 +10,36 @@ use std::time::Instant;
 
 use fondaco_protocol::now_unix_ms;
 
-/// The file of incarnations, in the directory of versioned stores.
+/// The incarnation file, in the directory of versioned stores.
 const INCARNATION_FILE: &str = "incarnation.json";
 
 /// The machine that replicas run on.
 pub trait Host: fmt::Debug + Send + Sync + 'static {
-    /// The time by a clock that is never set.
+    /// The time of a monotonic clock.
     fn now(&self) -> Instant;
 
-    /// The time by the wall clock, in milliseconds since 1970.
+    /// The time of the wall clock, in milliseconds since 1970.
     fn unix_ms(&self) -> u64;
 
     /// A random number.
     fn random(&self) -> u64;
 
-    /// The file of incarnations, for error messages.
+    /// The path of the incarnation file, for error messages.
     fn incarnation_path(&self) -> PathBuf;
 
-    /// The bytes of the file of incarnations; `None` if there is no such file.
+    /// The bytes of the incarnation file; `None` if there is no such file.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     fn read_incarnation(&self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces the file of incarnations as a whole. It is on the disk when this returns.
+    /// Replaces the incarnation file as a whole. It is on the disk when this returns.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     fn replace_incarnation(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// How many bytes are left on the disk; `None` if that cannot be told.
+    /// How many bytes are free on the disk; `None` if that is unknown.
     fn free_bytes(&self) -> Option<u64>;
 }
 
@@ -65,7 +65,7 @@ impl Host for LocalHost {
     }
 
     fn random(&self) -> u64 {
-        // Its keys are drawn by the operating system.
+        // The operating system provides the keys of the hasher.
         RandomState::new().build_hasher().finish()
     }
 
@@ -92,7 +92,7 @@ impl Host for LocalHost {
     }
 }
 
-/// A random number from 0 to 1, the latter excluded.
+/// A random number from 0 up to, but not including, 1.
 pub(crate) fn random_fraction(host: &dyn Host) -> f64 {
     (host.random() >> 11) as f64 / (1_u64 << 53) as f64
 }

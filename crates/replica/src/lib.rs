@@ -1,21 +1,21 @@
-//! What a node holds of the versioned stores: records under keys, kept by engines, changed by coordinators and
-//! by other replicas.
+//! The replicas of a node: records of versioned stores, kept by storage engines, changed by coordinators and by other
+//! replicas.
 //!
-//! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]), by each event loop
-//!   through a [`WriteBatcher`];
-//! - `writes`: gathered by the batcher of each event loop, into a queue for each shard, of which one thread commits what
-//!   waits in groups. Those of keys that this node alone has need no coordinator;
-//! - `reads`: at once what memory has, on threads of their own what it has not;
-//! - `anti_entropy`: hash trees are made, partitions compared with other nodes', and deletions forgotten;
-//! - `hints`: kept for nodes that are away, and handed over;
-//! - `membership`: which stores and partitions the node holds, dropped stores, and what was lost;
-//! - [`DrivenReplicas`]: the same without threads, on any [`Host`]: a simulation says when what waits is committed and
-//!   synced, and polls the chores in the background.
+//! - [`Replicas`]: gets the cluster state from the agent, and requests from coordinators ([`ReplicaRequest`]), through
+//!   a [`WriteBatcher`] in each event loop;
+//! - `writes`: the batcher of each event loop puts them into a queue per shard, and one thread per shard commits them
+//!   in groups (group commit). Writes of keys that only this node owns need no coordinator;
+//! - `reads`: at once from memory, otherwise on threads of their own;
+//! - `anti_entropy`: builds hash trees, compares partitions with other nodes, and collects tombstones;
+//! - `hints`: kept for absent nodes, and handed off when they return;
+//! - `membership`: the stores and partitions that the node holds, dropped stores, and lost data;
+//! - [`DrivenReplicas`]: the same without threads, on any [`Host`]: a simulation decides when writes are committed and
+//!   synced, and polls the background chores.
 //!
-//! [`exchange`] is how two replicas of a partition are compared, without I/O.
+//! [`exchange`] compares two replicas of a partition, without I/O.
 //!
-//! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
-//! the business of `fondaco_client::quorum`.
+//! This crate coordinates nothing: `fondaco_client::quorum` decides how many replicas must have a write, and which of
+//! several values is returned.
 //!
 //! [`ReplicaRequest`]: fondaco_protocol::replica::ReplicaRequest
 

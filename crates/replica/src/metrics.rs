@@ -1,53 +1,53 @@
-//! What replicas count, next to where it happens.
+//! The counters of replicas, kept next to the code that counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 
-/// What is counted.
+/// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCounter {
     /// Records read for coordinators.
     Reads,
-    /// Of these, those that had to wait for the disk.
+    /// Those that had to wait for the disk.
     ColdReads,
-    /// Writes that gave a new dot.
+    /// Writes that created a new dot.
     Puts,
     /// Records merged.
     Merges,
-    /// Of these, those that changed nothing.
+    /// Those that changed nothing.
     IdleMerges,
     /// Groups of writes committed together.
     Commits,
-    /// Times that was waited until writes were on the disk.
+    /// Waits for writes to be on the disk (fsync).
     Syncs,
-    /// Requests refused because too much was queued.
+    /// Requests refused because queues were full.
     Overloads,
-    /// Requests refused because a routing table was too old for them, be it the coordinator's or this node's.
+    /// Requests refused because a routing table was too old, the coordinator's or this node's.
     OldTables,
-    /// Requests refused since what was held is lost, and is not here again.
+    /// Requests refused because data was lost here and is not restored yet.
     Behind,
-    /// Writes refused for want of space.
+    /// Writes refused because the disk is full.
     FullDisk,
-    /// Writes of new keys refused for want of memory.
+    /// Writes of new keys refused because memory is full.
     FullKeys,
     /// Records found damaged.
     Corruptions,
-    /// Logs of engines that were found damaged or too short at the start.
+    /// Engine logs found damaged or too short at the start.
     DamagedLogs,
-    /// Groups of writes, and threads in the background, that ended by a panic.
+    /// Panics in groups of writes and in background threads.
     Panics,
-    /// Hints taken in.
+    /// Hints stored.
     HintsStored,
     /// Hints delivered.
     HintsDelivered,
     /// Bytes of records delivered as hints.
     HintBytes,
-    /// Hints found damaged, and dropped.
+    /// Damaged hints, which were dropped.
     HintsDamaged,
-    /// Exchanges that came to their end.
+    /// Completed exchanges.
     Exchanges,
-    /// Exchanges that did not.
+    /// Failed exchanges.
     ExchangeFailures,
     /// Records received in exchanges.
     RepairsIn,
@@ -57,13 +57,13 @@ pub enum ReplicaCounter {
     ExchangeBytes,
     /// Sweeps of partitions for tombstones and expired records.
     Sweeps,
-    /// Tombstones and expired records given up.
+    /// Tombstones and expired records that were collected.
     Collected,
-    /// Records whose expired values were dropped, and that are remembered.
+    /// Records that were kept without their expired values.
     Expired,
 }
 
-/// All of them, with their names and meanings.
+/// All counters, with their names and meanings.
 pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
@@ -90,32 +90,32 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (
         ReplicaCounter::Syncs,
         "replica_syncs",
-        "times that was waited until writes were on the disk",
+        "waits for writes to be on the disk (fsync)",
     ),
     (
         ReplicaCounter::Overloads,
         "replica_overloads",
-        "requests to replicas refused because too much was queued",
+        "requests to replicas refused because queues were full",
     ),
     (
         ReplicaCounter::OldTables,
         "replica_old_tables",
-        "requests to replicas refused because a routing table was too old for them",
+        "requests to replicas refused because a routing table was too old",
     ),
     (
         ReplicaCounter::Behind,
         "replica_behind",
-        "reads of replicas refused until what was lost here is had from others again",
+        "reads of replicas refused until data that was lost here is restored from other nodes",
     ),
     (
         ReplicaCounter::FullDisk,
         "replica_full_disk",
-        "writes refused for want of space",
+        "writes refused because the disk is full",
     ),
     (
         ReplicaCounter::FullKeys,
         "replica_full_keys",
-        "writes of new keys refused for want of memory",
+        "writes of new keys refused because memory is full",
     ),
     (
         ReplicaCounter::Corruptions,
@@ -125,14 +125,14 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (
         ReplicaCounter::DamagedLogs,
         "replica_damaged_logs",
-        "logs of engines found damaged or too short at the start",
+        "engine logs found damaged or too short at the start",
     ),
     (
         ReplicaCounter::Panics,
         "replica_panics",
-        "groups of writes, and threads in the background, that ended by a panic",
+        "panics in groups of writes and in background threads",
     ),
-    (ReplicaCounter::HintsStored, "hints_stored", "hints taken in"),
+    (ReplicaCounter::HintsStored, "hints_stored", "hints stored"),
     (ReplicaCounter::HintsDelivered, "hints_delivered", "hints delivered"),
     (
         ReplicaCounter::HintBytes,
@@ -142,17 +142,17 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (
         ReplicaCounter::HintsDamaged,
         "hints_damaged",
-        "hints found damaged and dropped: what they held comes from the other replicas, by comparison",
+        "damaged hints, which were dropped; anti-entropy restores their records from other replicas",
     ),
     (
         ReplicaCounter::Exchanges,
         "exchanges",
-        "exchanges between replicas of a partition that came to their end",
+        "completed exchanges between replicas of a partition",
     ),
     (
         ReplicaCounter::ExchangeFailures,
         "exchange_failures",
-        "exchanges between replicas of a partition that failed",
+        "failed exchanges between replicas of a partition",
     ),
     (
         ReplicaCounter::RepairsIn,
@@ -172,17 +172,17 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (
         ReplicaCounter::Sweeps,
         "sweeps",
-        "looks through partitions for tombstones and expired records",
+        "sweeps of partitions for tombstones and expired records",
     ),
     (
         ReplicaCounter::Collected,
         "collected_records",
-        "tombstones and expired records given up",
+        "tombstones and expired records that were collected",
     ),
     (
         ReplicaCounter::Expired,
         "expired_records",
-        "records whose expired values were dropped",
+        "records that were kept without their expired values",
     ),
 ];
 
@@ -197,7 +197,7 @@ impl ReplicaMetrics {
         self.counters[counter as usize].fetch_add(count, Relaxed);
     }
 
-    /// A request was refused for this reason, if it is one that is counted where requests are let in.
+    /// Counts a refused request, if refusals with this error are counted at admission.
     pub(crate) fn refused(&self, error: &ReplicaError) {
         match error.code {
             ReplicaErrorCode::OldTable => self.add(ReplicaCounter::OldTables, 1),
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_has_its_place() {
+    fn every_counter_has_its_index() {
         for (at, (counter, ..)) in REPLICA_COUNTERS.iter().enumerate() {
             assert_eq!(*counter as usize, at);
         }

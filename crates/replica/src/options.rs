@@ -1,4 +1,4 @@
-//! How the replicas of a node are set up, and what they are told of the cluster.
+//! The options of a node's replicas, and the cluster state that they receive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,14 @@ use fondaco_engine::Engine;
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, RoutingTable, StoreName};
 
-/// How the replicas of a node are set up.
+/// The options of a node's replicas.
 #[derive(Debug, Clone)]
 pub struct ReplicaOptions {
     /// How many threads commit writes.
     pub shards: usize,
-    /// How many threads read what is not in memory.
+    /// How many threads read from the disk.
     pub readers: usize,
-    /// How many requests may wait for each of them.
+    /// How many requests may wait for each thread.
     pub queue_items_max: usize,
     /// How many bytes of requests may wait for each committing thread.
     pub queue_bytes_max: usize,
@@ -24,23 +24,23 @@ pub struct ReplicaOptions {
     pub reserve_bytes: u64,
     /// How often each partition is compared with one of its other replicas.
     pub exchange_period: Duration,
-    /// How often hints are looked through for nodes that are there.
+    /// How often hints are checked for live nodes.
     pub handoff_period: Duration,
-    /// How often tombstones and expired records are looked for.
+    /// How often partitions are swept for tombstones and expired records.
     pub sweep_period: Duration,
-    /// How many of them are remembered from one look to the next, of all partitions: some 40 bytes each. The others
-    /// wait for their turn.
+    /// How many of them are remembered from one sweep to the next, in all partitions together: some 40 bytes each. The
+    /// others wait for a later sweep.
     pub sweep_records_max: usize,
-    /// How fast hints are delivered, in bytes a second; no limit unless said.
+    /// The rate limit of hinted handoff, in bytes a second; `None` for no limit.
     pub handoff_bytes_per_second: Option<u64>,
-    /// How fast exchanges go, in bytes a second; no limit unless said.
+    /// The rate limit of exchanges, in bytes a second; `None` for no limit.
     pub exchange_bytes_per_second: Option<u64>,
-    /// How fast tables are read in the background, in bytes a second: hash trees are made at the start, and
-    /// tombstones looked for. No limit unless said.
+    /// The rate limit of background reads of tables, in bytes a second: building hash trees at the start, and sweeping
+    /// for tombstones. `None` for no limit.
     pub scan_bytes_per_second: Option<u64>,
-    /// How long another node may take for a request in the background.
+    /// Timeout of background requests to other nodes.
     pub peer_timeout: Duration,
-    /// Which boot of the machine this is. Where it is not known, a loss of power is not noticed by it.
+    /// The boot id of the machine. If it is unknown, a loss of power cannot be detected by it.
     pub boot_id: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Default for ReplicaOptions {
     }
 }
 
-/// The engines of a node. The one on disk keeps hints too.
+/// The engines of a node. The disk engine also keeps hints.
 #[derive(Clone)]
 pub struct Engines {
     disk: Arc<dyn Engine>,
@@ -74,7 +74,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// This engine for what is to be on disk, and no other.
+    /// The disk engine only.
     pub fn new(disk: Arc<dyn Engine>) -> Self {
         Self {
             disk,
@@ -82,7 +82,7 @@ impl Engines {
         }
     }
 
-    /// These engines, and this one for stores of its kind.
+    /// Adds an engine for stores of its kind.
     pub fn with(mut self, kind: EngineKind, engine: Arc<dyn Engine>) -> Self {
         self.others.push((kind, engine));
         self
@@ -92,18 +92,18 @@ impl Engines {
         &self.disk
     }
 
-    /// All of them, the one on disk first.
+    /// All engines, the disk engine first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
         std::iter::once(&self.disk).chain(self.others.iter().map(|(_, engine)| engine))
     }
 
-    /// The same, each with its kind.
+    /// All engines with their kinds.
     pub(crate) fn by_kind(&self) -> impl Iterator<Item = (EngineKind, &Arc<dyn Engine>)> {
         let others = self.others.iter().map(|(kind, engine)| (*kind, engine));
         std::iter::once((EngineKind::Disk, &self.disk)).chain(others)
     }
 
-    /// Their kinds, in that order.
+    /// The kinds, in the same order.
     pub(crate) fn kinds(&self) -> Vec<EngineKind> {
         let others = self.others.iter().map(|(kind, _)| *kind);
         std::iter::once(EngineKind::Disk).chain(others).collect()
@@ -119,46 +119,46 @@ impl fmt::Debug for Engines {
     }
 }
 
-/// What the replicas are told of the cluster, whenever it changes.
+/// The cluster state that replicas receive whenever it changes.
 #[derive(Debug, Clone)]
 pub struct ReplicaView {
-    /// The node that they are of.
+    /// This node.
     pub node: NodeId,
-    /// The holders of each partition, and the next ones.
+    /// The current and the next owners of each partition.
     pub table: Arc<RoutingTable>,
-    /// All nodes, and whether each is there.
+    /// All nodes, and whether each is live.
     pub nodes: BTreeMap<NodeId, bool>,
     /// All versioned stores.
     pub stores: Vec<ReplicatedStore>,
-    /// Versioned stores that were dropped. What is held of a store that is named nowhere is kept.
+    /// Versioned stores that were dropped. Data of a store that is not named at all is kept.
     pub dropped: Vec<DroppedReplica>,
-    /// Whether it may lack what there is, as what the process remembers of an earlier life, or understood in part: then
-    /// nothing is given up by it.
+    /// Whether it may be incomplete, because the process remembers it from an earlier run or understood it only in
+    /// part: then no data is deleted because of it.
     pub is_remembered: bool,
 }
 
-/// A versioned store that was dropped, as its replicas are told of it.
+/// A versioned store that was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedReplica {
     /// Its number.
     pub id: u16,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// Whether its data is to be kept for now: the store may be restored. What is only in memory is not.
+    /// Whether its data is kept for now, because the store may be restored. Data that is only in memory is not kept.
     pub is_kept: bool,
 }
 
-/// A versioned store, as its replicas are told of it.
+/// A versioned store.
 #[derive(Debug, Clone)]
 pub struct ReplicatedStore {
     /// Its number.
     pub id: u16,
     /// Its name.
     pub name: StoreName,
-    /// When it was created, in milliseconds since 1970: another store of its number was at another time.
+    /// When it was created, in milliseconds since 1970: it distinguishes stores that had the same number.
     pub created_unix_ms: u64,
     /// How many nodes hold each of its partitions.
     pub replicas: usize,
-    /// What its operator said.
+    /// The settings of its operator.
     pub settings: VersionedSettings,
 }

@@ -1,4 +1,4 @@
-//! How fast the background goes: what was done is paid for by a pause, so that requests come first.
+//! The rate limit of background work: a pause follows the work, so that requests come first.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use fondaco_model::TokenBucket;
 /// The longest pause at a time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The pace of one chore.
+/// The rate limit of one chore.
 #[derive(Debug)]
 pub(crate) struct Pace {
     began: Instant,
@@ -22,12 +22,12 @@ impl Pace {
         }
     }
 
-    /// So many bytes were read or sent.
+    /// Accounts for bytes that were read or sent.
     pub(crate) fn take(&mut self, bytes: u64, now: Instant) {
         self.bucket.take(bytes, now - self.began);
     }
 
-    /// How long to pause for what was taken: zero once it is paid for.
+    /// How long to pause for those bytes: zero once the pause is over.
     pub(crate) fn pause(&mut self, now: Instant) -> Duration {
         self.bucket.delay(now - self.began).min(PAUSE_MAX)
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_limit_nothing_waits_and_with_one_it_takes_its_time() {
+    fn work_pauses_only_if_there_is_a_rate_limit() {
         let began = Instant::now();
         let mut pace = Pace::new(None, began);
         pace.take(u64::MAX / 2, began);

@@ -1,8 +1,8 @@
-//! A partition of a store on a node: its hash tree, and how long ago it was compared with its other replicas.
+//! A partition of a store on a node: its hash tree, and when it was last compared with its other replicas.
 //!
-//! The tree is made by a scan, while writes go on. What is written meanwhile is remembered, and applied when
-//! the scan is through: the scan begins between two groups of writes of the partition's shard, so that each
-//! change is in exactly one of both.
+//! The tree is built by a scan, while writes go on. Changes during the scan are remembered, and applied when the scan
+//! is done: the scan begins between two groups of writes of the partition's shard, so that each change is in exactly
+//! one of the two.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -14,36 +14,36 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::catching_up::Compared;
 
-/// How many changes are remembered while a tree is made. If there are more, it is made again.
+/// How many changes are remembered while a tree is built. If there are more, it is built again.
 const MISSED_MAX: usize = 1 << 20;
 
 /// How many damaged records are remembered.
 const DAMAGED_MAX: usize = 1024;
 
-/// The digest of a damaged record that cannot even be read.
+/// The digest of a damaged record that cannot be read at all.
 pub(crate) const UNREADABLE: u64 = 0;
 
 /// A partition of a store.
 #[derive(Debug)]
 pub(crate) struct Partition {
     id: PartitionId,
-    /// Whether requests may still ask for it.
+    /// Whether requests are still accepted for it.
     is_held: AtomicBool,
-    /// Whether all of it was deleted, since it is not held.
+    /// Whether all its records were deleted, after it was given up.
     is_cleared: AtomicBool,
-    /// Whether what was acknowledged here may be on other nodes alone.
+    /// Whether acknowledged writes may be lost here and exist only on other nodes.
     is_behind: AtomicBool,
-    /// How many keys had a time to live when it was swept last.
+    /// How many keys had a time to live in the last sweep.
     expiring: AtomicU64,
     tree: Mutex<Tree>,
-    /// Damaged records that were found: the hashes of their keys, and the digests of what they are now.
+    /// Damaged records that were found: the hashes of their keys, and the digests of their present bytes.
     damaged: Mutex<HashSet<(u64, u64)>>,
     exchanges: Mutex<Exchanges>,
-    /// When another node asked what is in it, to compare it with its own.
+    /// When another node last asked for its tree, to compare it with its own.
     asked: Mutex<Option<Instant>>,
 }
 
-/// A change of a record: its key's hash, and the digests of what was there and of what is.
+/// A change of a record: its key's hash, and the digests of the old and the new record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) hash: u64,
@@ -53,29 +53,29 @@ pub(crate) struct Change {
 
 #[derive(Debug, Default)]
 struct Tree {
-    /// The tree, as the table is; none before the first was made.
+    /// The tree of the current table; `None` before the first was built.
     grown: Option<HashTree>,
-    /// What was changed since the scan began that the next one is made by; none while there is no such scan.
+    /// Changes since the scan for the next tree began; `None` while there is no scan.
     missed: Option<Vec<Change>>,
 }
 
-/// When exchanges with other replicas began that came to their end, in milliseconds since the process started.
+/// When completed exchanges with other replicas began, in milliseconds since the process started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exchanges {
-    /// How often the partition was given up, taken back or given anew. An exchange that such a change fell into has
-    /// not done what one after it does, and counts for nothing.
+    /// How often the partition was given up, taken back or assigned anew. An exchange that was running during such a
+    /// change does not count.
     turn: u64,
-    /// The epoch of the routing table that gave the partition to this node last.
+    /// The epoch of the routing table that assigned the partition to this node last.
     epoch: u64,
     by_node: BTreeMap<NodeId, Exchanged>,
 }
 
-/// Exchanges with another replica that came to their end.
+/// Completed exchanges with another replica.
 #[derive(Debug, Clone, Copy)]
 struct Exchanged {
     /// When the last of them began.
     began_ms: u64,
-    /// The most that was compared in any.
+    /// The most complete comparison of all of them.
     compared: Compared,
 }
 
@@ -94,10 +94,10 @@ impl Exchanges {
 /// An exchange that has begun.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
-    /// When, in milliseconds since the process started.
+    /// Its begin, in milliseconds since the process started.
     ms: u64,
     turn: u64,
-    /// The epoch of the routing table that the turn began with; 0 before there was one.
+    /// The epoch of the routing table at the begin of the turn; 0 before there was one.
     pub(crate) epoch: u64,
 }
 
@@ -120,74 +120,75 @@ impl Partition {
         self.id
     }
 
-    /// Whether requests may still ask for it.
+    /// Whether requests are still accepted for it.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held.load(Relaxed)
     }
 
-    /// Requests may ask for it again, by the routing table of an epoch. Some of it may have been deleted meanwhile, which
-    /// its tree does not know.
+    /// Accepts requests again, under the routing table of an epoch. Some of its records may have been deleted
+    /// meanwhile, which its tree does not reflect.
     pub(crate) fn take_back(&self, epoch: u64) {
         self.is_held.store(true, Relaxed);
         self.exchanges().begin_turn_of(epoch);
-        // Nothing more is deleted: what its shard has begun to delete is out of the table before the next scan.
+        // No more is deleted: deletions that its shard has begun are done before the next scan.
         self.forget_tree();
     }
 
-    /// Another routing table gives it to this node, or the same plan anew: exchanges by the former one do not count.
+    /// Another routing table assigns it to this node, or the same plan does so again: exchanges under the former one do
+    /// not count.
     pub(crate) fn begin_anew(&self, epoch: u64) {
         self.exchanges().begin_turn_of(epoch);
     }
 
-    /// Requests must not ask for it any more.
+    /// Accepts no more requests.
     pub(crate) fn give_up(&self) {
         self.is_cleared.store(false, Relaxed);
         self.is_held.store(false, Relaxed);
         self.exchanges().begin_turn();
     }
 
-    /// Whether what was acknowledged here may be on other nodes alone: reads are not to count on it.
+    /// Whether acknowledged writes may be lost here and exist only on other nodes: reads must not rely on it.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Acquire)
     }
 
-    /// What was acknowledged here is lost, until it was compared with others.
+    /// Acknowledged writes were lost here, until it is compared with others.
     pub(crate) fn fall_behind(&self) {
         self.is_behind.store(true, Release);
         self.exchanges().begin_turn();
     }
 
-    /// It was compared with enough others.
+    /// It was compared with enough other replicas.
     pub(crate) fn caught_up(&self) {
         self.is_behind.store(false, Release);
     }
 
-    /// How many keys had a time to live when it was swept last; 0 before that.
+    /// How many keys had a time to live in the last sweep; 0 before the first.
     pub(crate) fn expiring(&self) -> u64 {
         self.expiring.load(Relaxed)
     }
 
-    /// So many keys have a time to live.
+    /// Stores how many keys have a time to live.
     pub(crate) fn swept(&self, expiring: u64) {
         self.expiring.store(expiring, Relaxed);
     }
 
-    /// Whether all of it was deleted.
+    /// Whether all its records were deleted.
     pub(crate) fn is_cleared(&self) -> bool {
         self.is_cleared.load(Relaxed)
     }
 
-    /// All of it was deleted.
+    /// All its records were deleted.
     pub(crate) fn cleared(&self) {
         self.is_cleared.store(true, Relaxed);
         self.forget_tree();
     }
 
-    /// This was written, in this order. Only in the turn of the partition's shard.
+    /// Applies changes that were written, in this order. Only in the turn of the partition's shard.
     pub(crate) fn changed(&self, changes: impl Iterator<Item = Change> + Clone) {
         let mut tree = self.tree();
         if let Some(grown) = &mut tree.grown {
-            // One after the other, so that memory serves their leaves at the same time.
+            // Applied back to back, so that memory loads their leaves in parallel.
             changes.clone().for_each(|change| apply(grown, change));
         }
         let Some(missed) = &mut tree.missed else { return };
@@ -197,7 +198,7 @@ impl Partition {
         }
     }
 
-    /// Whether its tree is to be made: there is none, or it has become too small.
+    /// Whether its tree should be built: there is none, or it has become too small.
     pub(crate) fn wants_tree(&self) -> bool {
         let tree = self.tree();
         tree.missed.is_none() && tree.grown.as_ref().is_none_or(HashTree::is_crowded)
@@ -213,31 +214,31 @@ impl Partition {
         self.tree().missed = Some(Vec::new());
     }
 
-    /// The scan is through, and found this; `None` if it failed. Only in the turn of the partition's shard.
+    /// The scan is done, with this result; `None` if it failed. Only in the turn of the partition's shard.
     pub(crate) fn end_tree(&self, scanned: Option<HashTree>) {
         let mut tree = self.tree();
-        // There is none if too much was written meanwhile, or what is stored was found damaged.
+        // There is none if too much was written meanwhile, or a stored record was found damaged.
         if let (Some(missed), Some(mut scanned)) = (tree.missed.take(), scanned) {
             missed.into_iter().for_each(|change| apply(&mut scanned, change));
             tree.grown = Some(scanned);
         }
     }
 
-    /// What the tree says of the table is no longer so: it is made again.
+    /// The tree no longer matches the table: it is built again.
     pub(crate) fn forget_tree(&self) {
         *self.tree() = Tree::default();
     }
 
-    /// A stored record was found damaged: the tree has counted other bytes. A tree that is made after that counts
-    /// these, however often they are found again.
+    /// A stored record was found damaged: the tree has counted other bytes. A tree that is built later counts these,
+    /// however often they are found again.
     pub(crate) fn found_damaged(&self, hash: u64, digest: u64) {
         if self.note_damaged(hash, digest) {
             self.forget_tree();
         }
     }
 
-    /// A stored record was found damaged, which the tree, or the one that is made, does not count. Whether that was not
-    /// known.
+    /// Notes a damaged record that neither the tree nor the one under construction counts. Returns whether it was
+    /// unknown.
     pub(crate) fn note_damaged(&self, hash: u64, digest: u64) -> bool {
         let mut damaged = self.damaged.lock();
         if damaged.len() >= DAMAGED_MAX && !damaged.contains(&(hash, digest)) {
@@ -246,28 +247,28 @@ impl Partition {
         damaged.insert((hash, digest))
     }
 
-    /// How many records were found damaged, and are not replaced yet: at least, where there are many.
+    /// How many records were found damaged and are not replaced yet; a lower bound if there are many.
     pub(crate) fn damaged(&self) -> usize {
         self.damaged.lock().len()
     }
 
-    /// What was damaged under a key is replaced: whatever is found damaged there from now on is something else.
+    /// The damaged record under a key was replaced: damage found there from now on is new.
     pub(crate) fn replaced_damaged(&self, hash: u64) {
         let mut damaged = self.damaged.lock();
         damaged.retain(|(of, _)| *of != hash);
     }
 
-    /// Asks the tree something; `None` while there is none.
+    /// Queries the tree; `None` while there is none.
     pub(crate) fn with_tree<T>(&self, ask: impl FnOnce(&HashTree) -> T) -> Option<T> {
         self.tree().grown.as_ref().map(ask)
     }
 
-    /// Another node asks what is in it, to compare it with its own.
+    /// Another node asks for its tree, to compare it with its own.
     pub(crate) fn is_asked(&self, now: Instant) {
         *self.asked.lock() = Some(now);
     }
 
-    /// Whether another node has asked so within a time until now.
+    /// Whether another node has asked for its tree within this time before now.
     pub(crate) fn was_asked_within(&self, time: Duration, now: Instant) -> bool {
         let asked = *self.asked.lock();
         asked.is_some_and(|asked| now.saturating_duration_since(asked) < time)
@@ -283,14 +284,14 @@ impl Partition {
         }
     }
 
-    /// An exchange has come to its end: this replica and that of the node have seen the same.
+    /// An exchange was completed: this replica and that of the node have the same records.
     pub(crate) fn exchanged(&self, node: NodeId, began: Began, compared: Compared) {
         let mut exchanges = self.exchanges();
         if exchanges.turn == began.turn {
             let before = exchanges.by_node.get(&node).copied();
             let exchanged = Exchanged {
                 began_ms: before.map_or(began.ms, |before| began.ms.max(before.began_ms)),
-                // What was had once is not lost with the other.
+                // A more complete earlier comparison still counts.
                 compared: match before {
                     Some(before) if before.compared == Compared::Whole => Compared::Whole,
                     _ => compared,
@@ -300,18 +301,18 @@ impl Partition {
         }
     }
 
-    /// When the last exchange with a node began.
+    /// When the last completed exchange with a node began.
     pub(crate) fn exchanged_with(&self, node: NodeId) -> Option<u64> {
         self.exchanges().by_node.get(&node).map(|exchanged| exchanged.began_ms)
     }
 
-    /// What was compared with a node, if anything was.
+    /// The most complete comparison with a node, if there was one.
     pub(crate) fn compared_with(&self, node: NodeId) -> Option<Compared> {
         self.exchanges().by_node.get(&node).map(|exchanged| exchanged.compared)
     }
 
-    /// Since when there has been an exchange with each of these nodes: the earliest of the last ones. `None`
-    /// if there was none with one of them.
+    /// The time since which there has been an exchange with each of these nodes: the earliest of their last ones.
+    /// `None` if there was none with one of them.
     pub(crate) fn exchanged_with_all(&self, nodes: &[NodeId]) -> Option<u64> {
         let exchanges = self.exchanges();
         nodes.iter().try_fold(u64::MAX, |earliest, node| {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_while_the_tree_is_made_is_in_it() {
+    fn writes_during_the_scan_are_in_the_tree() {
         let partition = Partition::new(PartitionId::new(0));
         assert!(partition.wants_tree());
         partition.changed([change(1, None, Some(10))].into_iter());
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_forgotten_while_it_is_made_is_made_again() {
+    fn a_tree_forgotten_during_its_scan_is_built_again() {
         let partition = Partition::new(PartitionId::new(0));
         partition.begin_tree();
         partition.forget_tree();
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn all_have_exchanged_since_the_one_who_did_so_first() {
+    fn the_oldest_last_exchange_counts_for_all_nodes() {
         let partition = Partition::new(PartitionId::new(0));
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
         assert_eq!(partition.exchanged_with_all(&[]), Some(u64::MAX));
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_had_from_a_node_that_had_all_is_not_lost_with_it() {
+    fn a_complete_comparison_counts_after_the_peer_loses_data() {
         let partition = Partition::new(PartitionId::new(0));
         let one = NodeId::FIRST;
         let mut expected = Compared::InPart;
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_counts_for_nothing_when_the_partition_was_given_up_or_taken_back_meanwhile() {
+    fn exchanges_across_a_change_of_ownership_do_not_count() {
         let partition = Partition::new(PartitionId::new(0));
         let one = NodeId::new(1).unwrap();
         let take_back = |partition: &Partition| partition.take_back(2);
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_a_partition_that_is_taken_back_is_made_again() {
+    fn taking_a_partition_back_rebuilds_its_tree() {
         let partition = Partition::new(PartitionId::new(0));
         partition.begin_tree();
         partition.end_tree(Some(HashTree::default()));
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_made_once_for_each_damaged_record_however_often_it_is_read() {
+    fn each_damaged_record_rebuilds_the_tree_only_once() {
         let partition = Partition::new(PartitionId::new(0));
         let make = || {
             partition.begin_tree();

@@ -1,4 +1,4 @@
-//! The way to the replicas of other nodes, for what no client waits for: hints and exchanges.
+//! Connections to the replicas of other nodes, for background work: hints and exchanges.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, Replica
 
 /// The other nodes of the cluster.
 pub trait Peers: fmt::Debug + Send + Sync + 'static {
-    /// Asks a node. It returns at once; `answer` is called once, within the request's time or soon after it:
-    /// with an error, if the node cannot be reached.
+    /// Sends a request to a node. Returns at once; `answer` is called once, within the request's timeout or soon after,
+    /// with an error if the node cannot be reached.
     fn ask(&self, node: NodeId, request: ReplicaRequest, answer: OnReply);
 }
 
-/// What is said of a reply to something else.
+/// The error for a reply that does not fit the request.
 pub(crate) fn unexpected(node: NodeId) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::Other,
-        format!("node {node} answered something else than it was asked: do both run the same version?"),
+        format!("unexpected reply from node {node}: do both nodes run the same version?"),
     )
 }

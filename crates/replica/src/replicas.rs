@@ -1,4 +1,4 @@
-//! The replicas of a node, as others see them: told of the cluster, asked, and ended.
+//! The public face of a node's replicas: cluster state, requests, status and shutdown.
 
 use std::future::Future;
 use std::path::Path;
@@ -33,21 +33,20 @@ use crate::worker::{Signal, Worker};
 use crate::writes::committer::{Committers, ShardDots};
 use crate::writes::queue::Queue;
 
-/// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
+/// The table of hints. A table named `hints`, of an earlier layout, is not read.
 const HINTS: &str = "hints-2";
 
-/// How many requests may wait to be read from the disk.
+/// How many requests may wait for reads from the disk.
 const READS_WAITING_MAX: usize = 4096;
 
-/// What a node holds of the versioned stores. To be shared: event loops, the agent and the control port use it.
-/// Dropping it ends it in good order.
+/// The replicas of a node. Event loops, the agent and the control port share it. Dropping it shuts it down cleanly.
 #[derive(Debug)]
 pub struct Replicas {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
 }
 
-/// The threads, in the order in which they end.
+/// The threads, in the order of shutdown.
 #[derive(Debug)]
 struct Threads {
     background: Vec<Worker>,
@@ -55,28 +54,28 @@ struct Threads {
     committers: Committers,
 }
 
-/// How a node's part of a store is.
+/// The status of a store on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaStatus {
-    /// The partitions that are held, for now or by the plan under way.
+    /// The partitions that are held, now or under the plan in progress.
     pub held: PartitionSet,
-    /// Of these, those that have all that the owners had when they came here.
+    /// Those that have everything that the owners had when they were assigned to this node.
     pub synchronised: PartitionSet,
-    /// Partitions that are not held any more, and not deleted yet.
+    /// Partitions that are no longer held, and not deleted yet.
     pub surplus: usize,
-    /// How many keys there are, deleted ones included, as far as hash trees are made.
+    /// How many keys there are, including deleted ones, in partitions whose hash trees are built.
     pub keys: u64,
-    /// How many of them had a time to live when they were swept last.
+    /// How many of them had a time to live in the last sweep.
     pub expiring: u64,
-    /// Of how many partitions the hash tree is not made yet, or made anew, since it became too small.
+    /// How many partitions have no hash tree yet, or get a new one because it became too small.
     pub trees_missing: usize,
 }
 
 impl Replicas {
-    /// Opens what is in `dir`, and starts the threads. It holds nothing before it is told of the cluster.
+    /// Opens the data in `dir`, and starts the threads. It holds no partitions before it receives the cluster state.
     ///
     /// # Errors
-    /// A directory or an engine that cannot be used, or threads that cannot be had.
+    /// A directory or an engine that cannot be used, or threads that cannot be started.
     pub fn open(
         dir: &Path,
         engines: &Engines,
@@ -104,7 +103,7 @@ impl Replicas {
         })
     }
 
-    /// The same without threads: the driver commits, reads and does the chores.
+    /// The same without threads: the driver commits, reads and runs the chores.
     pub(crate) fn without_threads(
         host: Arc<dyn Host>,
         engines: &Engines,
@@ -117,13 +116,13 @@ impl Replicas {
         })
     }
 
-    /// Carries out what a coordinator or another replica asks. It never blocks; `answer` is called once, now or
-    /// later, on whichever thread has the answer, and must not block either.
+    /// Carries out a request of a coordinator or another replica. It never blocks; `answer` is called once, now or
+    /// later, on the thread that has the answer, and must not block either.
     pub fn request(&self, request: ReplicaRequest, answer: impl FnOnce(ReplicaReply) + Send + 'static) {
         self.shared.request(request, Box::new(answer));
     }
 
-    /// How this node's part of a store is; `None` for one that it does not know.
+    /// The status of a store on this node; `None` if the store is unknown.
     pub fn status(&self, store: u16) -> Option<ReplicaStatus> {
         let holding = self.shared.holding.load();
         let store = holding.stores.get(&store)?;
@@ -153,28 +152,28 @@ impl Replicas {
         Some(status)
     }
 
-    /// The time of the oldest record that waits for another node as a hint, or an earlier one, in milliseconds
-    /// since 1970; `None` if nothing waits.
+    /// The time of the oldest record that waits as a hint, or an earlier time, in milliseconds since 1970; `None` if
+    /// there are no hints.
     pub fn oldest_hint_unix_ms(&self) -> Option<u64> {
         self.shared.hint_book.oldest_unix_ms()
     }
 
-    /// Of how many partitions something was lost here that was acknowledged, and is not here again.
+    /// How many partitions lost acknowledged writes here that are not restored yet.
     pub fn partitions_behind(&self) -> usize {
         let holding = self.shared.holding.load();
         let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
         partitions.filter(|partition| partition.is_behind()).count()
     }
 
-    /// How many records were found damaged here, and are not repaired yet; at least, where there are many.
+    /// How many records were found damaged here and are not repaired yet; a lower bound if there are many.
     pub fn records_damaged(&self) -> usize {
         let holding = self.shared.holding.load();
         let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
         partitions.map(|partition| partition.damaged()).sum()
     }
 
-    /// Which stores have records here that are damaged and not repaired yet, in words, with what is to be done about it:
-    /// records that other nodes have, too, or records that no other node has.
+    /// Describes the stores with damaged records that are not repaired yet, and the remedy, which depends on whether
+    /// other nodes have the records too.
     pub fn damaged_stores(&self, is_shared: bool) -> Vec<String> {
         let remedy = match is_shared {
             true => "they are replaced from other replicas; check the disk",
@@ -192,7 +191,7 @@ impl Replicas {
         damage.collect()
     }
 
-    /// How many nodes hints wait for.
+    /// How many nodes have hints waiting for them.
     pub fn hinted_nodes(&self) -> usize {
         self.shared.hint_book.nodes().len()
     }
@@ -202,7 +201,8 @@ impl Replicas {
         self.shared.check_space().err()
     }
 
-    /// How much memory the keys of the engine take that keeps them all there, and may; `None` if there is no such engine.
+    /// The memory that keys take in the engine that keeps all keys in memory, and its limit; `None` if there is no such
+    /// engine.
     pub fn key_memory(&self) -> Option<KeyMemory> {
         self.shared.engines.iter().find_map(|engine| engine.key_memory())
     }
@@ -213,12 +213,12 @@ impl Replicas {
         checked.find_map(Result::err).map(|full| full.to_string())
     }
 
-    /// How many writes wait to be committed.
+    /// How many writes are waiting to be committed.
     pub fn waiting(&self) -> usize {
         self.shared.shards.iter().map(Queue::len).sum()
     }
 
-    /// What the tables of all stores take, in bytes: on the disk, or in memory.
+    /// The size of the tables of all stores, in bytes: on the disk, or in memory.
     pub fn bytes(&self) -> u64 {
         self.shared.engines.iter().map(|engine| engine.disk_bytes()).sum()
     }
@@ -228,13 +228,13 @@ impl Replicas {
         self.shared.metrics.get(counter)
     }
 
-    /// What is held at this moment.
+    /// The current holding.
     pub(crate) fn holding(&self) -> Guard<Arc<Holding>> {
         self.shared.holding.load()
     }
 
-    /// Ends the threads, when all that waits is written, and notes that nothing was lost. What is asked from
-    /// then on is refused.
+    /// Ends the threads when all waiting writes are committed, and records that nothing was lost. Later requests are
+    /// refused.
     pub fn close(&self) {
         let Some(threads) = self.threads().take() else { return };
         let Threads {
@@ -246,11 +246,11 @@ impl Replicas {
         let last = committers.end(&self.shared);
         self.shared.readers.close();
         let read = readers.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
-        debug_assert_eq!(read, 0, "a reader ended by a panic");
+        debug_assert_eq!(read, 0, "a reader thread panicked");
         self.note_end(last);
     }
 
-    /// Notes that nothing was lost, with the last counter of all dots; `None` if that is not known.
+    /// Records that nothing was lost, with the last counter of all dots; `None` if that is unknown.
     pub(crate) fn note_end(&self, last: Option<u64>) {
         let synced = self.shared.engines.iter().try_for_each(|engine| engine.sync());
         match (synced, last) {
@@ -259,8 +259,8 @@ impl Replicas {
                     tracing::warn!(%error, "the next start begins a new incarnation");
                 }
             }
-            (Err(error), _) => tracing::error!(%error, "what was written last may not survive a loss of power"),
-            (Ok(()), None) => tracing::error!("a thread that commits had ended by a panic"),
+            (Err(error), _) => tracing::error!(%error, "the last writes may not survive a loss of power"),
+            (Ok(()), None) => tracing::error!("a commit thread has panicked"),
         }
     }
 
@@ -269,7 +269,7 @@ impl Replicas {
     }
 }
 
-/// A chore in the background.
+/// A background chore.
 type Chore = fn(&Arc<Shared>, &Arc<Signal>) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// All chores, each with its name and its signal.
@@ -302,7 +302,7 @@ pub(crate) fn chores(shared: &Arc<Shared>) -> [(&'static str, Arc<Signal>, Chore
 }
 
 impl Shared {
-    /// Opens what there is. `is_driven` if there are no threads.
+    /// Opens the stored data. `is_driven` if there are no threads.
     fn open(
         host: Arc<dyn Host>,
         engines: &Engines,
@@ -316,7 +316,7 @@ impl Shared {
             if let Some(lost) = engine.lost_writes() {
                 tracing::error!(
                     lost,
-                    "what was acknowledged is not all here any more: other replicas may have it"
+                    "acknowledged writes were lost on this node: other replicas may have them"
                 );
                 metrics.add(ReplicaCounter::DamagedLogs, 1);
             }
@@ -354,7 +354,7 @@ impl Shared {
         });
         for (&engine, lost) in shared.kinds.iter().zip(shared.unsynced_losses()) {
             if let Some(lost) = lost {
-                tracing::error!(%engine, lost, "stores with durability `fsync` lost nothing by it");
+                tracing::error!(%engine, lost, "unsynced writes were lost; stores with durability `fsync` lost nothing");
             }
         }
         Ok(shared)

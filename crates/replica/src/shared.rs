@@ -1,4 +1,4 @@
-//! What all threads of the replicas share.
+//! The state that all threads of the replicas share.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,39 +33,39 @@ use crate::writes::commit::{Job, Put, Task};
 use crate::writes::committer::{ShardDots, Work, shard_of};
 use crate::writes::queue::Queue;
 
-/// What a job takes of a queue besides what it brings, in bytes.
+/// The size of a queued job without its data, in bytes.
 const JOB_BYTES: usize = 256;
 
-/// A write that a request leads to, or a part of one: it waits for its shard.
+/// A write of a request, or a part of one, that waits for its shard.
 pub(crate) struct Waiting {
     pub(crate) shard: usize,
-    /// What it brings, in bytes.
+    /// The size of its data, in bytes.
     pub(crate) bytes: usize,
     pub(crate) store: Arc<HeldStore>,
-    /// Not to be begun after this.
+    /// It must not begin after this time.
     pub(crate) deadline: Option<Instant>,
     pub(crate) task: Task,
     pub(crate) answer: OnReply,
 }
 
-/// What one shard gets of a request.
+/// The part of a request for one shard.
 struct Portion {
     shard: usize,
     bytes: usize,
     records: Vec<(Place, Bytes)>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Shared {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) options: ReplicaOptions,
-    /// The one on disk is the first.
+    /// The disk engine is the first.
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) kinds: Vec<EngineKind>,
     pub(crate) hints: Arc<dyn Table>,
     pub(crate) hint_book: HintBook,
     pub(crate) holding: ArcSwap<Holding>,
-    /// Held while the stores are changed, or all of an engine's fall behind.
+    /// Held while the stores are changed, or while all partitions of an engine fall behind.
     pub(crate) changing: Mutex<()>,
     pub(crate) incarnation: Incarnation,
     pub(crate) metrics: ReplicaMetrics,
@@ -90,7 +90,7 @@ impl Shared {
         (self.host.now() - self.started).as_millis() as u64
     }
 
-    /// Where the engine of a store stands among all.
+    /// The index of a store's engine.
     pub(crate) fn engine_at(&self, store: &ReplicatedStore) -> Result<usize, ReplicasError> {
         let wanted = store.settings.engine;
         let found = self.kinds.iter().position(|kind| *kind == wanted);
@@ -100,7 +100,7 @@ impl Shared {
         })
     }
 
-    /// Whether more may be written to the disk than stands there.
+    /// Whether more may be written to the disk than is there now.
     pub(crate) fn check_space(&self) -> Result<(), String> {
         let engines = &self.engines;
         self.space
@@ -114,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// Carries a request out. It returns at once; `answer` is called on whichever thread has the answer.
+    /// Carries out a request. Returns at once; `answer` is called on the thread that has the answer.
     pub(crate) fn request(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply) {
         self.begin(request, answer, |waiting| {
             let Waiting {
@@ -129,7 +129,7 @@ impl Shared {
         });
     }
 
-    /// Carries a request out, but for what it has to wait for its shard with: that is given to `queue`.
+    /// Carries out a request, except for the writes that have to wait for their shard: those are passed to `queue`.
     pub(crate) fn begin(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply, mut queue: impl FnMut(Waiting)) {
         let holding = self.holding.load();
         let store = match holding.store(&request) {
@@ -233,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// Divides records among the shards that they belong to; each part is answered for itself.
+    /// Divides records among the shards that they belong to; each part is answered separately.
     fn split(
         &self,
         records: Vec<KeyRecord>,
@@ -262,7 +262,7 @@ impl Shared {
         }
         match portions.len() {
             0 => answer(ReplicaReply::Done),
-            // As a rule: coordinators write one key.
+            // The usual case: coordinators write one key.
             1 => portions
                 .into_iter()
                 .zip([answer])
@@ -274,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Lets a job wait for its shard, or says that too many do.
+    /// Queues a job for its shard, or refuses it if the queue is full.
     pub(crate) fn enqueue(
         &self,
         shard: usize,
@@ -295,8 +295,7 @@ impl Shared {
         }
     }
 
-    /// Lets jobs wait for a shard, in order, or says of each for which there is no room that too many do. Each comes
-    /// with how many bytes it brings.
+    /// Queues jobs for a shard, in order, and refuses those that do not fit. Each comes with its size in bytes.
     pub(crate) fn enqueue_all(&self, shard: usize, jobs: impl IntoIterator<Item = (Job, usize)>) {
         let jobs = jobs.into_iter();
         let items = jobs.map(|(job, bytes)| (Work::Job(Box::new(job)), bytes + JOB_BYTES));
@@ -307,18 +306,18 @@ impl Shared {
         }
     }
 
-    /// Says that too many jobs wait.
+    /// Refuses a job because the queue is full.
     fn refuse(&self, shard: usize, job: Job) {
         self.metrics.add(ReplicaCounter::Overloads, 1);
         job.answer.give(ReplicaReply::Error(overloaded(format!(
-            "{} writes wait for this part of the node's data: send fewer at a time, or add nodes",
+            "{} writes are queued for this shard of the node: send fewer at a time, or add nodes",
             self.shards[shard].len()
         ))));
     }
 
-    /// Does something between two groups of a shard. Not at all, if the shard has ended.
+    /// Runs an action between two groups of a shard; not at all if the shard has ended.
     pub(crate) fn between(&self, shard: usize, action: impl FnOnce() + Send + 'static) {
-        // Its waiter sees that it was dropped.
+        // The waiting task sees that it was dropped.
         drop(self.shards[shard].push_always(Work::Between(Box::new(action)), 0));
     }
 
@@ -327,7 +326,7 @@ impl Shared {
         shard_of(partition, self.shards.len())
     }
 
-    /// Asks a node, this one included. It returns at once.
+    /// Sends a request to a node, which may be this one. Returns at once.
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, request: ReplicaRequest, answer: OnReply) {
         let is_own = self
             .holding
@@ -341,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// A request about a store, of the background: it goes by no table, since answers to it are not counted.
+    /// A background request about a store. It carries no epoch of a routing table, since no quorum counts its reply.
     pub(crate) fn background(&self, store: &HeldStore, operation: ReplicaOperation) -> ReplicaRequest {
         ReplicaRequest {
             store_id: store.id,
@@ -352,13 +351,13 @@ impl Shared {
         }
     }
 
-    /// Lets partitions be compared with a node soon, as with one that came back.
+    /// Makes the background compare partitions with a node soon, as with one that came back.
     pub(crate) fn compare_with(&self, node: NodeId) {
         self.returned.lock().insert(node);
         self.exchanging.wake();
     }
 
-    /// Takes the nodes that came back since it was asked last.
+    /// Takes the nodes that came back since the last call.
     pub(crate) fn take_returned(&self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.returned.lock())
     }

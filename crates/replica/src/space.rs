@@ -1,8 +1,7 @@
-//! How much of the disk is left for writes.
+//! Free disk space for writes.
 //!
-//! Looked at before groups of writes, not more often than every few milliseconds as long as there is enough: so writes
-//! are refused while the disk is full, and go on by themselves when it is not. Reads and what frees space are never
-//! refused.
+//! Checked before groups of writes, at most every few milliseconds as long as there is enough: so writes are refused
+//! while the disk is full, and resume when it is not. Reads and operations that free space are never refused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::host::Host;
 
-/// For how long there is enough where there was. What can be written meanwhile is little beside any reserve.
+/// How long a positive check is valid. Writes within this time are small compared with any reserve.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The disk that versioned stores are on.
@@ -20,7 +19,7 @@ pub(crate) struct Space {
     host: Arc<dyn Host>,
     /// How much of it must stay free, in bytes.
     reserve_bytes: u64,
-    /// When there was enough.
+    /// When the last check found enough space.
     had_enough: Mutex<Option<Instant>>,
 }
 
@@ -33,10 +32,10 @@ impl Space {
         }
     }
 
-    /// Whether more may be written than stands there, given what [the engines may take][pending] besides.
+    /// Whether more may be written than is there now, given what [the engines may still write][pending].
     ///
     /// # Errors
-    /// What to tell the client that wants to write.
+    /// The error for the client that wants to write.
     ///
     /// [pending]: fondaco_engine::Engine::pending_disk_bytes
     pub(crate) fn check(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
@@ -51,7 +50,7 @@ impl Space {
 
     fn look(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let Some(left_bytes) = self.host.free_bytes() else {
-            // The engine will say what is wrong.
+            // The engine will report the error.
             return Ok(());
         };
         // Without a reserve the disk may be filled to its last byte.
@@ -60,8 +59,8 @@ impl Space {
             return Ok(());
         }
         Err(format!(
-            "{left_bytes} bytes are left on the disk of {:?}, {} must stay free, and {pending_bytes} more are kept for writing \
-             out and merging: free some, or add nodes; reads go on, and writes do when there is room",
+            "{left_bytes} bytes are free on the disk of {:?}, {} must stay free, and {pending_bytes} more are reserved for \
+             flushes and compaction: free some, or add nodes; reads go on, and writes resume when there is room",
             self.host.incarnation_path().parent(),
             self.reserve_bytes
         ))
@@ -74,7 +73,7 @@ mod tests {
     use crate::host::LocalHost;
 
     #[test]
-    fn a_write_that_would_touch_the_reserve_is_refused() {
+    fn a_write_into_the_reserve_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let host: Arc<dyn Host> = Arc::new(LocalHost::new(dir.path()));
         assert_eq!(Space::new(&host, 0).check(|| u64::MAX), Ok(()));

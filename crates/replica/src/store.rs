@@ -1,8 +1,7 @@
-//! What a node holds of the versioned stores: their tables, and the partitions that are its own.
+//! The versioned stores that a node holds: their tables, and their partitions on this node.
 //!
-//! A [`Holding`] is immutable, and replaced whole when the cluster changes; the partitions in it go on from one
-//! to the next. What requests name is looked up here: the store by its number and its name, the partition by the
-//! key.
+//! A [`Holding`] is immutable, and replaced as a whole when the cluster changes; the partitions in it are carried over.
+//! Requests are resolved here: the store by its number and its name, the partition by the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,27 +21,27 @@ use crate::membership::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, key_hash, record_key};
 
-/// All that a node holds, at one moment.
+/// The stores that a node holds, at one moment.
 #[derive(Default)]
 pub(crate) struct Holding {
     pub(crate) cluster: Option<Cluster>,
     pub(crate) stores: BTreeMap<u16, Arc<HeldStore>>,
 }
 
-/// The cluster around the node.
+/// The cluster state of the node.
 pub(crate) struct Cluster {
     pub(crate) node: NodeId,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, bool>,
-    /// All versioned stores that there are, those that cannot be opened here included.
+    /// All versioned stores, including those that cannot be opened here.
     pub(crate) stores: BTreeSet<StoreIdentity>,
-    /// Versioned stores that were dropped and may be restored: hints of them wait.
+    /// Versioned stores that were dropped and may be restored: their hints wait.
     pub(crate) kept: BTreeSet<StoreIdentity>,
-    /// Whether it is what the process remembers: then nothing is given up by it.
+    /// Whether it is remembered from an earlier run: then no data is deleted because of it.
     pub(crate) is_remembered: bool,
-    /// Those that are neither there nor hold anything when the plan under way is over: what only they have is given up.
+    /// Nodes that are not live and hold nothing after the plan in progress: data that only they have is given up.
     pub(crate) given_up: BTreeSet<NodeId>,
-    /// How many shards may still commit what was let in by an earlier table.
+    /// How many shards may still commit writes that were admitted under an earlier table.
     pub(crate) unsettled: Arc<AtomicUsize>,
 }
 
@@ -59,18 +58,18 @@ pub(crate) struct HeldStore {
     pub(crate) epoch: u64,
     pub(crate) settings: VersionedSettings,
     pub(crate) engine: Arc<dyn Engine>,
-    /// The place of the engine among all of the node.
+    /// The index of its engine.
     pub(crate) engine_at: usize,
     pub(crate) table: Arc<dyn Table>,
-    /// Those that requests may ask for.
+    /// The partitions that accept requests.
     pub(crate) partitions: Held,
-    /// Those that it had, and that are deleted once their owners have all that is in them.
+    /// Former partitions, which are deleted once their owners have all their records.
     pub(crate) surplus: Arc<[Arc<Partition>]>,
-    /// Set when the store was dropped, before its table is.
+    /// Set when the store is dropped, before its table is.
     pub(crate) is_gone: Arc<AtomicBool>,
 }
 
-/// Where a key is.
+/// The location of a key.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) partition: Arc<Partition>,
@@ -81,7 +80,7 @@ pub(crate) struct Place {
 }
 
 impl Holding {
-    /// The store that a request is about.
+    /// The store of a request.
     ///
     /// # Errors
     /// `NOSTORE`.
@@ -102,7 +101,7 @@ impl Holding {
         count.map_or(PartitionId::new(0), |count| partition_of(count, store, key))
     }
 
-    /// Where a key of a store is, for a command of a coordinator that goes by the table of an epoch.
+    /// The location of a key of a store, for a command of a coordinator that uses the table of an epoch.
     ///
     /// # Errors
     /// `NOTHERE`, `OLDTABLE`, `BEHIND`, or `BADKEY`.
@@ -124,34 +123,34 @@ impl Holding {
         Ok(place_in(partition, key))
     }
 
-    /// The error of a read of a partition of which something is lost here.
+    /// The error for a read of a partition that has lost data here.
     pub(crate) fn behind(&self, store: &HeldStore, id: PartitionId) -> ReplicaError {
         let name = &store.name;
         let text = match self.has_others(store, id) {
             true => format!(
-                "this node has lost what it held of partition {id} of store {name:?}, and is being compared with the others: \
-                 ask another one"
+                "this node has lost its data of partition {id} of store {name:?}, and restores it from the other \
+                 replicas: ask another replica"
             ),
             false => format!(
-                "this node has lost something of partition {id} of store {name:?}, and no other node has it: restore the \
-                 store, or give up what is lost: fondaco repair losses"
+                "this node has lost data of partition {id} of store {name:?}, and no other node has a copy: restore the \
+                 store, or accept the loss: fondaco repair losses"
             ),
         };
         ReplicaError::new(ReplicaErrorCode::Behind, text)
     }
 
-    /// Whether the coordinator may take this node for an owner of a partition, by a table that it has not heard of, and it has
-    /// not got what owners have: it was about to be one, and has lost it since.
+    /// Whether the coordinator may take this node for an owner of a partition, by a newer table, although this node
+    /// lacks what owners have: it was about to become an owner, and has lost data since.
     fn is_yet_to_own(&self, store: &HeldStore, partition: &Partition, epoch: Option<NonZeroU64>) -> bool {
         let known = self.cluster.as_ref().map_or(0, |cluster| cluster.table.epoch());
         epoch.is_some_and(|epoch| epoch.get() > known) && !self.is_synchronised(store, partition)
     }
 
-    /// Admits a command for a partition, of a coordinator that goes by the table of an epoch.
+    /// Admits a command for a partition, of a coordinator that uses the table of an epoch.
     ///
     /// # Errors
-    /// `OLDTABLE`; `OVERLOADED` where a comparison would miss writes that were let in by an earlier table, and are
-    /// still to be committed.
+    /// `OLDTABLE`; `OVERLOADED` if a comparison would miss writes that were admitted under an earlier table and are not
+    /// committed yet.
     pub(crate) fn admit(
         &self,
         partition: PartitionId,
@@ -164,13 +163,14 @@ impl Holding {
         match is_compared && epoch.is_some() && cluster.unsettled.load(Acquire) > 0 {
             true => Err(ReplicaError::new(
                 ReplicaErrorCode::Overloaded,
-                "writes of before this routing table are still to be committed: ask again in a moment",
+                "writes admitted under the previous routing table are not committed yet: ask again in a moment",
             )),
             false => Ok(()),
         }
     }
 
-    /// Whether what was let in for a partition by the table that a store had then may be written by the present one.
+    /// Whether a write that was admitted for a partition under the store's former table may be committed under the
+    /// present one.
     ///
     /// # Errors
     /// `OLDTABLE`.
@@ -186,8 +186,8 @@ impl Holding {
         }
     }
 
-    /// Whether what this node holds of a partition may be told for what a replica of it has: it owns it, and has lost
-    /// nothing of it that it has not had again.
+    /// Whether this node may answer as a replica of a partition: it owns the partition, and lost no data of it that is
+    /// not restored.
     pub(crate) fn may_tell(&self, store: &HeldStore, partition: PartitionId) -> bool {
         let is_whole = || store.partition(partition).is_ok_and(|held| !held.is_behind());
         self.is_owner(store, partition) && is_whole()
@@ -199,7 +199,7 @@ impl Holding {
         own.is_some_and(|own| self.owners(store, partition).contains(&own))
     }
 
-    /// Where a key of a store is, or would be if it were held here.
+    /// The location that a key of a store has or would have if it were held here.
     ///
     /// # Errors
     /// `BADKEY`.
@@ -209,7 +209,7 @@ impl Holding {
         Ok(place_in(&Arc::new(Partition::new(id)), key))
     }
 
-    /// The other nodes that hold a partition of a store, or are to, or take its writes until a plan is finished.
+    /// The other current and next owners of a partition of a store, which take its writes until the plan is finished.
     pub(crate) fn others(&self, store: &HeldStore, partition: PartitionId) -> Vec<NodeId> {
         let mut others: Vec<NodeId> = self.all_others(store, partition).collect();
         others.sort_unstable();
@@ -217,12 +217,12 @@ impl Holding {
         others
     }
 
-    /// Whether another node holds a partition of a store, or is to.
+    /// Whether a partition of a store has other current or next owners.
     pub(crate) fn has_others(&self, store: &HeldStore, partition: PartitionId) -> bool {
         self.all_others(store, partition).next().is_some()
     }
 
-    /// The same nodes may be named twice.
+    /// The same node may be returned twice.
     fn all_others(&self, store: &HeldStore, partition: PartitionId) -> impl Iterator<Item = NodeId> {
         let replicas = store.replicas;
         self.cluster.iter().flat_map(move |cluster| {
@@ -233,25 +233,25 @@ impl Holding {
         })
     }
 
-    /// The nodes that own a partition of a store now.
+    /// The current owners of a partition of a store.
     pub(crate) fn owners(&self, store: &HeldStore, partition: PartitionId) -> &[NodeId] {
         let Some(cluster) = &self.cluster else { return &[] };
         let owners = cluster.table.owners(partition);
         &owners[..owners.len().min(store.replicas)]
     }
 
-    /// Whether a partition has what the owners had when it came to this node: it is an owner, or was compared
-    /// with enough of them.
+    /// Whether a partition has everything that the owners had when it was assigned to this node: this node is an owner,
+    /// or has compared it with enough of them.
     pub(crate) fn is_synchronised(&self, store: &HeldStore, partition: &Partition) -> bool {
         let Some(cluster) = &self.cluster else { return false };
         self.is_owner(store, partition.id()) || !store.is_compared() || self.has_enough(cluster, store, partition)
     }
 
-    /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain. A loss
-    /// is known (`is_lost`) until it was had again or given up.
+    /// Whether a partition that had lost data has enough of it again, as far as this node knows for certain. A loss is
+    /// recorded (`is_lost`) until the data is restored or given up.
     pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition, is_lost: bool) -> bool {
         let cluster = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
-        // Where no other node has the partition, an operator has to accept the loss.
+        // If no other node has the partition, an operator has to accept the loss.
         let is_given_up = || self.has_others(store, partition.id()) || !is_lost;
         cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition)) && is_given_up()
     }
@@ -265,18 +265,18 @@ impl Holding {
         })
     }
 
-    /// Whether a partition is to be compared before anything else: a plan waits for it.
+    /// Whether a partition is to be compared before all others: a plan waits for it.
     pub(crate) fn is_waited_for(&self, store: &HeldStore, partition: &Partition) -> bool {
         partition.is_behind() || !self.is_synchronised(store, partition)
     }
 
-    /// This very store, if it is held.
+    /// This store, with the same creation time, if it is held.
     pub(crate) fn store_of(&self, identity: StoreIdentity) -> Option<&Arc<HeldStore>> {
         let store = self.stores.get(&identity.id);
         store.filter(|store| store.identity() == identity)
     }
 
-    /// Whether a node is there.
+    /// Whether a node is live.
     pub(crate) fn is_live(&self, node: NodeId) -> bool {
         let cluster = self.cluster.as_ref();
         cluster.is_some_and(|cluster| cluster.nodes.get(&node).copied().unwrap_or(false))
@@ -284,7 +284,7 @@ impl Holding {
 }
 
 impl HeldStore {
-    /// Which store it is.
+    /// The identity of the store.
     pub(crate) fn identity(&self) -> StoreIdentity {
         StoreIdentity {
             id: self.id,
@@ -300,18 +300,18 @@ impl HeldStore {
         self.partitions.get(&id.get()).ok_or_else(|| not_here(&self.name, id))
     }
 
-    /// Whether its partitions are compared with those of other replicas. What forgets by itself is not: hash trees would
-    /// not know of it, and comparing would bring it back.
+    /// Whether its partitions are compared with those of other replicas. A store that evicts is not compared: hash
+    /// trees would not know of evictions, and comparing would bring the records back.
     pub(crate) fn is_compared(&self) -> bool {
         self.settings.engine != EngineKind::Cache
     }
 
-    /// All of which there is something in its table.
+    /// All partitions that have records in its table.
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
         self.partitions.values().chain(&*self.surplus)
     }
 
-    /// Whether what it holds outlives the process.
+    /// Whether its data outlives the process.
     pub(crate) fn lasting(&self) -> Lasting {
         match self.engine.is_durable() {
             true => Lasting::Durable,
@@ -319,7 +319,7 @@ impl HeldStore {
         }
     }
 
-    /// Whether the store is no more.
+    /// Whether the store was dropped.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
@@ -330,7 +330,7 @@ pub(crate) fn record_key_of(partition: PartitionId, key: &[u8]) -> Bytes {
     record_key(partition, key_hash(key), key)
 }
 
-/// Where a key of a partition is.
+/// The location of a key of a partition.
 pub(crate) fn place_in(partition: &Arc<Partition>, key: &Bytes) -> Place {
     let hash = key_hash(key);
     Place {
@@ -354,7 +354,7 @@ fn check_key(key: &[u8]) -> Result<(), ReplicaError> {
     ))
 }
 
-/// The partition that a key of a store lies in.
+/// The partition of a key of a store.
 pub(crate) fn partition_of(count: PartitionCount, store: &StoreName, key: &[u8]) -> PartitionId {
     count.partition_of(slot_of_key(store, key))
 }

@@ -1,38 +1,38 @@
-//! Keys of tables: where the record of a key stands.
+//! Keys of tables, under which records are stored.
 //!
 //! ```text
 //! a store's table    partition (u16) ++ hash of the key (u64) ++ key          → record
 //! the hints' table   node (u32) ++ store (u16) ++ created (u64) ++ partition (u16) ++ hash (u64) ++ key → record
 //! ```
 //!
-//! All numbers are big-endian, so that a partition, and within it any node of its hash tree, is one range;
-//! and so is all that waits for one node.
+//! All numbers are big-endian, so that a partition, and within it any node of its hash tree, is one range of keys; and
+//! so are the hints for one node.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_engine::KEY_BYTES_MAX as TABLE_KEY_BYTES_MAX;
 use fondaco_model::{NodeId, PartitionId};
 use smallvec::SmallVec;
 
-/// What stands before the key in a store's table.
+/// The length of the prefix before the key in a store's table.
 pub(crate) const PREFIX_BYTES: usize = 2 + 8;
 
-/// What stands before that in the table of hints.
+/// The length of the prefix before that in the table of hints.
 pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
 
-/// The longest key of a versioned store, in bytes: what both tables have room for.
+/// The longest key of a versioned store, in bytes: it fits into both tables.
 pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
 
-/// The hash of a key: its place within its partition.
+/// The hash of a key: its position within its partition.
 pub(crate) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// Where a key stands in its store's table.
+/// The key of a record in its store's table.
 pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes {
     record_key_before(partition, hash, key, 0).into()
 }
 
-/// The same, in a buffer that has room for so many bytes behind it.
+/// The same, in a buffer with room for so many more bytes.
 pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
     put_prefix(&mut bytes, partition, hash);
@@ -40,8 +40,8 @@ pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], m
     bytes
 }
 
-/// Where several keys stand in their store's table, one behind the other in one buffer. Nothing is allocated where they
-/// are few and short.
+/// The keys of several records in their store's table, concatenated in one buffer. Nothing is allocated if they are few
+/// and short.
 #[derive(Default)]
 pub(crate) struct JoinedKeys {
     bytes: SmallVec<[u8; 1024]>,
@@ -57,7 +57,7 @@ impl JoinedKeys {
         self.ends.push(self.bytes.len());
     }
 
-    /// They, in order.
+    /// The keys, in order.
     pub(crate) fn keys(&self) -> SmallVec<[&[u8]; 32]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts
@@ -67,7 +67,7 @@ impl JoinedKeys {
     }
 }
 
-/// Does something with where a key stands in its store's table; without a buffer for that where the key is short.
+/// Runs `look` with the key of a record in its store's table; without allocating if the key is short.
 pub(crate) fn with_record_key<T>(partition: PartitionId, hash: u64, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT_BYTES: usize = 64;
     let mut short = [0; PREFIX_BYTES + SHORT_BYTES];
@@ -79,7 +79,7 @@ pub(crate) fn with_record_key<T>(partition: PartitionId, hash: u64, key: &[u8], 
     look(short)
 }
 
-/// The partition, the hash and the key that stand in a store's table; `None` for what was not put there.
+/// The partition, the hash and the key from a key of a store's table; `None` if it has another form.
 pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, Bytes)> {
     let (partition, rest) = table_key.split_first_chunk::<2>()?;
     let (hash, _) = rest.split_first_chunk::<8>()?;
@@ -87,8 +87,8 @@ pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, B
     Some((partition, u64::from_be_bytes(*hash), table_key.slice(PREFIX_BYTES..)))
 }
 
-/// Where the keys of a partition begin whose hashes have these first `bits` bits, and where those after them
-/// do; nothing is after the last, nor between the bounds of what so few bits cannot be.
+/// The range of the keys of a partition whose hashes begin with these `bits` bits. It has no end if it is the last one;
+/// it is empty if `first_bits` has more bits than that.
 pub(crate) fn range(partition: PartitionId, bits: u32, first_bits: u64) -> (Bytes, Option<Bytes>) {
     let bound = |at: u64| match bits {
         0 if at == 0 => partition_bound(partition.get()),
@@ -106,7 +106,7 @@ pub(crate) fn range(partition: PartitionId, bits: u32, first_bits: u64) -> (Byte
     (bound(first_bits).unwrap_or_default(), after)
 }
 
-/// Where a partition begins; `None` behind the last that can be.
+/// Where a partition begins; `None` after the last possible one.
 fn partition_bound(partition: u32) -> Option<Bytes> {
     let number = u16::try_from(partition).ok()?;
     Some(Bytes::copy_from_slice(&number.to_be_bytes()))
@@ -118,14 +118,14 @@ fn put_prefix(bytes: &mut impl BufMut, partition: PartitionId, hash: u64) {
     bytes.put_u64(hash);
 }
 
-/// Which store: a later one may get the number of one that was dropped, but not the time of its creation with it.
+/// The identity of a store: a later store may reuse the number of a dropped one, but not its creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StoreIdentity {
     pub(crate) id: u16,
     pub(crate) created_unix_ms: u64,
 }
 
-/// What waits for a node: a record of a store.
+/// The key of a hint: a record of a store that waits for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HintKey {
     pub(crate) node: NodeId,
@@ -135,7 +135,7 @@ pub(crate) struct HintKey {
     pub(crate) key: Bytes,
 }
 
-/// Where a hint stands.
+/// The key of a hint in the table of hints.
 pub(crate) fn hint_key(node: NodeId, store: StoreIdentity, partition: PartitionId, key: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HINT_BYTES + PREFIX_BYTES + key.len());
     put_hint_prefix(&mut bytes, node, store);
@@ -144,7 +144,7 @@ pub(crate) fn hint_key(node: NodeId, store: StoreIdentity, partition: PartitionI
     bytes.freeze()
 }
 
-/// What a key of the table of hints means; `None` for what was not put there.
+/// Parses a key of the table of hints; `None` if it has another form.
 pub(crate) fn parse_hint_key(table_key: &Bytes) -> Option<HintKey> {
     let (node, rest) = table_key.split_first_chunk::<4>()?;
     let (id, rest) = rest.split_first_chunk::<2>()?;
@@ -162,17 +162,17 @@ pub(crate) fn parse_hint_key(table_key: &Bytes) -> Option<HintKey> {
     })
 }
 
-/// Where the hints for a node begin, and where those for the next one do.
+/// The range of the hints for a node.
 pub(crate) fn hints_of(node: NodeId) -> (Bytes, Option<Bytes>) {
     let bound = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
     (bound(node.get()), node.get().checked_add(1).map(bound))
 }
 
-/// Where what waits for a node of one store begins, and where that of the next store does.
+/// The range of the hints for a node of one store.
 pub(crate) fn hints_of_store(node: NodeId, store: StoreIdentity) -> (Bytes, Option<Bytes>) {
     let mut first = BytesMut::with_capacity(HINT_BYTES);
     put_hint_prefix(&mut first, node, store);
-    // The last byte that can be greater is, and nothing is behind it.
+    // Increments the last byte that can be incremented, and ends there.
     let last = first.iter().rposition(|byte| *byte < u8::MAX);
     let end = last.map(|last| {
         let mut end = BytesMut::from(&first[..=last]);
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_stands_in_the_range_of_its_hash_and_in_no_other(
+        fn a_key_is_only_in_the_range_of_its_hash(
             partition in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)], key in prop::collection::vec(any::<u8>(), 1..100), off in 0..64u64,
         ) {
             let partition = PartitionId::new(partition);
@@ -212,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn what_waits_for_a_node_stands_in_its_range(node in 1..u32::MAX, other in 1..u32::MAX, key in prop::collection::vec(any::<u8>(), 1..40)) {
+        fn hints_are_in_the_range_of_their_node(node in 1..u32::MAX, other in 1..u32::MAX, key in prop::collection::vec(any::<u8>(), 1..40)) {
             let (node, other) = (NodeId::new(node).unwrap(), NodeId::new(other).unwrap());
             let partition = PartitionId::new(3);
             let identity = |(id, created_unix_ms)| StoreIdentity { id, created_unix_ms };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_a_tree_does_not_have_hold_nothing() {
+    fn impossible_tree_nodes_have_empty_ranges() {
         for (bits, node) in [(0, 1), (0, u64::from(u32::MAX)), (4, 16), (28, u64::from(u32::MAX))] {
             let (from, to) = range(PartitionId::new(7), bits, node);
             assert_eq!(Some(from), to, "{node} of {bits} bits");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_key_has_room_in_both_tables() {
+    fn the_longest_key_fits_into_both_tables() {
         let key = vec![0; REPLICA_KEY_BYTES_MAX];
         let node = NodeId::FIRST;
         let store = StoreIdentity {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_keys() {
+    fn malformed_table_keys_are_rejected() {
         assert_eq!(parse_record_key(&Bytes::from_static(b"123456789")), None);
         assert_eq!(parse_hint_key(&Bytes::from_static(b"\0\0\0\x01")), None);
         assert_eq!(parse_hint_key(&Bytes::from_static(&[0; 40])), None);

@@ -1,7 +1,7 @@
-//! Chores: what replicas do in the background. A chore is a future that waits for answers, for shards and for time. In a
+//! Chores: the background work of replicas. A chore is a future that waits for replies, for shards and for time. In a
 //! node, a thread of its own polls it; a simulation polls it itself ([`DrivenChore`]).
 //!
-//! A chore sleeps until it is woken, its time has come or it is to end. On a thread it begins again after a panic.
+//! A chore sleeps until it is woken, a time comes or it is ended. On a thread it is restarted after a panic.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -17,10 +17,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::error::ReplicasError;
 use crate::host::Host;
 
-/// How soon it begins again after a panic.
+/// How soon it is restarted after a panic.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What wakes a chore, and what it asks whether it is to go on.
+/// Wakes a chore, and says whether it should go on.
 #[derive(Debug)]
 pub(crate) struct Signal {
     host: Arc<dyn Host>,
@@ -32,9 +32,9 @@ pub(crate) struct Signal {
 struct State {
     is_woken: bool,
     has_ended: bool,
-    /// Whether the chore is to be polled.
+    /// Whether the chore should be polled.
     is_ready: bool,
-    /// When it is to be polled in any case.
+    /// The time at which it is polled at the latest.
     wakes_at: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl Signal {
         })
     }
 
-    /// Wakes the chore, or keeps it from sleeping next.
+    /// Wakes the chore; if it is not asleep, its next sleep ends at once.
     pub(crate) fn wake(&self) {
         self.change(|state| state.is_woken = true);
     }
@@ -64,12 +64,12 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Whether the chore is to end.
+    /// Whether the chore should end.
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().has_ended
     }
 
-    /// Sleeps until it is woken or ended, for so long at most. Whether the chore is to go on.
+    /// Sleeps until it is woken or ended, at most for this time. Returns whether the chore should go on.
     pub(crate) async fn sleep(&self, time: Duration) -> bool {
         let until = self.host.now() + time;
         poll_fn(|_| {
@@ -84,7 +84,7 @@ impl Signal {
         .await
     }
 
-    /// Sleeps until it is ended, for so long at most. Whether the chore is to go on.
+    /// Sleeps until it is ended, at most for this time. Returns whether the chore should go on.
     pub(crate) async fn pause(&self, time: Duration) -> bool {
         let until = self.host.now() + time;
         poll_fn(|_| match self.poll_until(until).is_ready() || self.has_ended() {
@@ -113,7 +113,7 @@ impl Signal {
         work.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
-    /// Waits until the chore is to be polled.
+    /// Waits until the chore should be polled.
     fn wait(&self) {
         let mut state = self.lock();
         while !state.is_ready {
@@ -127,12 +127,12 @@ impl Signal {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Flags and a time: whole, whichever thread panicked.
+        // The state is flags and a time: consistent even if a thread panicked.
         self.state.lock()
     }
 }
 
-// The trait is not imported: its `wake` would be taken for that of the signal.
+// The trait is not imported, because its `wake` would be confused with that of the signal.
 impl std::task::Wake for Signal {
     fn wake(self: Arc<Self>) {
         self.change(|_| ());
@@ -147,7 +147,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that does `work` until its signal says that it is to end; `panicked` hears of each panic.
+    /// Starts a thread that runs `work` until its signal ends it; `panicked` is called after each panic.
     pub(crate) fn start<W: Future<Output = ()>>(
         name: &'static str,
         signal: Arc<Signal>,
@@ -158,9 +158,9 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
-                // It begins with nothing of what it had.
+                // It is restarted with new state.
                 while catch_unwind(AssertUnwindSafe(|| block_on(&theirs, work()))).is_err() {
-                    tracing::error!(name, "a thread of the replicas panicked, and begins again");
+                    tracing::error!(name, "a thread of the replicas panicked, and is restarted");
                     panicked();
                     block_on(&theirs, async { _ = theirs.pause(AGAIN).await });
                     if theirs.has_ended() {
@@ -176,7 +176,7 @@ impl Worker {
     }
 }
 
-/// Polls a chore until it ends, whenever its signal says so.
+/// Polls a chore until it ends, whenever its signal is ready.
 fn block_on(signal: &Arc<Signal>, work: impl Future<Output = ()>) {
     let mut work = pin!(work);
     while signal.poll(work.as_mut()).is_pending() {
@@ -190,7 +190,7 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("a thread of the replicas ended by a panic");
+            tracing::error!("a thread of the replicas panicked");
         }
     }
 }
@@ -203,23 +203,23 @@ pub(crate) struct DrivenChore {
 }
 
 impl DrivenChore {
-    /// A chore that is to be polled at once.
+    /// A chore that is ready at once.
     pub(crate) fn new(name: &'static str, signal: Arc<Signal>, work: Pin<Box<dyn Future<Output = ()>>>) -> Self {
         signal.change(|_| ());
         Self { name, signal, work }
     }
 
-    /// Polls it, if there is a reason to. Whether there was.
+    /// Polls it if it is ready. Returns whether it was.
     pub(crate) fn poll(&mut self) -> bool {
         let is_due = self.wakes_at().is_some_and(|at| at <= self.signal.host.now());
         if is_due {
-            // It is dropped before it is told to end.
+            // It is dropped before it is ended.
             let _ = self.signal.poll(self.work.as_mut());
         }
         is_due
     }
 
-    /// When it is to be polled next; `None` if it waits for something else than time.
+    /// When it is to be polled next; `None` if it does not wait for a time.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         let state = self.signal.lock();
         match state.is_ready {
@@ -246,7 +246,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_woke_it_before_it_slept_is_not_missed_and_the_end_is_final() {
+    fn an_early_wake_is_kept_and_the_end_is_final() {
         let signal = Signal::new(&any());
         let goes_on = |is_paused: bool| {
             let mut goes_on = false;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_ends_when_its_handle_is_dropped() {
+    fn a_sleeping_thread_ends_when_its_handle_is_dropped() {
         let signal = Signal::new(&any());
         let theirs = Arc::clone(&signal);
         let work = move || {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_begins_again() {
+    fn a_thread_that_panics_is_restarted() {
         let (sender, begun) = mpsc::channel();
         let times = Arc::new(AtomicUsize::new(0));
         let panics = Arc::new(AtomicUsize::new(0));
@@ -289,7 +289,7 @@ mod tests {
             let (sender, times, signal) = (sender.clone(), Arc::clone(&times), Arc::clone(&theirs));
             async move {
                 sender.send(()).unwrap();
-                assert!(times.fetch_add(1, Relaxed) > 0, "the first time it does not go well");
+                assert!(times.fetch_add(1, Relaxed) > 0, "the first run panics");
                 while signal.sleep(LONG).await {}
             }
         };
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chore_without_a_thread_is_polled_when_it_is_woken() {
+    fn a_driven_chore_is_polled_when_it_is_woken() {
         let signal = Signal::new(&any());
         let (times, theirs) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&signal));
         let counted = Arc::clone(&times);

@@ -1,24 +1,24 @@
-//! The arguments of one request, as places in the buffer that it was read from.
+//! The arguments of one request, as ranges in the buffer that it was read from.
 //!
-//! One `Arguments` belongs to one connection and is used again for every request: it allocates while it
-//! learns how many arguments requests have, and then no more. It also keeps how far parsing came when a
-//! request was cut short, so that a request which arrives in many pieces is read once, not once a piece.
+//! Each connection has one `Arguments` and reuses it for every request: it stops allocating once it has grown to the
+//! usual number of arguments. It also keeps the progress of an incomplete request, so that a request which arrives in
+//! many pieces is parsed once, and not again for each piece.
 
-/// What is kept for the next request; after a larger one the memory goes back.
+/// The capacity that is kept for the next request; larger allocations are freed.
 const RANGES_KEPT_MAX: usize = 4096;
 const UNQUOTED_BYTES_KEPT_MAX: usize = 64 * 1024;
 
-/// Where an argument lies. A request is never longer than `u32::MAX` bytes.
+/// The range of an argument. A request is never longer than `u32::MAX` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     start: u32,
     end: u32,
 }
 
-/// How far the request at the start of the buffer has been read.
+/// The parsing progress of the request at the start of the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Progress {
-    /// Not at all: the next call begins a request.
+    /// Nothing is parsed: the next call begins a request.
     #[default]
     Fresh,
     /// An inline request without a line end in its first `searched` bytes.
@@ -27,13 +27,13 @@ pub(crate) enum Progress {
     Multibulk { remaining: usize, position: usize },
 }
 
-/// The arguments of the last complete request, and the memory for those of the next.
+/// The arguments of the last complete request. Their memory is reused for the next one.
 ///
-/// One belongs to one connection. It also keeps how far an unfinished request was read.
+/// Each connection has one. It also keeps the progress of an incomplete request.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     places: Vec<Place>,
-    /// The arguments of an inline request that had quotes, one after the other.
+    /// The unescaped arguments of an inline request with quotes, concatenated.
     unquoted: Vec<u8>,
     /// Whether places are in `unquoted` rather than in the caller's buffer.
     in_unquoted: bool,
@@ -51,27 +51,28 @@ impl Arguments {
         }
     }
 
-    /// How many arguments the request has, the command's name included.
+    /// The number of arguments, including the command's name.
     #[inline]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is no request here.
+    /// Whether there is no request.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The argument at `index`; 0 is the command's name. `buffer` is the one that was parsed, from the
-    /// same first byte. None past the last argument.
+    /// The argument at `index`; 0 is the command's name. `buffer` must be the parsed one, from the same first byte.
+    /// `None` past the last argument.
     #[inline]
     pub fn get<'b>(&'b self, index: usize, buffer: &'b [u8]) -> Option<&'b [u8]> {
         let place = self.places.get(index)?;
         self.source(buffer).get(place.start as usize..place.end as usize)
     }
 
-    /// The same, if it [lies in the buffer](Self::lie_in_buffer): to be kept beyond the next request.
+    /// Like [`get`](Self::get), but only if the arguments [lie in the buffer](Self::lie_in_buffer): the result may
+    /// outlive this request.
     #[inline]
     pub fn get_in_buffer<'b>(&self, index: usize, buffer: &'b [u8]) -> Option<&'b [u8]> {
         let place = self.places.get(index).filter(|_| !self.in_unquoted)?;
@@ -87,14 +88,14 @@ impl Arguments {
             .filter_map(|place| source.get(place.start as usize..place.end as usize))
     }
 
-    /// Whether they lie in the buffer that was parsed. Those that it has in quotes only do not.
+    /// Whether the arguments lie in the parsed buffer. Arguments that were unquoted do not.
     #[inline]
     pub fn lie_in_buffer(&self) -> bool {
         !self.in_unquoted
     }
 
-    /// Forgets the request, and what was read of an unfinished one. To be called before parsing goes on
-    /// in a buffer that does not continue the last one.
+    /// Discards the request, and the progress of an incomplete one. Call it before parsing a buffer that does not
+    /// continue the last one.
     #[inline]
     pub fn clear(&mut self) {
         self.places.clear();
@@ -109,7 +110,7 @@ impl Arguments {
         }
     }
 
-    /// How much memory is held, in bytes.
+    /// The allocated memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.places.capacity() * size_of::<Place>() + self.unquoted.capacity()
     }
@@ -125,7 +126,7 @@ impl Arguments {
         });
     }
 
-    /// Adds an argument that `write` makes up, byte by byte, because the buffer holds it only in quotes.
+    /// Adds an argument that `write` produces byte by byte, because the buffer has it only in quoted form.
     pub(crate) fn push_unquoted<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         debug_assert!(self.in_unquoted || self.places.is_empty());
         self.in_unquoted = true;

@@ -1,30 +1,30 @@
-//! Decimal integers as the protocol writes them: read from a length line, written into a reply.
+//! Decimal integers of the protocol: parsing of length lines, writing of numbers in replies.
 //!
-//! Not a general number parser: what is read is what Redis's `string2ll` takes (no plus sign, no leading
-//! zeros, no blanks), what is written is the shortest form.
+//! Not a general number parser: it accepts what Redis's `string2ll` accepts (no plus sign, no leading zeros, no
+//! spaces), and writes the shortest form.
 
 use memchr::memchr;
 
-/// The longest length line, in bytes, that is waited for. An `i64` has at most 20; Redis waits for 64 KiB.
+/// The longest incomplete length line, in bytes. An `i64` has at most 20 characters; Redis waits for up to 64 KiB.
 const COUNT_BYTES_MAX: usize = 32;
 
-/// What a length line holds, the byte that names its kind already taken off.
+/// The content of a length line, without the byte for its kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// A number, and how many bytes it took with its line end.
+    /// A number, and the length of the line with its line end.
     Value { value: i64, bytes: usize },
     /// The line has not ended yet.
     Partial,
     /// The line is not a number.
     Invalid,
-    /// The line should have ended by now.
+    /// The line is too long.
     TooLong,
 }
 
-/// Reads a length line from the start of `line`, which may go on past it or stop short of its end.
+/// Reads a length line at the start of `line`, which may be longer, or end before the line does.
 #[inline]
 pub(crate) fn read_count(line: &[u8]) -> Count {
-    // Nearly every line is one to three digits: no search for the line end, no division of labour.
+    // Nearly all lines have one to three digits: no search for the line end.
     let mut value = 0i64;
     let mut digits = 0;
     while digits < 18
@@ -48,7 +48,7 @@ pub(crate) fn read_count(line: &[u8]) -> Count {
     read_unusual_count(line)
 }
 
-/// Negative, very long, malformed or unfinished: rare, so out of the way of the loop above.
+/// Negative, very long, malformed or incomplete lines: rare, so kept out of the loop above.
 #[cold]
 fn read_unusual_count(line: &[u8]) -> Count {
     let head = &line[..line.len().min(COUNT_BYTES_MAX)];
@@ -69,8 +69,8 @@ fn read_unusual_count(line: &[u8]) -> Count {
     }
 }
 
-/// Reads a whole argument as an integer, by the rules of Redis: an optional minus sign and digits, in the
-/// shortest form only. None for anything else, or past the range of `i64`.
+/// Parses a whole argument as an integer, by the rules of Redis: an optional minus sign and digits, in the shortest
+/// form only. `None` for anything else, or outside of the range of `i64`.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -88,7 +88,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // Counted downwards, because the negative half of the range is the larger one.
+        // Counts downwards, because the negative half of the range is larger.
         value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
     }
     if negative { Some(value) } else { value.checked_neg() }
@@ -108,7 +108,7 @@ const DIGIT_PAIRS: [u8; 200] = {
 /// Room for any line of a kind byte, a sign, 20 digits and a line end.
 pub(crate) const LINE_BYTES_MAX: usize = 24;
 
-/// Writes `kind`, the number and a line end to the end of `line`, and gives the part that was written.
+/// Writes `kind`, the number and a line end at the end of `line`, and returns the written part.
 #[inline]
 pub(crate) fn write_line(line: &mut [u8; LINE_BYTES_MAX], kind: u8, negative: bool, magnitude: u64) -> &[u8] {
     let mut start = LINE_BYTES_MAX - 2;
@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_count_is_taken_in_its_shortest_form_only() {
+    fn only_the_shortest_form_of_a_count_is_valid() {
         let value = |value, bytes| Count::Value { value, bytes };
         assert_eq!(read_count(b"0\r\n"), value(0, 3));
         assert_eq!(read_count(b"16\r\n$3\r\n"), value(16, 4));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_without_its_line_end_is_waited_for_within_reason() {
+    fn an_incomplete_count_is_partial_up_to_a_limit() {
         for part in ["", "1", "1\r", "abc", "abc\r"] {
             assert_eq!(read_count(part.as_bytes()), Count::Partial, "{part:?}");
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range_are_integers_and_one_past_them_is_not() {
+    fn integers_outside_of_the_range_are_refused() {
         assert_eq!(parse_integer(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(parse_integer(b"9223372036854775807"), Some(i64::MAX));
         assert_eq!(parse_integer(b"-9223372036854775809"), None);

@@ -1,11 +1,11 @@
-//! What makes a byte stream not be the Redis protocol.
+//! Violations of the Redis protocol.
 //!
-//! The wording is Redis's own, word for word, since client libraries and their tests match on it. After
-//! any of these the stream has no next request to find: answer `ERR` and the message, then close.
+//! The wording is exactly that of Redis, since client libraries and their tests match on it. After any of these errors
+//! the start of the next request is unknown: reply `ERR` and the message, then close the connection.
 
 use thiserror::Error;
 
-/// A request that breaks the protocol or a limit. Its text is what Redis answers, after `ERR `.
+/// A request that violates the protocol or a limit. Its text is the reply of Redis, after `ERR `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or is over the limit.
@@ -23,11 +23,11 @@ pub enum ProtocolError {
     /// An argument that does not begin with `$`.
     #[error("Protocol error: expected '$', got '{}'", .got.escape_ascii())]
     ExpectedBulk {
-        /// The byte in place of the `$`.
+        /// The byte found instead of `$`.
         got: u8,
     },
-    /// An argument longer or shorter than its length says. Redis skips two bytes unseen here; a stream
-    /// out of step may carry a value that reads as a command, so it ends instead.
+    /// An argument is longer or shorter than its length says. Redis skips two bytes unchecked here; but in a stream
+    /// that is out of step, a value may look like a command, so the stream ends instead.
     #[error("Protocol error: expected CRLF after bulk")]
     UnterminatedBulk,
     /// A quote that is not closed, or closed in the middle of a word, in an inline request.

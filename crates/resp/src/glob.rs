@@ -1,14 +1,15 @@
-//! Glob-style patterns, as `SCAN MATCH`, `CONFIG GET` and `COMMAND LIST` take them.
+//! Glob-style patterns, for `SCAN MATCH`, `CONFIG GET` and `COMMAND LIST`.
 //!
-//! The rules are those of Redis (`stringmatchlen`): `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what
-//! is meant as it is. Unlike there, no pattern takes more time than its length times that of the text.
+//! The rules are those of Redis (`stringmatchlen`): `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a literal
+//! character. But unlike in Redis, matching never takes more time than the length of the pattern times that of the
+//! text.
 
-/// Whether all of `text` matches `pattern`. With `ignore_case`, ASCII letters of either case are the same.
+/// Whether all of `text` matches `pattern`. With `ignore_case`, the case of ASCII letters is ignored.
 pub fn glob_matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     let fold = |byte: u8| if ignore_case { byte.to_ascii_lowercase() } else { byte };
     let (mut at_pattern, mut at_text) = (0, 0);
-    // Where to try again: behind the last star, one byte of text further on. Earlier stars need no
-    // second try, since the last one can take whatever they would.
+    // The position for a retry: after the last star, one byte of text later. Earlier stars need no retry, since the
+    // last star can match the same text.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         let rest = &pattern[at_pattern..];
@@ -20,7 +21,7 @@ pub fn glob_matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
         let step = match text.get(at_text) {
             Some(&byte) => match_one(rest, fold(byte), fold),
             None if rest.is_empty() => return true,
-            // More text will not come from trying further on.
+            // A retry cannot gain more text.
             None => return false,
         };
         match (step, retry) {
@@ -38,7 +39,7 @@ pub fn glob_matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     }
 }
 
-/// Matches one byte against the start of `pattern`, and gives how much of the pattern that took.
+/// Matches one byte against the start of `pattern`, and returns how much of the pattern was used.
 fn match_one(pattern: &[u8], byte: u8, fold: impl Fn(u8) -> u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -49,8 +50,7 @@ fn match_one(pattern: &[u8], byte: u8, fold: impl Fn(u8) -> u8) -> Option<usize>
     }
 }
 
-/// Matches one byte against a class, its opening bracket taken off. A class that is not closed ends with
-/// the pattern.
+/// Matches one byte against a class, without its opening bracket. An unclosed class ends with the pattern.
 fn match_class(class: &[u8], byte: u8, fold: impl Fn(u8) -> u8) -> Option<usize> {
     let negated = class.first() == Some(&b'^');
     let mut position = usize::from(negated);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_matches_what_redis_says() {
+    fn each_rule_matches_like_redis() {
         for (pattern, text) in [
             ("", ""),
             ("*", ""),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_either_case_are_the_same_when_asked() {
+    fn case_is_ignored_on_request() {
         assert!(glob_matches(b"GeT[a-c]\\X", b"gEtBx", true));
         assert!(!glob_matches(b"GET", b"got", true));
     }
@@ -138,7 +138,7 @@ mod tests {
         assert!(matches(&pattern, &(text + "b")));
     }
 
-    /// The rule, written as it reads.
+    /// The definition, as a direct recursion.
     fn matches_by_definition(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], _) => text.is_empty(),
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn trying_the_last_star_again_is_enough(pattern in "[ab*?\\[\\]^\\\\-]{0,9}", text in "[ab-]{0,9}") {
+        fn retrying_only_the_last_star_is_sufficient(pattern in "[ab*?\\[\\]^\\\\-]{0,9}", text in "[ab-]{0,9}") {
             let expected = matches_by_definition(pattern.as_bytes(), text.as_bytes());
             prop_assert_eq!(matches(&pattern, &text), expected);
         }

@@ -1,13 +1,13 @@
-//! Inline requests: a line of words, typed by a person or by a health check.
+//! Inline requests: lines of words, typed by a person or sent by a health check.
 //!
-//! The quoting rules are those of Redis (`sdssplitargs`): `"…"` knows `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a`
-//! and takes any other escaped byte as it is; `'…'` knows `\'` alone; a quote may open in the middle of a
-//! word, and a word ends with the closing quote. A NUL is a byte like any other, where Redis stops reading.
+//! The quoting rules are those of Redis (`sdssplitargs`): `"…"` knows `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a`, and keeps
+//! any other escaped byte; `'…'` only knows `\'`; a quote may open in the middle of a word, and the closing quote ends
+//! the word. A NUL is an ordinary byte, while Redis stops reading there.
 
 use crate::{Arguments, ProtocolError};
 use memchr::memchr2;
 
-/// Splits `line`, which has no line end, into `arguments`. `line` is the start of the caller's buffer.
+/// Splits `line`, without its line end, into `arguments`. `line` is the start of the caller's buffer.
 pub(crate) fn split(line: &[u8], arguments: &mut Arguments) -> Result<(), ProtocolError> {
     if memchr2(b'"', b'\'', line).is_none() {
         split_plain(line, arguments);
@@ -17,12 +17,12 @@ pub(crate) fn split(line: &[u8], arguments: &mut Arguments) -> Result<(), Protoc
     }
 }
 
-/// What may stand before a word, as C's `isspace` has it.
+/// Whether the byte may precede a word, as in C's `isspace`.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// What ends a word that is not in quotes. Vertical tab and form feed do not.
+/// Whether the byte ends an unquoted word. Vertical tab and form feed do not.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
@@ -56,7 +56,7 @@ fn split_quoted(line: &[u8], arguments: &mut Arguments) -> Result<(), ProtocolEr
     Ok(())
 }
 
-/// Reads the word at `position` into `word`, and says where it ended.
+/// Reads the word at `position` into `word`, and returns where it ends.
 fn read_word(line: &[u8], mut position: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     while let Some(&byte) = line.get(position) {
         position += 1;
@@ -115,7 +115,7 @@ fn read_single_quoted(line: &[u8], mut position: usize, word: &mut Vec<u8>) -> R
     }
 }
 
-/// A closing quote has a blank or nothing behind it.
+/// A closing quote must be followed by a space or the end.
 fn end_of_quotes(after: &[u8], position: usize) -> Result<usize, ProtocolError> {
     match after.first() {
         Some(&byte) if !is_blank(byte) => Err(ProtocolError::UnbalancedQuotes),
@@ -123,7 +123,7 @@ fn end_of_quotes(after: &[u8], position: usize) -> Result<usize, ProtocolError> 
     }
 }
 
-/// The value of what `is_ascii_hexdigit` accepts.
+/// The value of a hexadecimal digit.
 fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn single_quotes_know_their_own_escape_only() {
+    fn single_quotes_only_know_their_own_escape() {
         assert_words(r"'a\n' '\'' ''", &[br"a\n", b"'", b""]);
     }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_open_or_glued_to_a_word_is_refused() {
+    fn an_unclosed_or_misplaced_quote_is_refused() {
         for line in [r#"""#, "'", r#"a "b"#, r#""a"b"#, "'a'b", r#""\"#, r#""a""b""#, r"'\'"] {
             let refused = Err(ProtocolError::UnbalancedQuotes);
             assert_eq!(words(line.as_bytes()), refused, "{line:?}");

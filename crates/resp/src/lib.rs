@@ -1,11 +1,11 @@
-//! The Redis protocol, versions 2 and 3, and the commands that a fondaco server knows by name.
+//! The Redis protocol, versions 2 and 3, and the commands of a fondaco server.
 //!
-//! Bytes in, values out, and back: no I/O, no clock, no server. Three parts:
+//! Pure parsing and formatting: no I/O, no clock, no server. Three parts:
 //!
-//! - [`parse_request`] finds requests in what a client has sent, without copying or allocating;
-//! - [`Reply`] writes answers, in the version of the protocol that the connection speaks, and
-//!   [`parse_reply`] finds them in what a server has sent;
-//! - [`command`] is the table of commands: what each is called, takes, and is described as.
+//! - [`parse_request`] finds requests in the bytes of a client, without copying or allocating;
+//! - [`Reply`] writes replies, in the version of the protocol that the connection uses, and [`parse_reply`] finds them
+//!   in the bytes of a server;
+//! - [`command`] is the table of commands: their names, arguments and descriptions.
 //!
 //! ```
 //! use fondaco_resp::{Arguments, Limits, Parse, parse_request};

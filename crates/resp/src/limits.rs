@@ -1,36 +1,36 @@
-//! How much one request may ask for.
+//! Limits for one request.
 //!
-//! The parser allocates nothing for what a client only announces: a limit decides how long the caller
-//! goes on buffering. Every limit that is passed is a [`ProtocolError`] of its own.
+//! The parser allocates nothing for data that a client only announces: a limit determines how long the caller goes on
+//! buffering. Each exceeded limit is a separate [`ProtocolError`].
 
 use crate::ProtocolError;
 use crate::skip::SKIPPED_BYTES_MAX;
 
-/// The most arguments a client may send before it has authenticated, as in Redis.
+/// The maximum number of arguments before a client has authenticated, as in Redis.
 pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
 
 /// The longest argument, in bytes, before a client has authenticated, as in Redis.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 
-/// Bounds on one request. [`Limits::default`] has those of Redis, save for the total.
+/// Bounds on one request. [`Limits::default`] has those of Redis, except for the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest inline request, in bytes, line end not counted.
+    /// Longest inline request, in bytes, without the line end.
     pub inline_bytes_max: usize,
-    /// Longest argument, in bytes. Those of requests by which nodes tell each other records may be as long as the
-    /// request: a record has all concurrent values of its key, and what stands around them.
+    /// Longest argument, in bytes. In requests that exchange records between nodes, an argument may be as long as the
+    /// request: a record has all concurrent values of its key, and metadata.
     pub bulk_bytes_max: usize,
-    /// Most arguments in one request, the command's name included.
+    /// Maximum number of arguments in one request, including the command's name.
     pub arguments_max: usize,
-    /// Longest request in bytes, framing included. Never more than [`u32::MAX`] is accepted.
+    /// Longest request in bytes, including framing. Never more than [`u32::MAX`] is accepted.
     pub request_bytes_max: usize,
-    /// Whether the client has authenticated, or need not. While this is false the two
-    /// `UNAUTHENTICATED_…` bounds hold as well, so that a stranger cannot make the server buffer much.
+    /// Whether the client has authenticated, or need not. While this is false, the two `UNAUTHENTICATED_…` bounds apply
+    /// as well, so that an unauthenticated client cannot make the server buffer much.
     pub authenticated: bool,
 }
 
 impl Limits {
-    /// The same limits for a client that has yet to authenticate.
+    /// The same limits for a client that has not authenticated yet.
     pub const fn unauthenticated(self) -> Self {
         Self {
             authenticated: false,
@@ -38,13 +38,13 @@ impl Limits {
         }
     }
 
-    /// The longest request, in bytes, that places of 32 bits can describe.
+    /// The longest request, in bytes, that 32-bit ranges can describe.
     #[inline]
     pub(crate) fn request_bytes(&self) -> usize {
         self.request_bytes_max.min(u32::MAX as usize)
     }
 
-    /// The same limits for a request that brings records.
+    /// The same limits for a request with records.
     pub(crate) const fn of_records(self) -> Self {
         Self {
             bulk_bytes_max: self.request_bytes_max,
@@ -63,7 +63,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether an argument of this length is over the limit, and not so long that the connection has to end.
+    /// Whether an argument of this length is over the limit, but can be skipped without closing the connection.
     #[inline]
     pub(crate) fn is_to_be_skipped(&self, length: i64) -> bool {
         let length = u64::try_from(length).unwrap_or(0);

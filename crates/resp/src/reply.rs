@@ -1,16 +1,16 @@
-//! Writes replies, in the version of the protocol that the connection has agreed on.
+//! Writes replies, in the version of the protocol that the connection has negotiated.
 //!
-//! One method a kind of reply; where version 2 has no such kind, its usual stand-in is written, the one
-//! that Redis writes. Not a value tree: arrays, maps and sets are a header, and the caller then writes as
-//! many elements as it said. The invariant: an error or a status is one line, whatever text went in.
+//! One method per kind of reply; if version 2 does not have the kind, it writes the usual substitute, like Redis. There
+//! is no value tree: the caller writes the header of an array, map or set, and then that many elements. The invariant:
+//! an error or a status is one line, whatever text it contains.
 
 use crate::decimal::{LINE_BYTES_MAX, write_line};
 use std::io::Write;
 
-/// The version of the protocol, by `HELLO`.
+/// The version of the protocol, as in `HELLO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// Version 2, which every connection begins with.
+    /// Version 2, with which every connection begins.
     #[default]
     Resp2,
     /// Version 3: maps, sets, doubles, a single null.
@@ -18,7 +18,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The number that `HELLO` takes and answers.
+    /// The number of the version, as in `HELLO`.
     pub const fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
@@ -39,9 +39,9 @@ impl Protocol {
 /// Appends replies to a connection's output.
 #[derive(Debug)]
 pub struct Reply<'a> {
-    /// What is still to be sent.
+    /// The output that is still to be sent.
     pub buffer: &'a mut Vec<u8>,
-    /// What the client understands.
+    /// The version that the client understands.
     pub version: Protocol,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Reply<'a> {
         Self { buffer, version }
     }
 
-    /// A status, such as `PONG`. Line ends in it become blanks.
+    /// A status, such as `PONG`. Line ends in it become spaces.
     pub fn simple(&mut self, text: &str) {
         self.one_line(b'+', text);
     }
@@ -63,8 +63,8 @@ impl<'a> Reply<'a> {
         self.buffer.extend_from_slice(b"+OK\r\n");
     }
 
-    /// An error. By convention its first word is a code in capitals, `ERR` if there is no better one.
-    /// Line ends in it become blanks.
+    /// An error. By convention its first word is a code in capitals, `ERR` if there is no better one. Line ends in it
+    /// become spaces.
     pub fn error(&mut self, message: &str) {
         self.one_line(b'-', message);
     }
@@ -73,7 +73,7 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn integer(&mut self, value: i64) {
         match value {
-            // What EXISTS and its like answer.
+            // The usual replies of EXISTS and similar commands.
             0 => self.buffer.extend_from_slice(b":0\r\n"),
             1 => self.buffer.extend_from_slice(b":1\r\n"),
             _ => self.number(b':', value < 0, value.unsigned_abs()),
@@ -89,7 +89,7 @@ impl<'a> Reply<'a> {
         self.buffer.extend_from_slice(b"\r\n");
     }
 
-    /// A number as a string, as requests have it.
+    /// A number as a string, as in requests.
     pub fn bulk_decimal(&mut self, number: u64) {
         let mut line = [0; LINE_BYTES_MAX];
         let written = write_line(&mut line, b':', false, number);
@@ -124,7 +124,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The head of a push message, which answers no request: `length` elements follow. In version 2, an array.
+    /// The head of a push message, which is not the reply to a request: `length` elements follow. In version 2, an
+    /// array.
     pub fn push(&mut self, length: usize) {
         match self.version {
             Protocol::Resp2 => self.length(b'*', length),
@@ -141,7 +142,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A number with a fraction, in as many digits as tell it from its neighbours. In version 2, a bulk.
+    /// A floating-point number, with as many digits as needed to distinguish it from its neighbours. In version 2, a
+    /// bulk.
     pub fn double(&mut self, value: f64) {
         let mut text = [0; DOUBLE_BYTES_MAX];
         let text = double_text(value, &mut text);
@@ -155,7 +157,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people, to be shown as it is, such as `INFO`. In version 2, a bulk.
+    /// Text for people, to be displayed verbatim, such as `INFO`. In version 2, a bulk.
     pub fn verbatim(&mut self, text: &str) {
         match self.version {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -202,10 +204,10 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A sign, 17 digits, a point, up to four zeros before them or an exponent of five bytes after them.
+/// A sign, 17 digits, a point, and either up to four leading zeros or an exponent of five bytes.
 const DOUBLE_BYTES_MAX: usize = 32;
 
-/// From here on an exponent is shorter, and `C` programs print one too.
+/// From here on, the exponent form is shorter, and C programs print it as well.
 const PLAIN_DOUBLE_MAX: f64 = 1e17;
 const PLAIN_DOUBLE_MIN: f64 = 1e-5;
 
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_as_a_string_has_its_digits_and_their_count() {
+    fn a_number_as_a_string_is_a_bulk_of_digits() {
         for (number, expected) in [
             (0, "$1\r\n0\r\n"),
             (1_024, "$4\r\n1024\r\n"),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_versions_have_is_written_alike() {
+    fn common_types_are_written_the_same_in_both_versions() {
         let both = |expected: &str, write: &dyn Fn(&mut Reply<'_>)| {
             assert_written(expected, expected, write);
         };
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_version_3_alone_has_gets_its_stand_in() {
+    fn types_of_version_3_have_substitutes_in_version_2() {
         assert_written("$-1\r\n", "_\r\n", |reply| reply.null());
         assert_written("*4\r\n", "%2\r\n", |reply| reply.map(2));
         assert_written("*2\r\n", "~2\r\n", |reply| reply.set(2));
@@ -319,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn a_bulk_is_its_length_and_its_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        fn a_bulk_has_its_length_and_its_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
             let mut buffer = b"before".to_vec();
             Reply::new(&mut buffer, Protocol::Resp2).bulk(&bytes);
             let head = format!("before${}\r\n", bytes.len());

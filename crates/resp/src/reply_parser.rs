@@ -1,9 +1,8 @@
-//! Finds replies in what a server has sent: the client's half of the protocol, version 2.
+//! Finds replies in the bytes of a server: the client's half of the protocol, version 2.
 //!
-//! Nothing is copied, nothing is nested: a reply is a flat list of items, places in the caller's buffer,
-//! where an array is its length and then its elements. So neither depth nor breadth costs more than an
-//! item each. The invariant: any way of cutting a stream into pieces yields the same replies, and each
-//! complete item is looked at once.
+//! Nothing is copied or nested: a reply is a flat list of items, which are ranges in the caller's buffer; an array is
+//! its length followed by its elements. So neither depth nor breadth costs more than one item each. The invariant: any
+//! way of cutting a stream into pieces yields the same replies, and each complete item is parsed once.
 
 use std::ops::Range;
 
@@ -13,10 +12,10 @@ use thiserror::Error;
 use crate::Limits;
 use crate::decimal::{Count, parse_integer, read_count};
 
-/// What is kept for the next reply; after a larger one the memory goes back.
+/// The capacity that is kept for the next reply; larger allocations are freed.
 const ITEMS_KEPT_MAX: usize = 4096;
 
-/// One item of a reply. Places are in the buffer that was parsed, counted from the start of the reply.
+/// One item of a reply. Ranges are relative to the start of the reply in the parsed buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyItem {
     /// A status, such as `OK`.
@@ -29,11 +28,11 @@ pub enum ReplyItem {
     Bulk(Place),
     /// No value, or no array.
     Null,
-    /// An array of so many elements: they are the items that follow, each with what follows from it.
+    /// An array of this many elements: the items that follow, each with its own elements.
     Array(u32),
 }
 
-/// Where an item lies. A reply is never longer than [`u32::MAX`] bytes.
+/// The range of an item. A reply is never longer than [`u32::MAX`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     start: u32,
@@ -41,23 +40,23 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place as a range of bytes.
+    /// The range in bytes.
     #[inline]
     pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
 
-/// What makes a byte stream not be replies. The stream has no next reply to find: it is to be closed.
+/// An invalid reply. The start of the next reply is unknown: close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReplyError {
-    /// A byte that begins no kind of reply of version 2.
-    #[error("a reply begins with '{}', which begins none", .got.escape_ascii())]
+    /// A byte that does not begin any kind of reply in version 2.
+    #[error("a reply begins with '{}', which is not a valid type", .got.escape_ascii())]
     UnknownKind {
         /// The byte.
         got: u8,
     },
-    /// A length or an integer that is no number, or over the limit.
+    /// A length or an integer that is not a number, or is over the limit.
     #[error("a reply has an invalid number")]
     InvalidNumber,
     /// A string longer or shorter than its length says.
@@ -71,15 +70,15 @@ pub enum ReplyError {
     TooBig,
 }
 
-/// The items of the last complete reply, and the memory for those of the next.
+/// The items of the last complete reply. Their memory is reused for the next one.
 ///
-/// One belongs to one connection. It also keeps how far an unfinished reply was read.
+/// Each connection has one. It also keeps the progress of an incomplete reply.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyItems {
     items: Vec<ReplyItem>,
-    /// Where the next item begins.
+    /// The offset of the next item.
     position: usize,
-    /// How many items are still to come; 0 between replies.
+    /// The number of missing items; 0 between replies.
     owed: usize,
 }
 
@@ -99,7 +98,7 @@ impl ReplyItems {
         &self.items
     }
 
-    /// Forgets the reply, and what was read of an unfinished one.
+    /// Discards the reply, and the progress of an incomplete one.
     pub fn clear(&mut self) {
         self.items.clear();
         self.items.shrink_to(ITEMS_KEPT_MAX);
@@ -107,28 +106,28 @@ impl ReplyItems {
     }
 }
 
-/// What was found at the start of the buffer.
+/// The result of parsing the start of the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyParse {
-    /// A reply, now in the items. The next one begins `consumed` bytes on.
+    /// A reply, whose items are now available. The next reply begins `consumed` bytes later.
     Complete {
         /// Length of the reply in bytes.
         consumed: usize,
     },
-    /// The start of a reply. Parsing before the buffer holds `needed` bytes is harmless but in vain.
+    /// The start of a reply. Parsing again before the buffer has `needed` bytes is harmless but useless.
     Incomplete {
-        /// How long the buffer has to be, counted from the start of the reply, for the next step.
+        /// The buffer length needed for the next step, counted from the start of the reply.
         needed: usize,
     },
 }
 
-/// Finds the next reply at the start of `buffer`, which may hold part of one, or many.
+/// Finds the next reply at the start of `buffer`, which may contain a part of a reply or many replies.
 ///
-/// After [`ReplyParse::Incomplete`], call again with the same bytes and more behind them: `items` remembers
-/// how far it came. Of the limits those on bulks, arguments (here: items), lines and the whole count.
+/// After [`ReplyParse::Incomplete`], call again with the same bytes followed by more: `items` keeps the progress. The
+/// limits on bulks, arguments (here: items), lines and the total apply.
 ///
 /// # Errors
-/// A [`ReplyError`] when no reply can be found here or after here.
+/// A [`ReplyError`] if no reply can be found from here on.
 pub fn parse_reply(buffer: &[u8], limits: &Limits, items: &mut ReplyItems) -> Result<ReplyParse, ReplyError> {
     if items.owed == 0 {
         items.clear();
@@ -234,7 +233,7 @@ fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Step, Re
     }
 }
 
-/// A length and the bytes of its line; no length for -1; nothing if the line has not ended yet.
+/// The length, and the bytes of its line; the length is `None` for -1. `None` if the line has not ended yet.
 #[inline]
 fn length(line: &[u8]) -> Result<Option<(Option<usize>, usize)>, ReplyError> {
     match read_count(line) {
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn an_invalid_reply_is_refused() {
         for (bytes, error) in [
             (&b"!x"[..], ReplyError::UnknownKind { got: b'!' }),
             (b"GET", ReplyError::UnknownKind { got: b'G' }),

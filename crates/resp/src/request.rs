@@ -1,8 +1,8 @@
-//! Finds requests in what a client has sent.
+//! Finds requests in the bytes of a client.
 //!
-//! Nothing is copied: arguments are places in the caller's buffer. Not a connection: reading, buffering and
-//! dropping what was consumed are the caller's. The invariant: any way of cutting a stream into pieces
-//! yields the same requests, and each byte of an argument list is looked at once.
+//! Nothing is copied: arguments are ranges in the caller's buffer. The caller owns the connection: it reads, buffers,
+//! and drops the consumed bytes. The invariant: any way of cutting a stream into pieces yields the same requests, and
+//! each byte of an argument list is examined once.
 
 use crate::arguments::Progress;
 use crate::command::{self, CommandId};
@@ -11,41 +11,41 @@ use crate::skip::Skip;
 use crate::{Arguments, Limits, ProtocolError, inline};
 use memchr::memchr;
 
-/// What was found at the start of the buffer.
+/// The result of parsing the start of the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parse {
-    /// A request, now in the arguments. The next one begins `consumed` bytes on.
+    /// A request, whose arguments are now available. The next request begins `consumed` bytes later.
     Complete {
         /// Length of the request in bytes.
         consumed: usize,
     },
-    /// A blank line or an array of nothing, which has no answer. To be skipped.
+    /// A blank line or an empty array, which has no reply. The caller must skip it.
     Empty {
-        /// Length of what is to be skipped, in bytes.
+        /// The number of bytes to skip.
         consumed: usize,
     },
-    /// The start of a request. Parsing before the buffer holds `needed` bytes is harmless but in vain.
+    /// The start of a request. Parsing again before the buffer has `needed` bytes is harmless but useless.
     Incomplete {
-        /// How long the buffer has to be, counted from the start of the request, for the next step.
+        /// The buffer length needed for the next step, counted from the start of the request.
         needed: usize,
     },
-    /// A request with an argument over the limit, which is longer than is to be buffered.
+    /// A request with an argument over the limit, too long to be buffered.
     TooLong {
-        /// Length of its beginning, in bytes, up to that argument.
+        /// The length of its beginning, in bytes, up to that argument.
         consumed: usize,
-        /// What is to be skipped behind that.
+        /// The rest, which the caller must skip.
         skip: Skip,
     },
 }
 
-/// Finds the next request at the start of `buffer`, which may hold part of one, or many.
+/// Finds the next request at the start of `buffer`, which may contain a part of a request or many requests.
 ///
-/// After [`Parse::Incomplete`], call again with the same bytes and more behind them: `arguments` remembers
-/// how far it came. If the bytes are not the same, call [`Arguments::clear`] first.
+/// After [`Parse::Incomplete`], call again with the same bytes followed by more: `arguments` keeps the progress. If the
+/// bytes are not the same, call [`Arguments::clear`] first.
 ///
 /// # Errors
 ///
-/// A [`ProtocolError`] when no request can be found here or after here; the connection is to be closed.
+/// A [`ProtocolError`] if no request can be found from here on; the connection must be closed.
 #[inline]
 pub fn parse_request(buffer: &[u8], limits: &Limits, arguments: &mut Arguments) -> Result<Parse, ProtocolError> {
     let parsed = match arguments.progress {
@@ -84,7 +84,7 @@ fn parse_fresh(buffer: &[u8], limits: &Limits, arguments: &mut Arguments) -> Res
     }
 }
 
-/// Reads arguments from `position` on, until none remains or the buffer ends.
+/// Reads arguments from `position` on, until the request or the buffer ends.
 #[inline]
 fn parse_bulks(
     buffer: &[u8],
@@ -126,7 +126,7 @@ fn parse_bulks(
     Ok(Parse::Complete { consumed: position })
 }
 
-/// Whether a request is of those by which nodes tell each other records.
+/// Whether the command exchanges records between nodes.
 #[cold]
 fn brings_records(arguments: &Arguments, buffer: &[u8]) -> bool {
     use CommandId::{FondacoRHint, FondacoRMerge, FondacoRPut, FondacoRSync};
@@ -145,7 +145,7 @@ enum Bulk {
     Part {
         needed: usize,
     },
-    /// It is over the limit, and may be skipped.
+    /// It is over the limit, but can be skipped.
     Long {
         start: usize,
         length: u64,
@@ -188,7 +188,7 @@ fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Bulk, Pr
     }
 }
 
-/// Reads a line of words. The first `searched` bytes are known to hold no line end.
+/// Reads a line of words. The first `searched` bytes contain no line end.
 #[cold]
 fn parse_inline(
     buffer: &[u8],
@@ -196,7 +196,7 @@ fn parse_inline(
     arguments: &mut Arguments,
     searched: usize,
 ) -> Result<Parse, ProtocolError> {
-    // A carriage return and a line feed more than the longest line.
+    // The longest line, plus a carriage return and a line feed.
     let window_bytes = limits.inline_bytes_max.min(limits.request_bytes()).saturating_add(2);
     let window = &buffer[..buffer.len().min(window_bytes)];
     let found = window.get(searched..).and_then(|rest| memchr(b'\n', rest));

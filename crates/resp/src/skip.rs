@@ -1,25 +1,25 @@
-//! Skipping the rest of a request that has an argument over the limit, so that the client can be told, and goes on.
+//! Skips the rest of a request with an argument over the limit, so that the client gets an error and can continue.
 
 use crate::ProtocolError;
 use crate::decimal::{Count, read_count};
 
-/// The longest argument that is skipped, in bytes: longer ones break the protocol, as with Redis.
+/// The longest argument that can be skipped, in bytes: longer ones violate the protocol, as in Redis.
 pub(crate) const SKIPPED_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// What is left of a request that is skipped. Nothing of it is buffered.
+/// The rest of a request that is being skipped. Nothing of it is buffered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skip {
-    /// How long the argument is that is over the limit, in bytes.
+    /// The length of the argument over the limit, in bytes.
     pub length: u64,
-    /// How many arguments are to come behind the one that is being skipped.
+    /// The number of arguments after the one being skipped.
     arguments: usize,
-    /// What is to come of that one, without its line end.
+    /// The remaining bytes of that argument, without its line end.
     bytes: u64,
     awaits_end: bool,
 }
 
 impl Skip {
-    /// Begins behind the line that announces the argument of this length; so many follow it.
+    /// Begins after the line with the length of the argument; `arguments` more follow it.
     pub(crate) fn new(length: u64, arguments: usize) -> Self {
         Self {
             length,
@@ -29,17 +29,17 @@ impl Skip {
         }
     }
 
-    /// Whether the request is over.
+    /// Whether the whole request is skipped.
     pub fn is_done(&self) -> bool {
         self.bytes == 0 && !self.awaits_end && self.arguments == 0
     }
 
-    /// Skips what it can of a buffer. Gives how many bytes; what is left then, unless [it is done](Self::is_done), is to be
-    /// given again with more behind it.
+    /// Skips as much of a buffer as possible, and returns the number of bytes. Unless [it is done](Self::is_done), pass
+    /// the remaining bytes again, followed by more.
     ///
     /// # Errors
     ///
-    /// A [`ProtocolError`] if what follows is no argument.
+    /// A [`ProtocolError`] if the next bytes are not an argument.
     pub fn take(&mut self, buffer: &[u8]) -> Result<usize, ProtocolError> {
         let mut at = 0;
         loop {

@@ -1,4 +1,4 @@
-//! What we say about commands, and what we refuse, is what a real Redis 7.0 says and refuses.
+//! Our descriptions of commands and our errors are those of a real Redis 7.0.
 
 mod redis_server;
 
@@ -15,7 +15,7 @@ fn multibulk(arguments: &[&str]) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// Our reply to a request, in bytes: an error if it names no command.
+/// Our reply to a request, in bytes: an error if the command is unknown.
 fn our_bytes(request: &[&str], version: Protocol) -> Vec<u8> {
     let bytes = multibulk(request);
     let mut arguments = Arguments::new();
@@ -36,7 +36,7 @@ fn our_value(request: &[&str], version: Protocol) -> Value {
     parse_redis_value(&our_bytes(request, version)).unwrap()
 }
 
-/// All commands and subcommands that Redis 7.0 has too.
+/// All commands and subcommands that Redis 7.0 also has.
 fn shared_commands() -> impl Iterator<Item = &'static CommandSpec> {
     all()
         .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
@@ -46,7 +46,7 @@ fn shared_commands() -> impl Iterator<Item = &'static CommandSpec> {
 fn elements(value: Value) -> Vec<Value> {
     match value {
         Value::Array(elements) | Value::Set(elements) => elements,
-        other => panic!("no array: {other:?}"),
+        other => panic!("not an array: {other:?}"),
     }
 }
 
@@ -58,7 +58,7 @@ fn pairs(value: Value) -> Vec<(String, Value)> {
             let mut flat = flat.into_iter();
             std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect()
         }
-        other => panic!("no map: {other:?}"),
+        other => panic!("not a map: {other:?}"),
     };
     let named = pairs.into_iter().map(|(name, value)| (text(name), value));
     named.collect()
@@ -68,7 +68,7 @@ fn text(value: Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).unwrap(),
         Value::SimpleString(text) => text,
-        other => panic!("no text: {other:?}"),
+        other => panic!("not a text: {other:?}"),
     }
 }
 
@@ -92,7 +92,7 @@ fn a_command_is_described_as_redis_describes_it() {
             let theirs = connection.value(&multibulk(&request)).unwrap();
             let mut theirs = elements(elements(theirs).remove(0));
             let mut ours = elements(elements(our_value(&request, version)).remove(0));
-            // Subcommands come in any order, and we have not all of them; each is compared by itself.
+            // The order of subcommands varies, and we do not have all of them; each one is compared separately.
             let their_subcommands = theirs.pop().unwrap();
             let our_subcommands = ours.pop().unwrap();
             let their_keys = theirs.pop().map(key_facts);
@@ -104,7 +104,7 @@ fn a_command_is_described_as_redis_describes_it() {
     });
 }
 
-/// Key specifications without the notes for people, which Redis has on one of our commands.
+/// Key specifications without the notes for people, which Redis has for one of our commands.
 fn key_facts(keys: Value) -> Vec<Vec<(String, Value)>> {
     let one = |keys| pairs(keys).into_iter().filter(|(name, _)| name != "notes").collect();
     elements(keys).into_iter().map(one).collect()
@@ -125,10 +125,10 @@ fn a_command_is_documented_in_the_shape_of_redis() {
     });
 }
 
-/// What we document less or more of, on purpose: the kinds of replicas, and what `GETKEYS` takes.
+/// Our documentation differs on purpose: the kinds of replicas, and the arguments of `GETKEYS`.
 const ARGUMENTS_OF_OUR_OWN: [&str; 3] = ["client|kill", "client|list", "command|getkeys"];
 
-/// What of a command's documentation is a fact, not a matter of words.
+/// The parts of a command's documentation that are facts and not wording.
 fn facts(docs: Value, spec: &CommandSpec) -> Vec<String> {
     let mut facts = Vec::new();
     for (name, value) in pairs(docs) {
@@ -206,7 +206,7 @@ fn questions_about_commands_are_answered_alike() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_in_the_same_words() {
+fn invalid_requests_get_the_same_errors_as_in_redis() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -239,7 +239,7 @@ fn what_is_no_request_is_refused_in_the_same_words() {
 }
 
 #[test]
-fn a_stranger_is_refused_in_the_same_words() {
+fn unauthenticated_clients_get_the_same_errors_as_in_redis() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -254,7 +254,7 @@ fn a_stranger_is_refused_in_the_same_words() {
 }
 
 #[test]
-fn words_in_quotes_are_read_as_redis_reads_them() {
+fn quoted_words_are_parsed_like_in_redis() {
     let Some(server) = RedisServer::start() else {
         return;
     };

@@ -26,7 +26,7 @@ fn refusal(buffer: &[u8]) -> String {
     error.to_string()
 }
 
-/// All requests of a stream that arrives in the given pieces, as a connection would read it.
+/// All requests of a stream that arrives in these pieces, as a connection would read it.
 fn requests<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
     let mut arguments = Arguments::new();
     let mut buffer = Vec::new();
@@ -62,7 +62,7 @@ fn pipelined_requests_are_found_one_after_the_other() {
 }
 
 #[test]
-fn a_cut_bulk_says_how_many_bytes_it_waits_for() {
+fn an_incomplete_bulk_reports_the_needed_bytes() {
     let request = multibulk(&[b"GET".to_vec(), vec![b'x'; 1000]]);
     let mut arguments = Arguments::new();
     let limits = Limits::default();
@@ -79,7 +79,7 @@ fn a_cut_bulk_says_how_many_bytes_it_waits_for() {
 }
 
 #[test]
-fn errors_are_worded_as_redis_words_them() {
+fn errors_have_the_same_wording_as_redis() {
     let cases: &[(&[u8], &str)] = &[
         (b"*x\r\n", "Protocol error: invalid multibulk length"),
         (b"*\r\n", "Protocol error: invalid multibulk length"),
@@ -102,7 +102,7 @@ fn errors_are_worded_as_redis_words_them() {
 }
 
 #[test]
-fn a_stranger_may_send_ten_short_arguments_and_no_more() {
+fn an_unauthenticated_client_may_send_only_ten_short_arguments() {
     let stranger = Limits::default().unauthenticated();
     assert!(parse(&multibulk(&["x"; 10]), &stranger).is_ok());
     let many = parse(&multibulk(&["x"; 11]), &stranger);
@@ -114,7 +114,7 @@ fn a_stranger_may_send_ten_short_arguments_and_no_more() {
 }
 
 #[test]
-fn each_limit_lets_its_own_size_through_and_one_more_not() {
+fn each_limit_accepts_its_own_size_but_not_one_more() {
     let limits = Limits {
         inline_bytes_max: 8,
         bulk_bytes_max: 6,
@@ -145,14 +145,14 @@ fn each_limit_lets_its_own_size_through_and_one_more_not() {
 }
 
 #[test]
-fn a_request_with_too_long_an_argument_is_skipped_wherever_it_is_cut() {
+fn a_request_with_an_oversized_argument_is_skipped_across_cuts() {
     let limits = Limits {
         bulk_bytes_max: 6,
         ..Limits::default()
     };
     let request = multibulk(&["SET", "key", "longer than six", "EX", "", "1000000"]);
     let Ok(Parse::TooLong { consumed, skip }) = parse(&request, &limits) else {
-        panic!("it has too long an argument");
+        panic!("the argument over the limit was not detected");
     };
     assert_eq!(skip.length, 15);
     for cut in consumed..=request.len() {
@@ -183,7 +183,7 @@ fn an_announced_array_allocates_nothing_before_it_arrives() {
 }
 
 #[test]
-fn memory_goes_back_after_an_outsized_request() {
+fn memory_is_freed_after_an_oversized_request() {
     let limits = Limits::default();
     let mut arguments = Arguments::new();
     parse_request(&multibulk(&["x"; 100_000]), &limits, &mut arguments).unwrap();
@@ -193,7 +193,7 @@ fn memory_goes_back_after_an_outsized_request() {
 }
 
 #[test]
-fn after_a_refusal_the_arguments_are_ready_for_another_stream() {
+fn after_an_error_the_arguments_can_parse_another_stream() {
     let limits = Limits::default();
     let mut arguments = Arguments::new();
     assert!(parse_request(b"*2\r\n$1\r\nx\r\n!", &limits, &mut arguments).is_err());
@@ -217,7 +217,7 @@ fn any_request() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(argument, 1..6)
 }
 
-/// Bytes that look like the protocol, which random bytes hardly ever do.
+/// Bytes that resemble the protocol, which random bytes rarely do.
 fn protocol_like() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"*".to_vec()),
@@ -238,7 +238,7 @@ fn protocol_like() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_request_is_read_back_however_it_is_cut_in_two(request in any_request()) {
+    fn any_request_cut_in_two_is_read_back(request in any_request()) {
         for stream in [multibulk(&request), quoted(&request)] {
             for split in 0..=stream.len() {
                 let (left, right) = stream.split_at(split);
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_depend_on_how_they_are_cut(stream in protocol_like(), piece in 1usize..9) {
+    fn arbitrary_bytes_parse_the_same_however_they_are_cut(stream in protocol_like(), piece in 1usize..9) {
         let limits = Limits { bulk_bytes_max: 1000, arguments_max: 100, ..Limits::default() };
         let whole = requests([&stream[..]].into_iter(), &limits);
         let pieces = requests(stream.chunks(piece), &limits);
@@ -266,16 +266,16 @@ proptest! {
     }
 
     #[test]
-    fn memory_stays_within_what_was_sent(stream in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn memory_is_bounded_by_the_sent_bytes(stream in prop::collection::vec(any::<u8>(), 0..2000)) {
         let mut arguments = Arguments::new();
         let _ = parse_request(&stream, &Limits::default(), &mut arguments);
-        // At least six bytes of the stream pay for eight of a place; a growing vector has twice as many.
+        // The stream has at least six bytes for each range of eight bytes; a growing vector has twice as many.
         prop_assert!(arguments.memory_bytes() <= 64 + 16 * stream.len());
     }
 }
 
 #[test]
-fn records_between_nodes_may_be_longer_than_the_arguments_of_clients() {
+fn records_between_nodes_may_be_longer_than_client_arguments() {
     let limits = Limits {
         bulk_bytes_max: 100,
         request_bytes_max: 1000,
@@ -289,7 +289,7 @@ fn records_between_nodes_may_be_longer_than_the_arguments_of_clients() {
             consumed: request.len(),
         };
         assert_eq!(parse(&request, &limits), Ok(whole), "{name}");
-        // Nor does it matter where it is cut.
+        // The cuts do not matter either.
         let pieces = request.chunks(7);
         assert_eq!(requests(pieces, &limits).unwrap().len(), 1, "{name}");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! A simulated controller: it stands for leader, and while it leads, it has the changes written that the
-//! real one decides on.
+//! A simulated controller: it is a candidate for leader, and while it leads, it writes the changes that the real
+//! controller decides on.
 
 use fondaco_model::cluster::{Change, ClusterView, Controller, Patience, Record, RecordPath, ReplicaState, Write};
 
@@ -9,7 +9,7 @@ use crate::scenario::Flaw;
 use crate::world::World;
 
 impl World {
-    /// A controller begins to lead: it reads everything before it decides anything.
+    /// A controller becomes leader: it reads everything before it decides anything.
     pub(crate) fn leads(&mut self, process: usize) {
         let patience = match self.scenario.flaw {
             Some(Flaw::NeverGivesUp) => Patience {
@@ -30,7 +30,7 @@ impl World {
         self.read_everything(process);
     }
 
-    /// The leader decides, unless it waits for what it decided last.
+    /// The leader decides, unless its last change is still pending.
     pub(crate) fn look_as_controller(&mut self, process: usize) {
         let moment = self.moment(process);
         let view = self.processes[process].view.clone();
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// A change was carried out, or refused: which it was is seen by looking.
+    /// A change was applied, or refused: the controller finds out by looking.
     pub(crate) fn applied(&mut self, process: usize) {
         if let Role::Controller(leading) = &mut self.processes[process].role {
             leading.under_way = leading.under_way.saturating_sub(1);
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// A change in a few words.
+/// A short description of a change.
 pub(crate) fn describe(change: &Change) -> String {
     let writes = change.writes.iter().map(|write| match (&write.record, change.store()) {
         (Some(_), Some(store)) => {
@@ -90,7 +90,7 @@ pub(crate) fn describe(change: &Change) -> String {
     writes.collect::<Vec<_>>().join(", ")
 }
 
-/// What a leader with a flaw believes to see.
+/// The false view of a leader with a flaw.
 fn falsified(flaw: Flaw, view: &ClusterView) -> Option<ClusterView> {
     let mut view = view.clone();
     let table = &view.routing.as_ref()?.record;

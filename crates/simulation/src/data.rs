@@ -1,7 +1,7 @@
-//! Simulated files: where versions were built, and what nodes have of them on their disks.
+//! Simulated files: the sources of versions, and the disks of nodes.
 //!
-//! A version is not made of bytes here. All keys of a build have its number as their value, and the
-//! checksum of its manifest names it.
+//! Versions have no bytes here. All keys of a build have its number as their value, and the checksum of its manifest
+//! identifies it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ pub(crate) fn checksum(build: u64) -> String {
     format!("build-{build}")
 }
 
-/// The build that a manifest is of.
+/// The build of a manifest.
 pub(crate) fn build_of(checksum: &str) -> u64 {
-    // Only `checksum` writes them.
+    // Only `checksum` creates these strings.
     let number = checksum.strip_prefix("build-").and_then(|number| number.parse().ok());
     number.unwrap_or(0)
 }
 
-/// What was built, by where it lies.
+/// All builds, by their location.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     last_build: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Sources {
 #[derive(Debug, Clone)]
 struct Source {
     build: u64,
-    /// What lies there now: another build, if the directory was changed.
+    /// The build that is there now: another one if the directory was changed.
     found: u64,
     gone_until_ms: u64,
 }
@@ -60,7 +60,7 @@ impl Sources {
         }
     }
 
-    /// Changes what lies at a place, as building into a directory twice does.
+    /// Changes the content of a location, as a second build into the same directory does.
     pub(crate) fn change(&mut self, pick: usize) {
         self.last_build += 1;
         let build = self.last_build;
@@ -70,7 +70,7 @@ impl Sources {
         }
     }
 
-    /// Takes a place away for a while.
+    /// Makes a location unavailable for a while.
     pub(crate) fn lose(&mut self, pick: usize, until_ms: u64) {
         let count = self.places.len().max(1);
         if let Some(source) = self.places.values_mut().nth(pick % count) {
@@ -78,7 +78,7 @@ impl Sources {
         }
     }
 
-    /// Puts everything back to where it was.
+    /// Makes all locations available, with their original content.
     pub(crate) fn restore(&mut self) {
         for source in self.places.values_mut() {
             source.found = source.build;
@@ -86,7 +86,7 @@ impl Sources {
         }
     }
 
-    /// Which build lies at a place.
+    /// The build at a location.
     pub(crate) fn read(&self, place: &str, now_ms: u64) -> Result<u64, String> {
         let source = self.places.get(place).filter(|source| source.gone_until_ms <= now_ms);
         source
@@ -95,17 +95,17 @@ impl Sources {
     }
 }
 
-/// What a node remembers when it stops.
+/// The state of a node that survives its end.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    /// Each version of which there is something.
+    /// The versions that the disk has, wholly or partly.
     pub(crate) versions: BTreeMap<ReplicaKey, DiskVersion>,
-    /// Its identity, and its cluster.
+    /// Its identity, and that of its cluster.
     pub(crate) cluster: Option<Identity>,
     pub(crate) id: Option<NodeId>,
-    /// What it saw last of the cluster.
+    /// The last state of the cluster that it saw.
     pub(crate) view: Option<Arc<ClusterView>>,
-    /// Until when nothing more fits.
+    /// The disk is full until this time.
     pub(crate) full_until_ms: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What is going to happen, and when.
+//! The future events and their times.
 //!
-//! What is to happen at the same time happens in the order in which it was put down, so that a seed gives one run.
+//! Events at the same time happen in the order in which they were added, so that a seed gives one run.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::link::{Message, Request};
 use crate::reader::Question;
 use crate::scenario::Step;
 
-/// All that is going to happen.
+/// All future events.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    /// By time in milliseconds, and by number.
+    /// By time in milliseconds, then by number.
     events: BTreeMap<(u64, u64), Event>,
     last: u64,
 }
 
-/// Something that happens at some time.
+/// An event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     ToService {
@@ -85,13 +85,13 @@ pub(crate) enum Event {
 }
 
 impl Agenda {
-    /// Puts down what is to happen at a time.
+    /// Adds an event at a time.
     pub(crate) fn put(&mut self, at_ms: u64, event: Event) {
         self.last += 1;
         self.events.insert((at_ms, self.last), event);
     }
 
-    /// Takes out what happens next, and when.
+    /// Removes the next event, and returns it with its time.
     pub(crate) fn next(&mut self) -> Option<(u64, Event)> {
         let ((at_ms, _), event) = self.events.pop_first()?;
         Some((at_ms, event))
@@ -99,7 +99,7 @@ impl Agenda {
 }
 
 impl Event {
-    /// The process to which it happens, in which of its lives.
+    /// The process that the event concerns, and the number of its life.
     pub(crate) fn belongs_to(&self) -> Option<(usize, u32)> {
         match *self {
             Self::FromService { process, life, .. }

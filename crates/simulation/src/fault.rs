@@ -1,5 +1,5 @@
-//! What goes wrong: processes end, stop for a while and come back, disks lose versions or fill up, lines
-//! are cut, sources go away or change, clocks jump.
+//! Faults: processes end, pause and come back, disks lose versions or become full, lines are cut, sources disappear or
+//! change, clocks jump.
 
 use crate::event::Event;
 use crate::network::Place;
@@ -8,7 +8,7 @@ use crate::world::World;
 use fondaco_model::Identity;
 
 impl World {
-    /// Something breaks.
+    /// Causes a random fault.
     pub(crate) fn break_something(&mut self) {
         let process = self.rng.usize(..self.processes.len());
         let now_ms = self.now_ms;
@@ -85,14 +85,14 @@ impl World {
         self.at(back_ms, Event::Restart { process });
     }
 
-    /// A process ends for good.
+    /// Ends a process for good.
     pub(crate) fn remove(&mut self, process: usize) {
         self.note(|| format!("process {process} ends for good"));
         self.processes[process].end();
         self.removed.insert(process);
     }
 
-    /// A process comes back.
+    /// Restarts a process.
     pub(crate) fn restart(&mut self, process: usize) {
         if self.processes[process].up || self.removed.contains(&process) {
             return;
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// A process that was stopped goes on: all that reached it meanwhile comes at once.
+    /// Resumes a paused process: everything that reached it meanwhile arrives at once.
     pub(crate) fn resume(&mut self, process: usize) {
         let resumed = &mut self.processes[process];
         resumed.stopped_until_ms = 0;
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Nothing breaks any more, and what is broken is repaired.
+    /// Stops the faults, and repairs everything.
     pub(crate) fn repair_everything(&mut self) {
         self.note(|| "nothing breaks any more".to_owned());
         self.network.heal();

@@ -1,14 +1,13 @@
 //! A whole cluster in one thread, run from a seed.
 //!
-//! Controllers, nodes, readers and operators decide by the real code of `fondaco-model` and
-//! `fondaco-client`; what surrounds them is simulated: time, the network, the coordination service,
-//! disks and sources. Everything that could be random comes from one seed, so that a run that went
-//! wrong goes wrong again.
+//! Controllers, nodes, readers and operators run the real code of `fondaco-model` and `fondaco-client`; their
+//! environment is simulated: time, the network, the coordination service, disks and sources. All randomness comes from
+//! one seed, so that a failed run can be repeated.
 //!
-//! It is not a test of sockets, files or ZooKeeper: those have tests with real ones. What it shows is
-//! that the decisions are right in whatever order things happen.
+//! It does not test sockets, files or ZooKeeper: other tests use real ones. It shows that the decisions are right in
+//! whatever order events happen.
 //!
-//! Versioned stores have a world of their own: [`versioned`].
+//! Versioned stores have a separate simulation: [`versioned`].
 //!
 //! ```
 //! use fondaco_simulation::{Scenario, simulate};

@@ -1,8 +1,8 @@
-//! A process's line to the coordination service, and the mirror that it keeps of it.
+//! A process's connection to the coordination service, and its mirror of the entries.
 //!
-//! As a client of ZooKeeper does: one connection at a time, on which messages keep their order; when it
-//! breaks, a new one, on which everything is read again; when the session is gone, a new session.
-//! Of what a watch says has changed, it reads what is there now.
+//! It behaves like a ZooKeeper client: one connection at a time, on which messages are ordered; when it breaks, a new
+//! connection, on which everything is read again; when the session has expired, a new session. A watch only reports
+//! that an entry has changed; then the process reads the current value.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::record::{self, Read, Value};
 use crate::service::SESSION_TIMEOUT_MS;
 use crate::world::World;
 
-/// What a process knows of its session.
+/// The state of a process's session.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     /// The number of the connection; 0 for none.
@@ -24,13 +24,13 @@ pub(crate) struct Link {
     /// Whether the service has answered on this connection.
     pub(crate) welcome: bool,
     heard_ms: u64,
-    /// The number of the read under way; 0 for none.
+    /// The number of the read in progress; 0 for none.
     reading: u64,
     everything: bool,
     changed: BTreeSet<RecordPath>,
 }
 
-/// What a process says to the service.
+/// A message from a process to the service.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Hello { session: Option<u64> },
@@ -42,7 +42,7 @@ pub(crate) enum Request {
     Stand,
 }
 
-/// What the service says to a process.
+/// A message from the service to a process.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Welcome {
@@ -72,7 +72,7 @@ pub(crate) enum Message {
 }
 
 impl World {
-    /// Sends something to the service; it may be lost, and the connection with it.
+    /// Sends a request to the service; it may be lost, and the connection with it.
     pub(crate) fn request(&mut self, process: usize, request: Request) {
         let connection = self.processes[process].link.connection;
         let life = self.processes[process].life;
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Says something to a session's process.
+    /// Sends a message to the process of a session.
     fn tell(&mut self, process: usize, life: u32, connection: u64, message: Message) {
         let arrives = self
             .network
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// The service hears something.
+    /// The service receives a request.
     pub(crate) fn serve(&mut self, process: usize, life: u32, connection: u64, session: Option<u64>, request: Request) {
         let now_ms = self.now_ms;
         if let Request::Hello { session } = request {
@@ -121,7 +121,7 @@ impl World {
             };
             return self.tell(process, life, connection, welcome);
         }
-        // A process without a session is not answered, and notices when it connects again.
+        // A process without a session gets no reply, and notices that when it connects again.
         let Some(session) = session.filter(|&session| self.service.heard(session, connection, now_ms)) else {
             return;
         };
@@ -166,14 +166,14 @@ impl World {
         self.tell(process, life, connection, answer);
     }
 
-    /// Everything at once, counted as the reading of what was asked for.
+    /// All entries at once, counted as reads of the requested entries.
     fn snapshot_for(&mut self, process: usize, number: u64, all: bool, entries: usize) -> Message {
         self.service.counts.reads += entries as u64;
         let view = self.service.snapshot(self.processes[process].wants_reports());
         Message::Snapshot { number, all, view }
     }
 
-    /// Arranges that watchers are told what has changed since they were told last.
+    /// Schedules notifications of watchers about the changes since their last notification.
     pub(crate) fn arrange_notifications(&mut self) {
         for session in std::mem::take(&mut self.service.to_tell) {
             let soon_ms = self.rng.u64(0..5);
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Tells a session what has changed.
+    /// Notifies a session of changes.
     pub(crate) fn notify(&mut self, session: u64) {
         let paths = self.service.take_changed(session);
         let Some((process, connection)) = self.service.sessions.get(&session).map(|s| (s.process, s.connection)) else {
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Sessions end of which nothing is heard, and others lead.
+    /// Expires silent sessions; other candidates may become leader.
     pub(crate) fn expire_sessions(&mut self) {
         let leads = self.service.expire(self.now_ms);
         let session = leads.and_then(|session| self.service.sessions.get(&session));
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// A process looks after its line.
+    /// A process checks its connection.
     pub(crate) fn tend_link(&mut self, process: usize) {
         let link = &self.processes[process].link;
         let silent = self.now_ms.saturating_sub(link.heard_ms) >= SESSION_TIMEOUT_MS * 2 / 3;
@@ -227,7 +227,7 @@ impl World {
         self.request(process, Request::Hello { session });
     }
 
-    /// A process hears from the service.
+    /// A process receives a message of the service.
     pub(crate) fn hear(&mut self, process: usize, connection: u64, message: Message) {
         let now_ms = self.now_ms;
         let link = &mut self.processes[process].link;
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// Reads what has changed, or everything; one read at a time.
+    /// Reads the changed entries, or everything; one read at a time.
     pub(crate) fn read_on(&mut self, process: usize) {
         self.last_read += 1;
         let number = self.last_read;
@@ -298,7 +298,7 @@ impl World {
         self.request(process, request);
     }
 
-    /// Reads everything, from now on.
+    /// Reads everything again.
     pub(crate) fn read_everything(&mut self, process: usize) {
         let link = &mut self.processes[process].link;
         link.everything = true;
@@ -306,10 +306,10 @@ impl World {
         self.read_on(process);
     }
 
-    /// A process sees something new.
+    /// A process gets a new view.
     fn see(&mut self, process: usize, all: bool, view: Arc<ClusterView>) {
         let seen = &mut self.processes[process];
-        // What is left of an old view is no view: entries of it may be gone.
+        // An incomplete old view must not be used: some of its entries may be deleted.
         if !all && !seen.view_is_whole {
             return;
         }
@@ -322,8 +322,8 @@ impl World {
         self.look(process);
     }
 
-    /// On a new connection it is not known what became of the last writes on the old one; and with a new
-    /// session, all that the former one had is gone.
+    /// On a new connection, the outcome of the last writes on the old one is unknown; and with a new session,
+    /// everything of the old session is gone.
     fn connection_began(&mut self, process: usize, is_new: bool) {
         match &mut self.processes[process].role {
             Role::Node(node) => {
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// An ephemeral entry was written, or was not, since another session has it.
+    /// An ephemeral entry was written, or could not be, because another session owns it.
     fn ephemeral_written(&mut self, process: usize, path: &RecordPath, done: bool) {
         if done {
             return;

@@ -1,8 +1,8 @@
-//! The simulated network: what arrives, when, how often, and in which order.
+//! The simulated network: which messages arrive, when, how often, and in which order.
 //!
-//! Between processes messages are lost, late, doubled and overtake each other. To the coordination
-//! service goes a connection, as TCP is: what arrives, arrives once and in order, and when something is
-//! lost the connection is broken, and nothing more arrives on it.
+//! Between processes, messages are lost, late, duplicated and reordered. A connection to the coordination service
+//! behaves like TCP: messages arrive once and in order, and when one is lost the connection is broken, and nothing more
+//! arrives on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,16 +17,16 @@ pub(crate) enum Place {
 
 #[derive(Debug, Default)]
 pub(crate) struct Network {
-    /// Whether anything goes wrong by itself.
+    /// Whether random failures happen.
     pub(crate) unreliable: bool,
     cuts: BTreeMap<(Place, Place), u64>,
     broken: BTreeSet<u64>,
-    /// When the last message of a connection arrives, in each direction.
+    /// The arrival time of the last message of a connection, in each direction.
     arrivals: BTreeMap<(u64, bool), u64>,
 }
 
 impl Network {
-    /// A network in which things go wrong by themselves, or do not.
+    /// A network with or without random failures.
     pub(crate) fn new(unreliable: bool) -> Self {
         Self {
             unreliable,
@@ -34,7 +34,7 @@ impl Network {
         }
     }
 
-    /// Cuts a line until some time.
+    /// Cuts a line until a time.
     pub(crate) fn cut(&mut self, a: Place, b: Place, until_ms: u64) {
         self.cuts.insert((a.min(b), a.max(b)), until_ms);
     }
@@ -54,7 +54,7 @@ impl Network {
         self.broken.contains(&connection)
     }
 
-    /// How long a message takes.
+    /// The latency of a message.
     pub(crate) fn delay_ms(&self, rng: &mut Rng) -> u64 {
         match self.unreliable && rng.u32(..50) == 0 {
             true => rng.u64(50..2_000),
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// When a message on a connection arrives; `None` if it does not, and the connection is broken.
+    /// The arrival time of a message on a connection; `None` if the connection breaks.
     pub(crate) fn on_connection(
         &mut self,
         rng: &mut Rng,
@@ -85,7 +85,7 @@ impl Network {
         Some(*last_ms)
     }
 
-    /// When a message between processes arrives: never, once, or twice.
+    /// The arrival times of a message between processes: none, one, or two.
     pub(crate) fn between(&self, rng: &mut Rng, from: usize, to: usize, now_ms: u64) -> [Option<u64>; 2] {
         let cut = self.is_cut(Place::Process(from), Place::Process(to), now_ms);
         if cut || (self.unreliable && rng.u32(..100) == 0) {

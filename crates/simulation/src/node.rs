@@ -1,4 +1,4 @@
-//! A simulated data node: it does what the real agent says, on a simulated disk.
+//! A simulated data node: it carries out the decisions of the real agent, on a simulated disk.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::world::World;
 const PARTITION_BYTES: u64 = 1_000;
 
 impl World {
-    /// The node as its disk leaves it: what is complete is open, and what it saw last is remembered.
+    /// Starts the node from its disk: complete versions are open, and the last view is remembered.
     pub(crate) fn start_node(&mut self, process: usize) {
         let Role::Node(node) = &mut self.processes[process].role else {
             return;
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// The node does what is to be done now.
+    /// The node does what is due now.
     pub(crate) fn look_as_node(&mut self, process: usize) {
         let view = self.processes[process].view.clone();
         let moment = self.moment(process);
@@ -232,7 +232,7 @@ impl World {
         self.at(self.now_ms + step_ms, event);
     }
 
-    /// A fetch brings its next partition, or ends.
+    /// A fetch completes its next partition, or ends.
     pub(crate) fn fetch_step(&mut self, process: usize, key: ReplicaKey, number: u64) {
         let Some(node) = self.node(process) else { return };
         let Some(fetch) = node.fetches.get(&key).filter(|fetch| fetch.number == number).cloned() else {
@@ -270,14 +270,14 @@ impl World {
         let Some(node) = self.node(process) else { return };
         node.fetches.remove(&key);
         node.local.fetches.remove(&key);
-        // What is there is opened, whether or not all of it came.
+        // Opens what is there, whether or not everything was fetched.
         if let (Some(disk), Some(local)) = (node.disk.versions.get(&key), node.local.versions.get_mut(&key)) {
             local.open = disk.held.clone();
         }
         self.look(process);
     }
 
-    /// Brings the next partition of a fetch from its source, or from a peer.
+    /// Fetches the next partition from its source, or from a peer.
     fn bring(&mut self, process: usize, key: &ReplicaKey, fetch: &RunningFetch) -> Result<(), String> {
         let now_ms = self.now_ms;
         let Some(&partition) = fetch.todo.last() else {
@@ -335,7 +335,7 @@ impl World {
         Ok(())
     }
 
-    /// A node answers what it holds, of the store and at the version that is asked for.
+    /// A node answers from its own data, for the requested store and version.
     pub(crate) fn answer_as_node(&mut self, process: usize, question: &Question) -> Answer {
         let Question { store, version, .. } = question;
         let pins = self.scenario.flaw != Some(Flaw::DoesNotPin);
@@ -368,7 +368,7 @@ impl World {
                 Some(held) => Element::Value(Some(held.build.to_string().into())),
                 None => {
                     broken = Some(format!(
-                        "node {process} serves partition {partition} of {store}-{asked}, and does not hold it"
+                        "node {process} serves partition {partition} of {store}-{asked}, but does not hold it"
                     ));
                     Element::Value(None)
                 }
@@ -381,7 +381,7 @@ impl World {
         Answer::Elements(elements)
     }
 
-    /// What a node serves, it holds.
+    /// Checks that a node holds everything that it serves.
     fn check_serving(&mut self, process: usize) {
         let Role::Node(node) = &self.processes[process].role else {
             return;
@@ -396,7 +396,7 @@ impl World {
             missing.next().map(|(name, (version, _))| format!("{name}-{version}"))
         };
         if let Some(version) = missing(&node.serving) {
-            self.violation(format!("node {process} serves {version}, and does not hold it"));
+            self.violation(format!("node {process} serves {version}, but does not hold it"));
         }
     }
 
@@ -420,12 +420,12 @@ impl World {
     }
 }
 
-/// Where a process is reached.
+/// The address of a process.
 pub(crate) fn address(process: usize) -> String {
     format!("127.0.0.1:{process}")
 }
 
-/// Which process is reached there.
+/// The process at an address.
 pub(crate) fn process_at(address: &str) -> Option<usize> {
     address.rsplit(':').next().and_then(|port| port.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! A simulated operator: asks for whatever may be asked for, at any time, by the real functions.
+//! A simulated operator: makes any valid request at any time, with the real functions.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::world::World;
 const DROPPED_KEPT_MS: u64 = 60_000;
 
 impl World {
-    /// The operator does something, by what it sees.
+    /// The operator makes a random request, based on its view.
     pub(crate) fn operate(&mut self, process: usize) {
         if !self.processes[process].view_is_whole {
             return;

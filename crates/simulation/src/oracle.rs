@@ -1,6 +1,6 @@
-//! The rules that hold at every step, and what the cluster must come to in the end.
+//! The rules that hold at every step, and the final state that the cluster must reach.
 //!
-//! It knows everything: what was written when, and what is on every disk.
+//! The oracle knows everything: all writes with their times, and the content of every disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::data::build_of;
 use crate::process::{ReaderRead, Role};
 use crate::world::World;
 
-/// How long after it a node's loss may excuse that a version went live without it: reports of the past
-/// live as long as their session, and a decision as long as a message takes.
+/// For how long a node's loss may excuse that a version went live without it: old reports live as long as their
+/// session, and a decision as long as a message takes.
 const LOSS_EXCUSED_MS: u64 = 40_000;
 
-/// What is known of the past.
+/// The history.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    /// Each build that is a version: of which store, and whether it ever was current.
+    /// Each build that became a version: its store, and whether it was ever current.
     builds: BTreeMap<u64, Built>,
-    /// Since when nothing more was to be done.
+    /// The time at which the cluster settled.
     pub(crate) settled_ms: Option<u64>,
     pub(crate) last_swap_ms: u64,
     pub(crate) reads_answered: u64,
@@ -40,7 +40,7 @@ struct Built {
 }
 
 impl World {
-    /// Carries out a change, and looks at what it does.
+    /// Applies a change, and checks its effect.
     pub(crate) fn apply(&mut self, change: &Change) {
         let before = self.service.snapshot(false);
         if !self.service.apply(change) {
@@ -79,7 +79,7 @@ impl World {
         let current = after.versions.current();
         if let Some(version) = current.filter(|_| current != former.and_then(|former| former.versions.current())) {
             let Some(detail) = after.details.get(&version) else {
-                return self.violation(format!("{name}-{version} went live, and nothing is known of it"));
+                return self.violation(format!("{name}-{version} went live, but is unknown"));
             };
             let build = build_of(&detail.manifest_checksum);
             if let Some(built) = self.oracle.builds.get_mut(&build) {
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Each partition of a version has a node that holds it, or has lost it a moment ago.
+    /// Checks that each partition of a version has a node that holds it, or lost it a short time ago.
     fn must_be_ready(
         &mut self,
         table: &RoutingTable,
@@ -131,12 +131,13 @@ impl World {
         });
         if let Some(partition) = missing {
             self.violation(format!(
-                "{name}-{version} {what}, and nobody has partition {partition} ready"
+                "{name}-{version} {what}, but no node has partition {partition} ready"
             ));
         }
     }
 
-    /// What each node holds of a version, by its number, and whether the node has lost its disk lately.
+    /// The partitions of a version that each node holds, by the node's number, and whether the node has lost its disk
+    /// recently.
     fn holders(&self, name: &StoreName, version: VersionNumber, build: u64) -> BTreeMap<u32, (PartitionSet, bool)> {
         let mut holders = BTreeMap::new();
         let key = (name.clone(), version);
@@ -153,7 +154,7 @@ impl World {
         holders
     }
 
-    /// The number that the cluster knows a process by.
+    /// The number of a process in the cluster.
     fn number_of(&self, process: usize) -> Option<u32> {
         let view = self.service.entries.iter();
         let mut nodes = view.filter_map(|(_, entry)| match &*entry.value {
@@ -164,7 +165,7 @@ impl World {
         nodes.find(|node| node.resp == address).map(|node| node.id.get())
     }
 
-    /// A read has its answer.
+    /// Checks the result of a read.
     pub(crate) fn read_ended(&mut self, keys: Arc<Vec<WireKey>>, read: ReaderRead) {
         let begun_ms = read.begun_ms;
         let reply = match read.read.finish() {
@@ -180,9 +181,7 @@ impl World {
                     self.oracle.reads_failed += 1;
                     let settled = self.oracle.settled_ms.is_some_and(|settled_ms| begun_ms >= settled_ms);
                     if settled && self.is_served(key) {
-                        broken = Some(format!(
-                            "{key:?} cannot be read in a cluster where all is well: {error}"
-                        ));
+                        broken = Some(format!("{key:?} cannot be read in a healthy cluster: {error}"));
                     }
                     continue;
                 }
@@ -199,7 +198,7 @@ impl World {
             let pinned = reply.stores.iter().find(|store| store.name.as_str() == key.store());
             let pinned = pinned.map(|store| (store.id, store.version));
             if built.store.as_str() != key.store() || Some((built.id, built.version)) != pinned || !built.live {
-                broken = Some(format!("{key:?} was read at {pinned:?}, and has a value of {built:?}"));
+                broken = Some(format!("{key:?} was read at {pinned:?}, but has a value of {built:?}"));
             }
             of_store.entry(key.store()).or_default().insert(build);
         }
@@ -211,14 +210,14 @@ impl World {
         }
     }
 
-    /// Whether a store has a version to be read.
+    /// Whether a store has a current version.
     fn is_served(&mut self, key: &WireKey) -> bool {
         let view = self.service.snapshot(false);
         let store = view.stores.get(key.store());
         store.is_some_and(|store| store.record.versions.current().is_some())
     }
 
-    /// Why the cluster is not yet as it should be; `Ok` if it is.
+    /// Fails with the reason if the cluster is not settled yet.
     pub(crate) fn is_settled(&mut self) -> Result<(), String> {
         let view = self.service.snapshot(true);
         let Some(table) = &view.routing else {
@@ -228,11 +227,11 @@ impl World {
             };
         };
         if table.record.is_in_plan() {
-            return Err("a plan is under way".to_owned());
+            return Err("a plan is in progress".to_owned());
         }
         for (name, store) in &view.stores {
             if let Some(version) = store.record.pushing() {
-                return Err(format!("push {name}-{version} is under way"));
+                return Err(format!("push {name}-{version} is in progress"));
             }
             if !store.record.late.is_empty() {
                 return Err(format!("{name} has the late nodes {:?}", store.record.late));
@@ -247,7 +246,7 @@ impl World {
                 return Err(format!("process {place} has no number"));
             };
             if !view.is_live(agent.node()) {
-                return Err(format!("process {place} is not there"));
+                return Err(format!("process {place} is absent"));
             }
             let mut wanted = BTreeMap::new();
             for (name, store) in &view.stores {
@@ -281,7 +280,7 @@ impl World {
                 let current = node.serving.stores.get(name).and_then(|store| store.current);
                 if current != store.record.versions.current() {
                     return Err(format!(
-                        "process {place} takes {current:?} for the current version of {name}"
+                        "process {place} believes that {current:?} is the current version of {name}"
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! How a run ends: with a rule that was broken, or with figures.
+//! The result of a run: a broken rule, or statistics.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use crate::service::CoordinationCounts;
 /// A rule was broken.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// In which run.
+    /// The seed of the run.
     pub seed: u64,
-    /// When, in milliseconds since its beginning.
+    /// The time, in milliseconds since the beginning.
     pub at_ms: u64,
-    /// Which.
+    /// The broken rule.
     pub what: String,
-    /// What happened before, if that was noted.
+    /// The notes before it, if the run is traced.
     pub notes: Vec<String>,
 }
 
-/// What came of a run.
+/// The statistics of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// What the coordination service had to do in all.
+    /// The total load of the coordination service.
     pub coordination: CoordinationCounts,
-    /// What it had had to do at each step of the script.
+    /// The load before each step of the script.
     pub at_steps: Vec<CoordinationCounts>,
-    /// When the last push went live, in milliseconds since the beginning.
+    /// The time at which the last push went live, in milliseconds since the beginning.
     pub last_swap_ms: u64,
     /// Pushes that went live.
     pub pushes_swapped: usize,
@@ -34,9 +34,9 @@ pub struct Outcome {
     pub keys_read: u64,
     /// Keys that could not be read.
     pub keys_failed: u64,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// How long it took, in the world's milliseconds.
+    /// The duration in simulated milliseconds.
     pub took_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A simulated process: what every role has, and what each has of its own.
+//! A simulated process: the state of every role, and of each role separately.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::link::Link;
 pub(crate) struct Process {
     pub(crate) role: Role,
     pub(crate) up: bool,
-    /// Counts its lives: what belongs to a former one does not reach it.
+    /// The number of its current life: messages for an earlier life do not reach it.
     pub(crate) life: u32,
-    /// Until when it is stopped; what reaches it meanwhile waits.
+    /// It is paused until this time; events that reach it meanwhile wait.
     pub(crate) stopped_until_ms: u64,
     pub(crate) waiting: Vec<Event>,
-    /// What its clock shows more than the world's, in milliseconds.
+    /// How far its clock is ahead of the world's, in milliseconds.
     pub(crate) clock_ahead_ms: u64,
     pub(crate) link: Link,
     pub(crate) view: Arc<ClusterView>,
-    /// Whether the view has everything, in this life.
+    /// Whether the view has been complete in this life.
     pub(crate) view_is_whole: bool,
 }
 
@@ -42,28 +42,28 @@ pub(crate) enum Role {
 pub(crate) struct Node {
     pub(crate) identity: Identity,
     pub(crate) zone: String,
-    /// Survives its lives.
+    /// Survives the end of the process.
     pub(crate) disk: Disk,
-    /// When it lost versions from its disk last.
+    /// When its disk last lost versions.
     pub(crate) lost_ms: Option<u64>,
     pub(crate) agent: Option<Agent>,
     pub(crate) local: LocalReplicas,
     pub(crate) fetches: BTreeMap<ReplicaKey, RunningFetch>,
     pub(crate) serving: ServingSet,
-    /// Whether this session has announced it.
+    /// Whether this session has announced the node.
     pub(crate) announced: bool,
-    /// Fetches that failed, for the flaw of never trying again.
+    /// Failed fetches, for the flaw of never retrying.
     pub(crate) failed: Vec<ReplicaKey>,
 }
 
-/// A fetch that runs.
+/// A fetch in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningFetch {
     pub(crate) number: u64,
     pub(crate) todo: Vec<PartitionId>,
     pub(crate) source: String,
     pub(crate) build: u64,
-    /// Other processes that may have it.
+    /// Other processes that may have the version.
     pub(crate) peers: Vec<usize>,
     pub(crate) stopping: bool,
 }
@@ -71,11 +71,11 @@ pub(crate) struct RunningFetch {
 /// A controller.
 #[derive(Debug, Default)]
 pub(crate) struct Leading {
-    /// While it leads.
+    /// Present while it leads.
     pub(crate) controller: Option<Controller>,
-    /// Whether it has read everything since it leads.
+    /// Whether it has read everything since it became leader.
     pub(crate) knows: bool,
-    /// Changes that were sent, and of which nothing was heard.
+    /// The number of pending changes.
     pub(crate) under_way: usize,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct Reader {
     pub(crate) announced: bool,
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Debug)]
 pub(crate) struct ReaderRead {
     pub(crate) read: Read,
     pub(crate) begun_ms: u64,
-    /// When it is to be woken, as far as that has been arranged.
+    /// The time of its next scheduled wake-up.
     pub(crate) wake_us: u64,
 }
 
@@ -144,12 +144,12 @@ impl Process {
         }
     }
 
-    /// Whether it looks at what nodes say of their replicas.
+    /// Whether it reads the nodes' reports about their replicas.
     pub(crate) fn wants_reports(&self) -> bool {
         matches!(self.role, Role::Controller(_) | Role::Operator)
     }
 
-    /// The process as it is after its end: what it kept in memory is gone.
+    /// Ends the process: everything in memory is lost.
     pub(crate) fn end(&mut self) {
         self.up = false;
         self.life += 1;

@@ -1,4 +1,4 @@
-//! A simulated router: it drives the real reads of the client library over the simulated network.
+//! A simulated router: it runs the real reads of the client library over the simulated network.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::process::{ReaderRead, Role};
 use crate::record::Value;
 use crate::world::World;
 
-/// How many keys a store has, all of them there in every version.
+/// The number of keys of a store; every version has all of them.
 pub(crate) const KEYS: usize = 64;
 
-/// How many reads a router begins each second.
+/// The number of reads that a router begins each second.
 const READS_PER_TICK: usize = 2;
 
-/// A question on its way to a node.
+/// A request on its way to a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) from: usize,
@@ -55,7 +55,7 @@ fn moment<'a>(
 }
 
 impl World {
-    /// The router learns where keys are.
+    /// The router learns the locations of keys.
     pub(crate) fn look_as_reader(&mut self, process: usize) {
         let view = self.processes[process].view.clone();
         let now_us = self.now_ms * 1_000;
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// The router begins some reads, and probes nodes that it has stopped to ask.
+    /// The router begins some reads, and probes suspended nodes.
     pub(crate) fn tick_as_reader(&mut self, process: usize) {
         self.probe(process);
         for _ in 0..READS_PER_TICK {
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Reads every key of every store, once each.
+    /// Reads every key of every store once.
     pub(crate) fn read_everything_once(&mut self, process: usize) {
         for store in 0..self.scenario.stores {
             let keys = (0..KEYS).filter_map(|key| WireKey::parse(Bytes::from(format!("store{store}:k{key}"))).ok());
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Sends what a read wants sent, and finishes it when it is done.
+    /// Sends the requests of a read, and finishes the read when it is done.
     fn drive(&mut self, process: usize, number: u64) {
         let now_us = self.now_ms * 1_000;
         let life = self.processes[process].life;
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// It is time for a read to look at the clock.
+    /// Wakes a read that waits for a time.
     pub(crate) fn wake_read(&mut self, process: usize, number: u64) {
         let now_us = self.now_ms * 1_000;
         let Role::Reader(reader) = &mut self.processes[process].role else {
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// A node has answered, or will not.
+    /// A node has replied, or will not.
     pub(crate) fn answered(&mut self, process: usize, number: u64, sub: AskId, answer: Result<Answer, Failure>) {
         let now_us = self.now_ms * 1_000;
         let Role::Reader(reader) = &mut self.processes[process].role else {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Sends a question to a node. That the process is down is learnt soon, if the line is not cut.
+    /// Sends a request to a node. If the process is down and the line is not cut, the router learns so quickly.
     fn ask(&mut self, to: Option<usize>, question: Question) {
         let Some(to) = to else { return };
         if !self.processes[to].up {
@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    /// A node is asked.
+    /// A node receives a request.
     pub(crate) fn asked(&mut self, to: usize, question: Question) {
         let answer = self.answer_as_node(to, &question);
         for at_ms in self.arrivals(to, question.from) {
@@ -278,7 +278,7 @@ impl World {
         arrivals.into_iter().flatten()
     }
 
-    /// Suspended nodes that answer again are asked again.
+    /// Suspended nodes that reply are used again.
     fn probe(&mut self, process: usize) {
         let now_ms = self.now_ms;
         let Role::Reader(reader) = &self.processes[process].role else {

@@ -1,4 +1,4 @@
-//! Entries as the simulated coordination service keeps them, and how they become a view.
+//! The entries of the simulated coordination service, and their conversion into a view.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fondaco_model::cluster::{
     Revised, RouterRecord, StoreRecord,
 };
 
-/// What an entry holds.
+/// The value of an entry.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Cluster(ClusterRecord),
@@ -22,7 +22,7 @@ pub(crate) enum Value {
     Dropped(Box<DroppedStore>),
 }
 
-/// An entry as it is read: nothing if there is none.
+/// The result of reading an entry: `None` if there is none.
 pub(crate) type Read = (RecordPath, Option<(Arc<Value>, u64)>);
 
 impl From<Record> for Value {
@@ -38,7 +38,7 @@ impl From<Record> for Value {
     }
 }
 
-/// Puts an entry that was read into a view, or takes it out.
+/// Adds an entry to a view, or removes it.
 pub(crate) fn put(view: &mut ClusterView, (path, found): &Read) {
     let Some((value, revision)) = found else {
         return take(view, path);

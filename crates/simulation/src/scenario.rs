@@ -1,50 +1,50 @@
-//! What is simulated: how large, for how long, and what is wrong with it.
+//! The parameters of a simulation: its size, its duration, and its faults.
 
 use fastrand::Rng;
 use fondaco_model::Placement;
 use fondaco_model::cluster::Patience;
 
-/// A cluster and what happens to it. The same scenario always runs the same.
+/// A cluster and its events. The same scenario always gives the same run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Where everything random comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// How many nodes there are in the beginning.
+    /// The number of nodes at the beginning.
     pub nodes: usize,
-    /// How many more come later, one by one.
+    /// The number of nodes that join later, one by one.
     pub nodes_later: usize,
-    /// How many partitions there are; a power of two.
+    /// The number of partitions; a power of two.
     pub partitions: u32,
-    /// How many nodes hold each.
+    /// The number of nodes that hold each partition.
     pub replicas: u32,
-    /// How partitions get their nodes.
+    /// How partitions are assigned to nodes.
     pub placement: Placement,
-    /// How many controllers run.
+    /// The number of controllers.
     pub controllers: usize,
-    /// How many routers read.
+    /// The number of routers.
     pub readers: usize,
-    /// How many stores operators work with.
+    /// The number of stores that operators use.
     pub stores: usize,
-    /// How long operators work and faults happen, in milliseconds.
+    /// The duration of operations and faults, in milliseconds.
     pub busy_ms: u64,
-    /// How often something breaks, in milliseconds; 0 for never.
+    /// The interval of faults, in milliseconds; 0 for never.
     pub fault_every_ms: u64,
-    /// How often an operator does something, in milliseconds; 0 for never.
+    /// The interval of operator requests, in milliseconds; 0 for never.
     pub operate_every_ms: u64,
-    /// How long the cluster may take to come right after the last fault, in milliseconds.
+    /// The time that the cluster may need to recover after the last fault, in milliseconds.
     pub settle_ms: u64,
-    /// Whether a mirror gets all that it does not know at once, and not entry by entry. For clusters so
-    /// large that a copy of everything for every process would not fit.
+    /// Whether a mirror reads everything new at once, and not entry by entry. For clusters so large that a separate
+    /// copy for each process would not fit into memory.
     pub snapshots: bool,
-    /// How patient controllers are.
+    /// The patience of controllers.
     pub patience: Patience,
-    /// What is done when, in milliseconds since the beginning, besides what operators do by chance.
+    /// Steps at fixed times, in milliseconds since the beginning, in addition to random operator requests.
     pub script: Vec<(u64, Step)>,
-    /// What is broken on purpose.
+    /// The rule that is broken on purpose.
     pub flaw: Option<Flaw>,
 }
 
-/// Something that is done at a set time.
+/// A step at a fixed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The first store is created.
@@ -55,40 +55,40 @@ pub enum Step {
     EndLeader,
     /// A node ends, and does not come back.
     EndNode,
-    /// Nothing: what was done until now is counted.
+    /// Nothing, only the counts are recorded.
     Count,
 }
 
-/// A rule broken on purpose, to show that the simulation notices. None of them is in the real code: they
-/// falsify what it is told, or what becomes of what it says.
+/// A rule broken on purpose, to show that the simulation detects it. None of them is in the real code: they falsify its
+/// inputs or its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// The leader takes every node for ready.
+    /// The leader assumes that every node is ready.
     SwapsBeforeReady,
-    /// Nodes answer with their current version, whichever is asked for.
+    /// Nodes answer with their current version, whatever version is requested.
     DoesNotPin,
-    /// Nodes serve what they are to hold, whether or not it is there.
+    /// Nodes serve assigned partitions that they do not hold.
     ServesWhatIsNotHeld,
-    /// The leader waits for ever.
+    /// The leader waits forever.
     NeverGivesUp,
-    /// Nodes that were late stay so.
+    /// Late nodes stay late.
     LateForEver,
-    /// A plan for the routing table is finished when it has begun.
+    /// A plan for the routing table is finished as soon as it has begun.
     FinishesPlansAtOnce,
-    /// A fetch that failed is not tried again.
+    /// A failed fetch is not retried.
     NeverRetries,
-    /// The coordination service writes what rests on old revisions.
+    /// The coordination service applies writes based on old revisions.
     WritesUnconditionally,
-    /// Versions are deleted, and still served.
+    /// Versions are deleted while they are served.
     DropsWhatIsServed,
-    /// The leader believes reports about stores and routing tables of the past.
+    /// The leader believes reports about former stores and routing tables.
     BelievesOldReports,
-    /// Nodes answer for whichever store has the name, not for the one that is asked for.
+    /// Nodes answer for any store with the same name, not only for the requested one.
     TakesNamesForStores,
 }
 
 impl Flaw {
-    /// All of them.
+    /// All flaws.
     pub const ALL: [Self; 11] = [
         Self::SwapsBeforeReady,
         Self::DoesNotPin,
@@ -105,7 +105,7 @@ impl Flaw {
 }
 
 impl Scenario {
-    /// A small cluster with much trouble, all of it derived from the seed.
+    /// A small cluster with many faults, all derived from the seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let nodes = rng.usize(1..=6);
@@ -134,7 +134,7 @@ impl Scenario {
         }
     }
 
-    /// The same with a flaw.
+    /// The same scenario with a flaw.
     pub fn with_flaw(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
         self

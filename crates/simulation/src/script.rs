@@ -1,4 +1,4 @@
-//! What is done at set times, for runs that measure.
+//! Steps at fixed times, for runs that measure.
 
 use fondaco_model::StoreDefinition;
 use fondaco_model::cluster::operator;
@@ -8,7 +8,7 @@ use crate::scenario::Step;
 use crate::world::World;
 
 impl World {
-    /// Does a step of the script. What an operator asks for is written at once.
+    /// Executes a step of the script. An operator's request is written immediately.
     pub(crate) fn step(&mut self, step: Step) {
         self.at_steps.push(self.service.counts);
         let view = self.service.snapshot(true);

@@ -1,9 +1,8 @@
-//! The simulated coordination service: one copy, never down, as ZooKeeper promises to look.
+//! The simulated coordination service: a single copy that is always up, as ZooKeeper appears to its clients.
 //!
-//! Conditional writes, all or nothing; sessions that expire when nothing is heard of them, and their
-//! entries and candidacies with them; watches that say what has changed, not to what. Whether its
-//! messages arrive is the network's business. Writes of a session that has expired are refused: that is
-//! what keeps a leader that was stopped for a while from doing harm.
+//! It has conditional, atomic writes; sessions that expire when they are silent, together with their entries and
+//! candidacies; and watches that report that an entry has changed, but not its value. The network decides whether
+//! messages arrive. Writes of an expired session are refused: so a leader that was paused for a while can do no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,19 +11,19 @@ use fondaco_model::cluster::{Change, ClusterView, RecordPath};
 
 use crate::record::{self, Read, Value};
 
-/// How long a session lives when nothing is heard of it, in milliseconds.
+/// The timeout of a silent session, in milliseconds.
 pub(crate) const SESSION_TIMEOUT_MS: u64 = 6_000;
 
-/// What the coordination service was made to do.
+/// The load of the coordination service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoordinationCounts {
     /// Entries read.
     pub reads: u64,
-    /// Entries written and deleted, also by the end of their session.
+    /// Entries written and deleted, including those that ended with their session.
     pub writes: u64,
-    /// Changes refused, since another process was faster.
+    /// Changes refused because another process was faster.
     pub conflicts: u64,
-    /// Watches set: one for each prefix that a session watches, and one for each candidate that waits.
+    /// Watches set: one for each prefix that a session watches, and one for each waiting candidate.
     pub watches: u64,
     /// Changes that watches reported.
     pub notifications: u64,
@@ -33,7 +32,7 @@ pub struct CoordinationCounts {
 }
 
 impl CoordinationCounts {
-    /// What was done since `before`.
+    /// The load since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -51,13 +50,13 @@ pub(crate) struct Service {
     pub(crate) entries: BTreeMap<RecordPath, Entry>,
     pub(crate) sessions: BTreeMap<u64, Session>,
     pub(crate) counts: CoordinationCounts,
-    /// Whether expected revisions are looked at; they are, but for a flaw.
+    /// Whether expected revisions are ignored; only with a flaw.
     unconditional: bool,
-    /// Sessions that have to be told of changes, and have not been yet.
+    /// Sessions with pending notifications.
     pub(crate) to_tell: Vec<u64>,
     revision: u64,
     last_session: u64,
-    /// Sessions that want to lead: the first does.
+    /// Candidates for leader: the first one leads.
     candidates: Vec<u64>,
     snapshots: [Option<(u64, Arc<ClusterView>)>; 2],
 }
@@ -73,14 +72,14 @@ pub(crate) struct Entry {
 pub(crate) struct Session {
     pub(crate) process: usize,
     pub(crate) connection: u64,
-    /// Whether it watches reports too.
+    /// Whether it also watches reports.
     reports: bool,
     deadline_ms: u64,
     changed: BTreeSet<RecordPath>,
 }
 
 impl Service {
-    /// A service without entries, which is careless of revisions or is not.
+    /// A service without entries; `unconditional` makes it ignore revisions.
     pub(crate) fn new(unconditional: bool) -> Self {
         Self {
             unconditional,
@@ -88,7 +87,7 @@ impl Service {
         }
     }
 
-    /// Begins a session, or goes on with one on a new connection. Returns its number.
+    /// Begins a session, or continues one on a new connection. Returns its number.
     pub(crate) fn hello(
         &mut self,
         session: Option<u64>,
@@ -116,7 +115,7 @@ impl Service {
         number
     }
 
-    /// Something was heard of a session. Returns whether it is still there, on this connection.
+    /// Records a message of a session. Returns whether the session still exists, on this connection.
     pub(crate) fn heard(&mut self, session: u64, connection: u64, now_ms: u64) -> bool {
         let session = self.sessions.get_mut(&session);
         let session = session.filter(|session| session.connection == connection);
@@ -126,7 +125,7 @@ impl Service {
         })
     }
 
-    /// Ends the sessions of which nothing was heard for too long. Returns the new leader, if that changed.
+    /// Expires the sessions that were silent for too long. Returns the new leader, if it changed.
     pub(crate) fn expire(&mut self, now_ms: u64) -> Option<u64> {
         let leader = self.candidates.first().copied();
         let expired = self
@@ -147,7 +146,7 @@ impl Service {
         now.filter(|_| now != leader)
     }
 
-    /// Lets a session stand for leader. Returns whether it leads at once.
+    /// Makes a session a candidate for leader. Returns whether it leads immediately.
     pub(crate) fn stand(&mut self, session: u64) -> bool {
         if !self.candidates.contains(&session) {
             self.candidates.push(session);
@@ -156,7 +155,7 @@ impl Service {
         self.candidates.first() == Some(&session)
     }
 
-    /// Carries out a change, whole or not at all.
+    /// Applies a change completely or not at all.
     pub(crate) fn apply(&mut self, change: &Change) -> bool {
         let revision = |path: &RecordPath| self.entries.get(path).map(|entry| entry.revision);
         let mut unchanged = change.unchanged.iter().map(|(path, expected)| (path, Some(*expected)));
@@ -174,7 +173,7 @@ impl Service {
         true
     }
 
-    /// Writes an entry that ends with a session. Returns whether it could be: not over another session's.
+    /// Writes an entry that ends with a session. Returns false if another session owns it.
     pub(crate) fn put_ephemeral(&mut self, session: u64, path: RecordPath, value: Arc<Value>) -> bool {
         let free = self.entries.get(&path).is_none_or(|entry| entry.owner == Some(session));
         if free {
@@ -183,7 +182,7 @@ impl Service {
         free
     }
 
-    /// Writes an entry, whatever was there.
+    /// Writes an entry unconditionally.
     pub(crate) fn set(&mut self, path: RecordPath, value: Option<Arc<Value>>, owner: Option<u64>) {
         self.revision += 1;
         self.counts.writes += 1;
@@ -206,7 +205,7 @@ impl Service {
         }
     }
 
-    /// What a session is to be told of: its watches say it once.
+    /// The changes to report to a session: each watch fires once.
     pub(crate) fn take_changed(&mut self, session: u64) -> BTreeSet<RecordPath> {
         let session = self.sessions.get_mut(&session);
         let changed = session
@@ -237,7 +236,7 @@ impl Service {
         self.read(&paths)
     }
 
-    /// Everything as a view, shared by all that ask for the same.
+    /// All entries as a view, shared by all callers with the same arguments.
     pub(crate) fn snapshot(&mut self, reports: bool) -> Arc<ClusterView> {
         let slot = usize::from(reports);
         if let Some((revision, view)) = &self.snapshots[slot]

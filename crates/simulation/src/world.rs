@@ -1,4 +1,4 @@
-//! The world: time, its processes, and which of them an event concerns.
+//! The world: time, the processes, and the dispatch of events to them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::record::Value;
 use crate::scenario::{Flaw, Scenario};
 use crate::service::{CoordinationCounts, Service};
 
-/// How often each process looks, whether or not anything has happened, in milliseconds.
+/// The interval at which each process does its periodic work, in milliseconds.
 const TICK_MS: u64 = 1_000;
 
-/// How long what was asked for in the busy time may still be on its way, in milliseconds.
+/// How long requests of the busy time may still be in flight, in milliseconds.
 const LATE_MS: u64 = 10_000;
 
-/// How long a cluster in which all is well is watched, in milliseconds.
+/// How long a settled cluster is watched, in milliseconds.
 const WATCHED_MS: u64 = 5_000;
 
-/// The most events of a run: more are a loop.
+/// The maximum number of events in a run: more indicate a loop.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// How many lines of what happened last are remembered.
+/// How many of the last notes are kept.
 const NOTES_MAX: usize = 400;
 
 /// Runs a scenario to its end.
@@ -40,7 +40,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Outcome, Violation> {
     World::new(scenario, false).run()
 }
 
-/// Runs a scenario to its end, and notes what happens: slower, and the same otherwise.
+/// Runs a scenario to its end with notes: slower, but otherwise identical.
 ///
 /// # Errors
 /// A rule was broken.
@@ -63,7 +63,7 @@ pub(crate) struct World {
     pub(crate) last_fetch: u64,
     pub(crate) last_question: u64,
     pub(crate) at_steps: Vec<CoordinationCounts>,
-    /// Processes that do not come back.
+    /// Processes that do not restart.
     pub(crate) removed: BTreeSet<usize>,
     agenda: Agenda,
     traced: bool,
@@ -75,7 +75,7 @@ impl World {
     pub(crate) fn new(scenario: &Scenario, traced: bool) -> Self {
         let mut rng = Rng::with_seed(scenario.seed);
         let mut service = Service::new(scenario.flaw == Some(Flaw::WritesUnconditionally));
-        // A scenario names a power of two.
+        // The number in a scenario is a power of two.
         let partitions = PartitionCount::try_from(scenario.partitions.next_power_of_two().min(16_384))
             .unwrap_or_else(|error| unreachable!("{error}"));
         let cluster = ClusterRecord {
@@ -182,7 +182,7 @@ impl World {
         })
     }
 
-    /// Lets something happen; returns whether it was the last.
+    /// Handles an event; returns whether it was the last one.
     fn happen(&mut self, event: Event) -> bool {
         if let Some((process, life)) = event.belongs_to() {
             let process = &mut self.processes[process];
@@ -260,7 +260,7 @@ impl World {
         self.now_ms < self.scenario.busy_ms
     }
 
-    /// After the last fault: whether the cluster has come right. Returns whether the run is over.
+    /// After the last fault: checks whether the cluster has settled. Returns whether the run is over.
     fn judge(&mut self) -> bool {
         if self.now_ms == self.scenario.busy_ms {
             self.repair_everything();
@@ -268,7 +268,7 @@ impl World {
         self.at(self.now_ms + 1_000, Event::Judge);
         match (self.oracle.settled_ms, self.is_settled()) {
             (Some(settled_ms), Ok(())) => return self.now_ms >= settled_ms + WATCHED_MS,
-            (Some(_), Err(what)) => self.violation(format!("the cluster was settled, and is not any more: {what}")),
+            (Some(_), Err(what)) => self.violation(format!("the cluster was settled, but is not any more: {what}")),
             (None, Ok(())) if self.now_ms >= self.scenario.busy_ms + LATE_MS && self.readers_know() => {
                 self.oracle.settled_ms = Some(self.now_ms);
                 let reader = self
@@ -280,15 +280,17 @@ impl World {
                 }
             }
             (None, state) if self.now_ms >= self.scenario.busy_ms + self.scenario.settle_ms => {
-                let what = state.err().unwrap_or_else(|| "routers do not know it".to_owned());
-                self.violation(format!("the cluster does not come right: {what}"));
+                let what = state
+                    .err()
+                    .unwrap_or_else(|| "routers do not know the current state".to_owned());
+                self.violation(format!("the cluster does not settle: {what}"));
             }
             (None, _) => {}
         }
         false
     }
 
-    /// Whether all readers see what is so.
+    /// Whether all readers have the current state.
     fn readers_know(&mut self) -> bool {
         let view = self.service.snapshot(false);
         let readers = self
@@ -298,7 +300,7 @@ impl World {
         readers.into_iter().all(|process| process.view == view)
     }
 
-    /// A process looks at what is to be done.
+    /// A process does its due work.
     pub(crate) fn look(&mut self, process: usize) {
         match self.processes[process].role {
             Role::Node(_) => self.look_as_node(process),
@@ -308,7 +310,7 @@ impl World {
         }
     }
 
-    /// A process looks once more, after what it is doing now.
+    /// Schedules another look of a process, after its current work.
     pub(crate) fn look_soon(&mut self, process: usize) {
         let life = self.processes[process].life;
         self.at(self.now_ms, Event::Look { process, life });
@@ -332,7 +334,7 @@ impl World {
         self.tick_later(process, TICK_MS);
     }
 
-    /// A process begins to look at the clock.
+    /// Starts the periodic work of a process.
     pub(crate) fn begin_ticking(&mut self, process: usize) {
         let first_ms = self.rng.u64(..200);
         self.tick_later(process, first_ms);
@@ -350,12 +352,12 @@ impl World {
         }
     }
 
-    /// Lets something happen at a time.
+    /// Schedules an event at a time.
     pub(crate) fn at(&mut self, at_ms: u64, event: Event) {
         self.agenda.put(at_ms, event);
     }
 
-    /// What time a process believes it is.
+    /// The time of a process's clock.
     pub(crate) fn moment(&self, process: usize) -> Moment {
         let ahead_ms = self.processes[process].clock_ahead_ms;
         Moment {
@@ -364,7 +366,7 @@ impl World {
         }
     }
 
-    /// Notes what happens, if a trace is wanted.
+    /// Adds a note, if the run is traced.
     pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
         if self.traced {
             if self.notes.len() == NOTES_MAX {
@@ -375,7 +377,7 @@ impl World {
         }
     }
 
-    /// A rule is broken; the first counts.
+    /// Records a broken rule; only the first one counts.
     pub(crate) fn violation(&mut self, what: String) {
         self.violation.get_or_insert(what);
     }

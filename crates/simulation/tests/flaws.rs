@@ -1,12 +1,11 @@
-//! What is broken on purpose is noticed: a simulation that finds nothing must not be one that looks at
-//! nothing.
+//! Rules broken on purpose are detected: a simulation that finds nothing must not be one that checks nothing.
 
 use fondaco_simulation::{Flaw, Scenario, simulate};
 
-/// The most seeds tried for each flaw. Most are noticed at once.
+/// The maximum number of seeds per flaw. Most flaws are detected by the first ones.
 const SEEDS: u64 = 10_000;
 
-/// The first seed tried: shortly before one that is known to notice what seldom matters.
+/// The first seed: shortly before one that is known to detect a rare effect.
 fn first(flaw: Flaw) -> u64 {
     match flaw {
         Flaw::TakesNamesForStores => 2_000,
@@ -15,7 +14,7 @@ fn first(flaw: Flaw) -> u64 {
 }
 
 #[test]
-fn every_rule_that_is_broken_on_purpose_is_noticed() {
+fn every_rule_broken_on_purpose_is_detected() {
     let mut unnoticed = Vec::new();
     for flaw in Flaw::ALL {
         let run = |seed| simulate(&Scenario::from_seed(seed).with_flaw(flaw)).err();

@@ -1,8 +1,8 @@
-//! Thousands of clusters, each with its own trouble.
+//! Thousands of clusters, each with different faults.
 //!
-//! A seed that breaks a rule is printed, and runs again, with all that happened noted, by
-//! `FONDACO_SIMULATION_SEED=SEED cargo test -p fondaco-simulation --test seeds`. How many seeds run can
-//! be set by `FONDACO_SIMULATION_SEEDS`, and where they begin by `FONDACO_SIMULATION_FIRST`.
+//! If a seed breaks a rule, it is printed. Replay it with notes of all events by `FONDACO_SIMULATION_SEED=SEED cargo
+//! test -p fondaco-simulation --test seeds`. `FONDACO_SIMULATION_SEEDS` sets the number of seeds, and
+//! `FONDACO_SIMULATION_FIRST` the first one.
 
 mod every_seed;
 

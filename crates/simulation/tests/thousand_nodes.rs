@@ -1,6 +1,6 @@
-//! A thousand nodes: what a push and the loss of the leader ask of the coordination service.
+//! A thousand nodes: the load of the coordination service during a push and after the loss of the leader.
 //!
-//! The figures are printed, and bounded: no step may make everybody read what is not their business.
+//! The figures are printed, and bounded: no step may make all processes read data that they do not need.
 
 use fondaco_model::Placement;
 use fondaco_model::cluster::Patience;
@@ -45,7 +45,7 @@ fn a_thousand_nodes_get_a_version_and_lose_their_leader() {
     assert_eq!(outcome.pushes_swapped, 2);
     assert!(
         outcome.last_swap_ms > 66_000,
-        "the second push was not over when the leader went"
+        "the second push was not finished when the leader ended"
     );
     let mut before = CoordinationCounts::default();
     println!(
@@ -67,5 +67,5 @@ fn a_thousand_nodes_get_a_version_and_lose_their_leader() {
     assert!(push.writes < 10 * NODES, "{push:?}");
     assert!(push.reads < 40 * NODES, "{push:?}");
     let fail_over = of_steps[4];
-    assert!(fail_over.watches < 10, "one candidate alone is told: {fail_over:?}");
+    assert!(fail_over.watches < 10, "only one candidate is notified: {fail_over:?}");
 }

@@ -1,8 +1,8 @@
-//! Hundreds of versioned stores, each with its own trouble; and rules broken on purpose, which must be noticed.
+//! Hundreds of versioned stores, each with different faults; and rules broken on purpose, which must be detected.
 //!
-//! A seed that breaks a promise is printed, and runs again, with all that happened noted, by
-//! `FONDACO_SIMULATION_SEED=SEED cargo test -p fondaco-simulation --test versioned`. How many seeds run can be set
-//! by `FONDACO_SIMULATION_SEEDS`, and where they begin by `FONDACO_SIMULATION_FIRST`.
+//! If a seed breaks a guarantee, it is printed. Replay it with notes of all events by `FONDACO_SIMULATION_SEED=SEED
+//! cargo test -p fondaco-simulation --test versioned`. `FONDACO_SIMULATION_SEEDS` sets the number of seeds, and
+//! `FONDACO_SIMULATION_FIRST` the first one.
 
 mod every_seed;
 
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fondaco_simulation::versioned::{Flaw, Outcome, Scenario, simulate, simulate_traced};
 
-/// The most seeds tried for each flaw, of those that may show it. Most are noticed at once.
+/// The maximum number of seeds per flaw, among those that may show it. Most flaws are detected by the first ones.
 const FLAW_SEEDS: usize = 500;
 
-/// The first seed tried: shortly before one that is known to notice what seldom matters.
+/// The first seed: shortly before one that is known to detect a rare effect.
 fn first(flaw: Flaw) -> u64 {
     match flaw {
         Flaw::AnswersForWhatItLost => 140,
@@ -29,7 +29,7 @@ fn replay(seed: u64) -> Outcome {
 }
 
 #[test]
-fn whatever_happens_replicas_become_equal_and_no_promise_is_broken() {
+fn replicas_become_equal_and_no_guarantee_is_broken() {
     let run = |seed| simulate(&Scenario::from_seed(seed)).map_err(|violation| violation.seed);
     let Some((seeds, outcomes)) = every_seed::run(500, run, replay) else {
         return;
@@ -74,7 +74,7 @@ fn whatever_happens_replicas_become_equal_and_no_promise_is_broken() {
 }
 
 #[test]
-fn counters_lose_nothing_and_count_nothing_twice_however_often_nodes_start() {
+fn counters_stay_exact_across_many_restarts() {
     let run = |seed| simulate(&Scenario::counter_from_seed(seed)).map_err(|violation| violation.seed);
     let replay = |seed| {
         let traced = simulate_traced(&Scenario::counter_from_seed(seed));
@@ -101,7 +101,7 @@ fn a_seed_always_runs_the_same() {
 }
 
 #[test]
-fn every_rule_that_is_broken_on_purpose_is_noticed() {
+fn every_rule_broken_on_purpose_is_detected() {
     let next = AtomicUsize::new(0);
     let notice = || {
         let mut unnoticed = Vec::new();

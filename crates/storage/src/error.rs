@@ -1,4 +1,4 @@
-//! What can go wrong with a place, and what to do about it.
+//! The errors of storage locations, and their remedies.
 
 use std::error::Error;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 /// Why a storage operation failed. A path is a local one, or a URL.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The URL names a kind of storage that there is no code for.
-    #[error("{url:?} is on {scheme:?}: use a local path, or a URL that begins with file://, s3:// or hdfs://")]
+    /// The scheme of the URL is not supported.
+    #[error("{url:?} has the unsupported scheme {scheme:?}: use a local path, or a file://, s3:// or hdfs:// URL")]
     UnsupportedScheme {
-        /// What was asked for.
+        /// The URL.
         url: String,
         /// Its scheme.
         scheme: String,
@@ -21,18 +21,18 @@ pub enum StorageError {
         "{url:?} is not a location: {reason}; use a path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
     )]
     InvalidLocation {
-        /// What was asked for.
+        /// The text.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
 
     /// The options for a kind of storage cannot be used.
     #[error("cannot set up access to {url:?}: {reason}; check its options and the environment")]
     InvalidOptions {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 
@@ -43,14 +43,14 @@ pub enum StorageError {
         name: String,
     },
 
-    /// The file or directory is not there.
+    /// The file or directory does not exist.
     #[error("{path:?} does not exist: check the path")]
     NotFound {
-        /// What was looked for.
+        /// The file or directory.
         path: PathBuf,
     },
 
-    /// The file is there, and is never overwritten.
+    /// The file already exists; files are never overwritten.
     #[error("{path:?} exists: delete it, or choose another place")]
     AlreadyExists {
         /// The file.
@@ -58,9 +58,9 @@ pub enum StorageError {
     },
 
     /// The disk is full.
-    #[error("no space left on the disk of {path:?}: free some, or choose another place")]
+    #[error("no space left on the disk of {path:?}: free some space, or choose another place")]
     DiskFull {
-        /// What was being written.
+        /// The file or directory that was written.
         path: PathBuf,
     },
 
@@ -73,11 +73,11 @@ pub enum StorageError {
         path: PathBuf,
         /// Where it ended.
         offset: u64,
-        /// How much was still expected.
+        /// How many more bytes were expected.
         missing_bytes: u64,
     },
 
-    /// A file is another than the one that was opened.
+    /// The file is not the one that was opened.
     #[error("{path:?} was replaced while it was read: start again")]
     Replaced {
         /// The file.
@@ -91,57 +91,57 @@ pub enum StorageError {
         path: PathBuf,
         /// Its length.
         bytes: u64,
-        /// How long it may be.
+        /// The maximum length.
         bytes_max: u64,
     },
 
     /// The operating system refused.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// The remote storage wants other credentials.
+    /// The remote storage rejected the credentials.
     #[error("cannot {action} {path:?}, access was denied: check the credentials; {source}")]
     Denied {
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error of the storage.
         source: Box<dyn Error + Send + Sync>,
     },
 
-    /// The remote storage failed, or could not be reached, also when tried again.
+    /// The remote storage failed or could not be reached, even after retries.
     #[error("cannot {action} {path:?}: {source}")]
     Remote {
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error of the storage.
         source: Box<dyn Error + Send + Sync>,
     },
 
     /// The remote storage did not answer.
     #[error("cannot {action} {path:?}: no answer for {seconds} s; check that the storage is up and reachable")]
     NoAnswer {
-        /// What was attempted.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// For how long.
+        /// How long the request waited.
         seconds: u64,
     },
 }
 
 impl StorageError {
-    /// Gives an error of the operating system its name.
+    /// Maps an error of the operating system.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         match source.kind() {
@@ -152,7 +152,7 @@ impl StorageError {
         }
     }
 
-    /// Gives an error of a remote storage its name.
+    /// Maps an error of a remote storage.
     pub(crate) fn remote(action: &'static str, path: impl Into<PathBuf>, source: object_store::Error) -> Self {
         use object_store::Error as E;
         let path = path.into();

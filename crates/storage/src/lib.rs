@@ -1,14 +1,13 @@
-//! Where versions are kept: a URL becomes a [`Location`], a directory to write files into and to
-//! fetch them from, on a local disk, in S3, or in HDFS.
+//! Storage for versions: a URL becomes a [`Location`], a directory of files on a local disk, in S3, or in HDFS.
 //!
-//! It is not a file system: it knows whole files, written once from start to end, and directories
-//! that are deleted as a whole. A file is durable once [`FileWriter::finish`] returned, and is not there
-//! before; a file of [`Location::write_atomically`] is there either whole or not at all.
+//! A location is not a file system: it has whole files, written once from start to end, and directories that are
+//! deleted as a whole. A file is durable after [`FileWriter::finish`] has returned, and does not exist before;
+//! [`Location::write_atomically`] writes a file either completely or not at all.
 //!
-//! All of it waits for disks and networks, and is meant for threads that may: builders and fetches are
-//! plain threads. The clients of S3 and HDFS are asynchronous inside, on one small runtime that all
-//! share; never call this from a task of another one. Reading is in bounded pieces, each a request of
-//! its own, so that a reader that is slowed down for hours holds no connection open.
+//! All operations wait for disks and networks, and are meant for threads that may block: builders and fetches are plain
+//! threads. The clients of S3 and HDFS are asynchronous inside, on one small runtime that all of them share; never call
+//! this crate from a task of another runtime. Reads are in bounded pieces, each a separate request, so that a reader
+//! that is throttled for hours holds no connection open.
 //!
 //! ```
 //! use std::io::{Read, Write};

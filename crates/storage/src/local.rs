@@ -1,8 +1,7 @@
-//! A directory of this machine, and writing files there durably.
+//! A directory of this machine, and durable writes of files there.
 //!
-//! A file is written once, from start to end. Its pages are sent to the disk while it grows, so
-//! that the sync at the end has little left to wait for. Nothing here buffers: writers hand over
-//! large pieces.
+//! A file is written once, from start to end. Writeback to the disk starts while the file grows, so that the final sync
+//! is short. Nothing here buffers: writers pass large pieces.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,8 +11,8 @@ use std::path::{Path, PathBuf};
 use crate::error::StorageError;
 use crate::location::FileInfo;
 
-/// How much is written before the kernel is asked to begin writing it back, in bytes: large enough
-/// for long sequential requests, small enough that the last one is a fraction of a second.
+/// The number of bytes written before the kernel is asked to start writeback: large enough for long sequential
+/// requests, small enough that the last one takes a fraction of a second.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// A file being written. Dropped without [`finish`](Self::finish), it stays behind incomplete.
@@ -39,7 +38,7 @@ impl LocalFile {
         self.bytes
     }
 
-    /// Gives it another name in the same directory.
+    /// Renames the file within its directory.
     pub(crate) fn rename(&mut self, name: &str) -> Result<(), StorageError> {
         let path = self.path.with_file_name(name);
         fs::rename(&self.path, &path).map_err(|e| StorageError::io("rename", &self.path, e))?;
@@ -47,7 +46,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Waits until all is on the disk, and closes the file.
+    /// Waits until everything is on the disk, and closes the file.
     pub(crate) fn finish(self) -> Result<(), StorageError> {
         let written = self
             .file
@@ -58,8 +57,8 @@ impl LocalFile {
 
     fn begin_write_back(&mut self) {
         let length = self.bytes - self.bytes_sent_to_disk;
-        // SAFETY: the descriptor is open for as long as `file` lives, and the call touches no
-        // memory. Its result is of no matter: it is advice, and `finish` reports write errors.
+        // SAFETY: the descriptor is open for as long as `file` lives, and the call touches no memory. Its result can be
+        // ignored: the call is advice, and `finish` reports write errors.
         unsafe {
             libc::sync_file_range(
                 self.file.as_raw_fd(),
@@ -87,12 +86,12 @@ impl Write for LocalFile {
     }
 }
 
-/// Makes a directory and those above it, durably; it may exist already.
+/// Creates a directory and its parents, durably; it may exist already.
 pub(crate) fn create_directory(path: &Path) -> Result<(), StorageError> {
     fondaco_durable::create_directory(path).map_err(|e| StorageError::io("create the directory", path, e))
 }
 
-/// Whether there is no directory, or an empty one.
+/// Whether the directory does not exist or is empty.
 pub(crate) fn is_vacant(path: &Path) -> Result<bool, StorageError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -101,7 +100,7 @@ pub(crate) fn is_vacant(path: &Path) -> Result<bool, StorageError> {
     }
 }
 
-/// The files of a directory, in no order.
+/// The files of a directory, unsorted.
 pub(crate) fn list(path: &Path) -> Result<Vec<FileInfo>, StorageError> {
     let failed = |e| StorageError::io("list", path, e);
     let mut files = Vec::new();
@@ -109,7 +108,7 @@ pub(crate) fn list(path: &Path) -> Result<Vec<FileInfo>, StorageError> {
         let entry = entry.map_err(failed)?;
         let metadata = match fs::metadata(entry.path()) {
             Ok(metadata) => metadata,
-            // It went in the meantime, or leads nowhere.
+            // The file was deleted in the meantime, or it is a dangling link.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => return Err(failed(e)),
         };
@@ -121,13 +120,13 @@ pub(crate) fn list(path: &Path) -> Result<Vec<FileInfo>, StorageError> {
     Ok(files)
 }
 
-/// Deletes a file; there need be none.
+/// Deletes a file, if it exists.
 pub(crate) fn delete_file(path: &Path) -> Result<(), StorageError> {
     let removed = fondaco_durable::remove_file(path);
     removed.map(drop).map_err(|e| StorageError::io("delete", path, e))
 }
 
-/// Deletes a directory with all that is in it; there need be none.
+/// Deletes a directory with its content, if it exists.
 pub(crate) fn delete_tree(path: &Path) -> Result<(), StorageError> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io("delete the directory", path, e)),
@@ -135,7 +134,7 @@ pub(crate) fn delete_tree(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// How many bytes can still be written to the disk of a path, which need not exist yet.
+/// The free space of the disk of a path, in bytes. The path need not exist yet.
 pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     let existing = path
         .ancestors()
@@ -150,13 +149,13 @@ pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Makes all that was written to the file system of a directory durable.
+/// Makes all writes to the file system of a directory durable.
 pub(crate) fn sync_all(path: &Path) -> Result<(), StorageError> {
     let directory = File::open(path).map_err(|e| StorageError::io("open", path, e))?;
     rustix::fs::syncfs(&directory).map_err(|e| StorageError::io("write back the file system of", path, e.into()))
 }
 
-/// Writes `path` by way of `temporary`, in the same directory.
+/// Writes `path` atomically, through the file `temporary` in the same directory.
 pub(crate) fn write_atomically(path: &Path, temporary: &Path, content: &[u8]) -> Result<(), StorageError> {
     let written = fondaco_durable::replace_file(path, temporary, content);
     written.map_err(|e| StorageError::io("write", path, e))

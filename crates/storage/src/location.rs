@@ -1,7 +1,7 @@
 //! A location: one directory, named by a URL or a path.
 //!
-//! Parsing it is the border at which unknown kinds of storage are refused. File names below it are single
-//! path components, so that nothing it is told can lead out of the directory.
+//! Unknown kinds of storage are refused when a location is parsed. File names below it are single path components, so
+//! that no name can lead out of the directory.
 
 use std::fmt;
 use std::fs::File;
@@ -25,7 +25,7 @@ pub struct Location(Place);
 
 #[derive(Clone)]
 enum Place {
-    /// Absolute, or relative to the working directory, as it was given.
+    /// Absolute, or relative to the working directory, as given.
     Local(Arc<Path>),
     Remote(Arc<Remote>),
 }
@@ -93,11 +93,11 @@ impl Location {
         })
     }
 
-    /// Makes the directory and those above it, durably; it may exist already. Where there are no
-    /// directories but files whose names begin alike, it does nothing.
+    /// Creates the directory and its parents, durably; it may exist already. Does nothing on a storage without
+    /// directories, which only has files with common prefixes.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     pub fn create_directory(&self) -> Result<(), StorageError> {
         match &self.0 {
             Place::Local(path) => local::create_directory(path),
@@ -108,7 +108,7 @@ impl Location {
     /// Creates a file to be written from start to end.
     ///
     /// # Errors
-    /// [`StorageError::AlreadyExists`], or what else the storage says.
+    /// [`StorageError::AlreadyExists`], or another error of the storage.
     pub fn create_file(&self, name: &str) -> Result<FileWriter, StorageError> {
         check_name(name)?;
         match &self.0 {
@@ -117,11 +117,11 @@ impl Location {
         }
     }
 
-    /// Writes a small file so that it is durably there whole, with all files of this location that
-    /// were finished before it, or not at all. Replaces a file of the same name.
+    /// Writes a small file durably: either it exists completely, together with all files of this location that were
+    /// finished before, or not at all. Replaces a file of the same name.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> Result<(), StorageError> {
         check_name(name)?;
         match &self.0 {
@@ -133,11 +133,11 @@ impl Location {
         }
     }
 
-    /// Opens a file for reading from byte `offset` to its end. An offset at or past the end gives
-    /// a reader that has nothing to read.
+    /// Opens a file for reading from byte `offset` to its end. With an offset at or past the end, the reader has
+    /// nothing to read.
     ///
     /// # Errors
-    /// [`StorageError::NotFound`], or what the storage says.
+    /// [`StorageError::NotFound`], or another error of the storage.
     pub fn open(&self, name: &str, offset: u64) -> Result<FileReader, StorageError> {
         check_name(name)?;
         match &self.0 {
@@ -150,11 +150,11 @@ impl Location {
         }
     }
 
-    /// A small file whole.
+    /// Reads a whole small file.
     ///
     /// # Errors
-    /// [`StorageError::NotFound`], [`StorageError::TooLong`] if it is longer than `bytes_max`, or what
-    /// the storage says.
+    /// [`StorageError::NotFound`], [`StorageError::TooLong`] if it is longer than `bytes_max`, or another error of the
+    /// storage.
     pub fn read_whole(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>, StorageError> {
         let mut reader = self.open(name, 0)?;
         let bytes = reader.file_bytes();
@@ -172,10 +172,10 @@ impl Location {
         Ok(content)
     }
 
-    /// Whether there is a file of this name.
+    /// Whether a file of this name exists.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     pub fn exists(&self, name: &str) -> Result<bool, StorageError> {
         check_name(name)?;
         match &self.0 {
@@ -187,11 +187,11 @@ impl Location {
         }
     }
 
-    /// The files here, in the order of their names. Directories are left out.
+    /// The files here, sorted by name. Directories are left out.
     ///
     /// # Errors
-    /// [`StorageError::NotFound`] if there is no such directory, or nothing in a remote one, or what the
-    /// storage says.
+    /// [`StorageError::NotFound`] if there is no such directory, or no file in a remote one, or another error of the
+    /// storage.
     pub fn list(&self) -> Result<Vec<FileInfo>, StorageError> {
         let mut files = match &self.0 {
             Place::Local(path) => local::list(path)?,
@@ -201,10 +201,10 @@ impl Location {
         Ok(files)
     }
 
-    /// Whether there is nothing here: no directory, or an empty one.
+    /// Whether the directory does not exist or is empty.
     ///
     /// # Errors
-    /// What the storage says, for instance that it is not a directory.
+    /// An error of the storage, for example that it is not a directory.
     pub fn is_vacant(&self) -> Result<bool, StorageError> {
         match &self.0 {
             Place::Local(path) => local::is_vacant(path),
@@ -212,10 +212,10 @@ impl Location {
         }
     }
 
-    /// Deletes a file; there need be none.
+    /// Deletes a file, if it exists.
     ///
     /// # Errors
-    /// What the storage says.
+    /// An error of the storage.
     pub fn delete_file(&self, name: &str) -> Result<(), StorageError> {
         check_name(name)?;
         match &self.0 {
@@ -224,10 +224,10 @@ impl Location {
         }
     }
 
-    /// Deletes the directory and all that is in it; there need be none.
+    /// Deletes the directory and its content, if it exists.
     ///
     /// # Errors
-    /// What the storage says; part may then be deleted.
+    /// An error of the storage; a part may then be deleted.
     pub fn delete_tree(&self) -> Result<(), StorageError> {
         match &self.0 {
             Place::Local(path) => local::delete_tree(path),
@@ -235,11 +235,10 @@ impl Location {
         }
     }
 
-    /// How many bytes can still be written here; `None` if the storage does not know. The
-    /// directory need not exist yet.
+    /// How many bytes can still be written here; `None` if the storage does not know. The directory need not exist yet.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
         match &self.0 {
             Place::Local(path) => local::free_bytes(path).map(Some),
@@ -247,15 +246,15 @@ impl Location {
         }
     }
 
-    /// Makes all that was written here durable at once. For thousands of small files this is much
-    /// cheaper than finishing each: close those with [`FileWriter::finish_later`].
+    /// Makes everything that was written here durable at once. For thousands of small files this is much cheaper than
+    /// finishing each file: close those with [`FileWriter::finish_later`].
     ///
     /// # Errors
-    /// What the operating system says; then nothing written here may be relied upon.
+    /// An error of the operating system; nothing that was written here is then guaranteed.
     pub fn sync_all(&self) -> Result<(), StorageError> {
         match &self.0 {
             Place::Local(path) => local::sync_all(path),
-            // What was finished is durable.
+            // Finished files are durable.
             Place::Remote(_) => Ok(()),
         }
     }
@@ -268,7 +267,7 @@ impl Location {
     }
 }
 
-/// A name that is one path component, and so leads nowhere else.
+/// Checks that a name is a single path component, which cannot lead out of its directory.
 pub(crate) fn check_name(name: &str) -> Result<(), StorageError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(StorageError::InvalidName {
@@ -281,7 +280,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), StorageError> {
 impl FromStr for Location {
     type Err = StorageError;
 
-    /// [`StorageOptions::locate`] with nothing but the environment.
+    /// [`StorageOptions::locate`] with the settings of the environment only.
     fn from_str(text: &str) -> Result<Self, StorageError> {
         StorageOptions::default().locate(text)
     }
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_urls_are_kept_as_they_were_written_without_a_last_slash() {
+    fn remote_urls_are_kept_as_written_without_a_trailing_slash() {
         for (text, shown, joined) in [
             ("s3://bucket/a/b/", "s3://bucket/a/b", "s3://bucket/a/b/v%201"),
             ("s3://bucket", "s3://bucket", "s3://bucket/v%201"),
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_of_storage_are_named() {
+    fn unsupported_schemes_are_named() {
         for text in ["https://example.org/v1", "gs://bucket/v1", "s3a://bucket/v1"] {
             let error = text.parse::<Location>().unwrap_err();
             assert!(matches!(error, StorageError::UnsupportedScheme { .. }), "{error}");
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_location_is_refused() {
+    fn an_invalid_location_is_refused() {
         for text in [
             "",
             "file://host/v1",

@@ -1,9 +1,9 @@
-//! How to reach remote storage: what is said here comes before the environment.
+//! How to reach remote storage: options given here override the environment.
 //!
 //! For S3 the environment is that of Amazon's own tools (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-//! `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, …), and after it the credentials of the
-//! machine or the container; for HDFS that of Hadoop (`HADOOP_CONF_DIR`, `HADOOP_USER_NAME`). Credentials
-//! never stand in a URL: URLs are written into logs and metadata.
+//! `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, …), and after it the credentials of the machine or the
+//! container; for HDFS it is that of Hadoop (`HADOOP_CONF_DIR`, `HADOOP_USER_NAME`). Credentials are never part of a
+//! URL: URLs are written into logs and metadata.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,29 +29,29 @@ pub struct StorageOptions {
     pub hdfs: HdfsOptions,
 }
 
-/// How to reach S3, or what speaks its protocol. What is `None` is taken from the environment.
+/// How to reach S3 or a compatible server. Options that are `None` are taken from the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct S3Options {
-    /// Where it is, as `https://host:port`, if it is not Amazon's. With `http://`, nothing is encrypted.
+    /// The address as `https://host:port`, if it is not Amazon's. With `http://`, nothing is encrypted.
     pub endpoint: Option<String>,
-    /// The region; `us-east-1` if the environment says none either.
+    /// The region; `us-east-1` if the environment has none either.
     pub region: Option<String>,
-    /// The public half of a pair of keys.
+    /// The public half of a key pair.
     pub access_key_id: Option<String>,
     /// The secret half.
     pub secret_access_key: Option<Secret>,
-    /// The token that comes with a temporary pair.
+    /// The token of a temporary key pair.
     pub session_token: Option<Secret>,
-    /// Whether the bucket stands in the path (`true`, what most servers want) or in the name of the host.
+    /// Whether the bucket is part of the path (`true`, which most servers need) or of the host name.
     pub path_style: Option<bool>,
 }
 
-/// How to reach HDFS. What is `None` is taken from the environment.
+/// How to reach HDFS. Options that are `None` are taken from the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HdfsOptions {
     /// The folder with `core-site.xml` and `hdfs-site.xml`: name services, Kerberos, encryption.
     pub configuration_dir: Option<String>,
-    /// The user name, where there is no Kerberos.
+    /// The user name, if Kerberos is not used.
     pub user: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct HdfsOptions {
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text secret.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -73,11 +73,11 @@ impl fmt::Debug for Secret {
 }
 
 impl StorageOptions {
-    /// The location of a path or a URL: `/a/b`, `a/b`, `file:///a/b`, `s3://bucket/prefix` or
-    /// `hdfs://host:port/path`. Reads the environment; does not reach out.
+    /// The location of a path or a URL: `/a/b`, `a/b`, `file:///a/b`, `s3://bucket/prefix` or `hdfs://host:port/path`.
+    /// Reads the environment; sends no request.
     ///
     /// # Errors
-    /// What is no location, and options that cannot be used.
+    /// The text is not a location, or the options cannot be used.
     pub fn locate(&self, text: &str) -> Result<Location, StorageError> {
         Location::parse(text, self)
     }
@@ -86,7 +86,7 @@ impl StorageOptions {
 impl S3Options {
     /// A client for the bucket of a URL.
     pub(crate) fn connect(&self, url: &Url, bucket: &str) -> Result<Arc<dyn ObjectStore>, StorageError> {
-        // Refused if there is one already, which is as good.
+        // Fails if a provider is already installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
@@ -110,7 +110,7 @@ impl S3Options {
         if let Some(path_style) = self.path_style {
             builder = builder.with_virtual_hosted_style_request(!path_style);
         }
-        // An explicit http:// is meant.
+        // An explicit http:// is intended.
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let client = ClientOptions::new()
@@ -122,10 +122,10 @@ impl S3Options {
     }
 }
 
-/// How often a name node is asked, or those of a name service in turn, when none answers: some 10 seconds.
+/// The number of attempts on a name node, or on those of a name service in turn: some 10 seconds.
 const HDFS_ATTEMPTS_MAX: &str = "5";
 
-/// Hiccups are bridged here; longer outages are the business of the caller, which may know another source.
+/// Retries cover short outages; longer ones are left to the caller, which may know another source.
 fn retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {

@@ -1,7 +1,7 @@
-//! Reading a file from some offset to its end, in bounded pieces.
+//! Reads a file from an offset to its end, in bounded pieces.
 //!
-//! A remote file is read by ranges, each a request of its own, one ahead of what is being consumed. All
-//! are of the file that was opened: should it be replaced in the meantime, that is an error.
+//! A remote file is read by ranges, each a separate request, with one range prefetched. All ranges are of the file that
+//! was opened: if it is replaced meanwhile, that is an error.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,11 +17,10 @@ use crate::runtime::Pending;
 /// The largest piece of a local file, in bytes.
 const LOCAL_PIECE_BYTES: u64 = 1 << 20;
 
-/// The largest piece of a remote file, in bytes: a request costs some milliseconds, and two pieces are in
-/// memory.
+/// The largest piece of a remote file, in bytes: a request costs some milliseconds, and two pieces are in memory.
 const REMOTE_PIECE_BYTES: u64 = 8 << 20;
 
-/// A file being read from some offset to its end.
+/// A file being read from an offset to its end.
 pub struct FileReader {
     path: PathBuf,
     source: Source,
@@ -29,7 +28,7 @@ pub struct FileReader {
     offset: u64,
     /// The length of the file when it was opened, in bytes.
     end: u64,
-    /// What [`Read`] has left of the last piece.
+    /// The part of the last piece that [`Read`] has not consumed.
     rest: Bytes,
 }
 
@@ -73,8 +72,8 @@ impl FileReader {
     /// The next piece, never empty; `None` at the end of the file.
     ///
     /// # Errors
-    /// [`StorageError::Shortened`] if the file ends early, [`StorageError::Replaced`] if it is another one
-    /// now, or what the storage says.
+    /// [`StorageError::Shortened`] if the file ends early, [`StorageError::Replaced`] if it is another file now, or
+    /// another error of the storage.
     pub fn next_piece(&mut self) -> Result<Option<Bytes>, StorageError> {
         if self.offset == self.end {
             return Ok(None);
@@ -97,7 +96,7 @@ impl FileReader {
                     None => file.read(self.offset..end)?,
                 };
                 let piece = pending.wait()?;
-                // A short piece ends the reading, so that what comes ahead is always at the right place.
+                // A short piece ends the reading, so that the prefetched range is always the next one.
                 if end < self.end && piece.len() as u64 == end - self.offset {
                     *ahead = Some(file.read(end..piece_end(end))?);
                 }

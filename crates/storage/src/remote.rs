@@ -1,7 +1,7 @@
 //! A directory in S3 or HDFS.
 //!
-//! S3 has no directories: one is there as long as something is in it. HDFS has, and they are made and
-//! deleted through its own client; everything else goes through the trait of [`object_store`] for both.
+//! S3 has no directories: a directory exists as long as it contains a file. HDFS has directories, and they are created
+//! and deleted through its own client; all other operations use the trait of [`object_store`] for both.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::options::StorageOptions;
 use crate::runtime::{Pending, Request};
 use crate::upload::Upload;
 
-/// What the directories that are made in HDFS allow: everything to their owner, reading to all.
+/// The permissions of created HDFS directories: the owner may do everything, all others may read.
 const DIRECTORY_PERMISSION: u32 = 0o755;
 
 /// A directory in S3 or HDFS.
@@ -27,7 +27,7 @@ const DIRECTORY_PERMISSION: u32 = 0o755;
 pub(crate) struct Remote {
     url: Url,
     store: Arc<dyn ObjectStore>,
-    /// Empty for all of the bucket or the file system.
+    /// Empty for the whole bucket or file system.
     prefix: ObjectPath,
     hdfs: Option<hdfs_native::Client>,
 }
@@ -39,7 +39,7 @@ impl Remote {
             return Ok(None);
         }
         let invalid = |reason| StorageError::InvalidLocation {
-            // Without what may be a password.
+            // Without the part that may be a password.
             url: format!(
                 "{}://{}{}",
                 url.scheme(),
@@ -55,7 +55,7 @@ impl Remote {
             return Err(invalid("it has a query or a fragment: write ? and # as %3F and %23"));
         }
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
-            return Err(invalid("it names no bucket or host"));
+            return Err(invalid("it has no bucket or host"));
         };
         let path = percent_decode_str(url.path())
             .decode_utf8()
@@ -86,7 +86,7 @@ impl Remote {
         &self.url
     }
 
-    /// What to call a file here in messages.
+    /// The name of a file here in messages.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         format!("{}/{name}", self.url).into()
     }
@@ -215,7 +215,7 @@ impl Remote {
         Ok(files.collect())
     }
 
-    /// A file as it is now.
+    /// Opens the current version of a file.
     pub(crate) fn open(&self, name: &str) -> Result<RemoteFile, StorageError> {
         let (store, object) = (Arc::clone(&self.store), self.object(name)?);
         let request = self.request_for("open", name);
@@ -230,13 +230,13 @@ impl Remote {
     }
 }
 
-/// A file that was looked up.
+/// An open file.
 pub(crate) struct RemoteFile {
     store: Arc<dyn ObjectStore>,
     object: ObjectPath,
     request: Request,
     bytes: u64,
-    /// What tells it from another file under the same name.
+    /// Distinguishes it from another file with the same name.
     tag: Option<String>,
 }
 
@@ -245,7 +245,7 @@ impl RemoteFile {
         self.bytes
     }
 
-    /// Begins to read a range, which lies in the file and is not empty.
+    /// Starts to read a range, which must be within the file and not empty.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Pending<Bytes>, StorageError> {
         let (store, object) = (Arc::clone(&self.store), self.object.clone());
         let options = GetOptions {

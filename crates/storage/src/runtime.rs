@@ -1,4 +1,4 @@
-//! The runtime that the clients of remote storage live on, and the way into it from plain threads.
+//! The runtime of the clients of remote storage, and the way to use it from plain threads.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::StorageError;
 
-/// Two threads fill a network: what they do is TLS and copying.
+/// Two threads saturate a network: their work is TLS and copying.
 const THREADS: usize = 2;
 
-/// How long any one request, its retries included, may take.
+/// The timeout of a request, including its retries.
 const ANSWER_SECONDS_MAX: u64 = 90;
 
-/// How much these threads give way to others: serving comes before fetching.
+/// The niceness of these threads: serving has priority over fetching.
 const NICENESS: i32 = 10;
 
-/// The runtime, started with the first use.
+/// The runtime, started on first use.
 pub(crate) fn handle() -> Result<Handle, StorageError> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -28,17 +28,17 @@ pub(crate) fn handle() -> Result<Handle, StorageError> {
         .worker_threads(THREADS)
         .thread_name("storage")
         .on_thread_start(|| {
-            // On Linux it is this thread's own. Without it, transfers are only less polite.
+            // On Linux the niceness is per thread. If this fails, transfers only have the normal priority.
             let _ = rustix::process::nice(NICENESS);
         })
         .enable_all()
         .build()
         .map_err(|e| StorageError::io("start the threads of", "remote storage", e))?;
-    // Should two threads do it at a time, the one that comes late gives its own up.
+    // If two threads get here at the same time, the later one drops its runtime.
     Ok(RUNTIME.get_or_init(|| runtime).handle().clone())
 }
 
-/// A request to remote storage: what it does, and on what.
+/// A request to remote storage: the action, and its object.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) action: &'static str,
@@ -71,7 +71,7 @@ impl Request {
                     seconds: ANSWER_SECONDS_MAX,
                 }),
             };
-            // The caller waits no more: then it is not wanted.
+            // The receiver was dropped: the caller no longer wants the result.
             let _ = sender.send(result);
         });
         Ok(Pending {
@@ -81,7 +81,7 @@ impl Request {
         })
     }
 
-    /// Does the request, and waits for it.
+    /// Runs the request, and waits for its result.
     pub(crate) fn run<T: Send + 'static>(
         self,
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -90,7 +90,7 @@ impl Request {
     }
 }
 
-/// A request that is under way. Dropped, it is given up.
+/// A request in progress. Dropping it cancels the request.
 pub(crate) struct Pending<T> {
     request: Request,
     answer: mpsc::Receiver<Result<T, StorageError>>,

@@ -1,7 +1,7 @@
-//! A file being written to remote storage: in parts, a few of them under way at a time.
+//! A file being written to remote storage: in parts, a few of them in flight at a time.
 //!
-//! A file of one part is one request. Until the last one is acknowledged there is no file of its name.
-//! What is held in memory is bounded by [`PART_BYTES`] times the parts under way and the one being filled.
+//! A file of one part is one request. Until the last request is acknowledged, no file of that name exists. The memory
+//! is bounded by [`PART_BYTES`] times the parts in flight plus the one being filled.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart, path::Path as Ob
 use crate::error::StorageError;
 use crate::runtime::{Pending, Request};
 
-/// S3 wants at least 5 MiB, and at most 10 000 parts: a chunk of 4 GiB makes 512.
+/// S3 needs parts of at least 5 MiB, and at most 10 000 of them: a chunk of 4 GiB has 512.
 const PART_BYTES: usize = 8 << 20;
 
-/// How many parts are under way at a time.
+/// How many parts are in flight at a time.
 const PARTS_AT_ONCE: usize = 2;
 
-/// A file being written. Dropped without [`finish`](Self::finish), it is given up.
+/// A file being written. Dropped without [`finish`](Self::finish), it is aborted.
 pub(crate) struct Upload {
     store: Arc<dyn ObjectStore>,
     object: ObjectPath,
     path: PathBuf,
-    /// The name that it gets in the end, if that is another one.
+    /// The final name, if the file is to be renamed.
     renamed: Option<ObjectPath>,
     part: BytesMut,
     bytes: u64,
-    /// There once the file has more than one part.
+    /// Present once the file has more than one part.
     parts: Option<WriteMultipart>,
 }
 
@@ -49,7 +49,7 @@ impl Upload {
         self.bytes
     }
 
-    /// Has it get another name in the same directory.
+    /// Sets another final name in the same directory.
     pub(crate) fn rename(&mut self, name: &str) -> Result<(), StorageError> {
         let invalid = |_| StorageError::InvalidName { name: name.to_owned() };
         let last = ObjectPath::parse(name).map_err(invalid)?;
@@ -63,7 +63,7 @@ impl Upload {
         Request::new("write", &*self.path)
     }
 
-    /// Sends a part off, once there is room for it.
+    /// Sends a part, as soon as fewer parts are in flight than allowed.
     fn send(&mut self, part: Bytes) -> Result<(), StorageError> {
         let mut parts = match self.parts.take() {
             Some(parts) => parts,
@@ -73,8 +73,8 @@ impl Upload {
                 WriteMultipart::new_with_chunk_size(upload, PART_BYTES)
             }
         };
-        // A future that is given up would lose the parts under way, and with them the right to abort: so
-        // they come back also with an error.
+        // A cancelled future would drop the parts in flight, and with them the means to abort: so they are returned
+        // even with an error.
         let (parts, sent) = self.request().run(async move {
             let sent = parts.wait_for_capacity(PARTS_AT_ONCE).await;
             if sent.is_ok() {
@@ -86,7 +86,7 @@ impl Upload {
         sent.map_err(|e| StorageError::remote("write", &*self.path, e))
     }
 
-    /// Waits until the storage has all of it; from then on there is a file of this name.
+    /// Waits until the storage has the whole file; from then on the file exists under its name.
     pub(crate) fn finish(mut self) -> Result<(), StorageError> {
         let last = std::mem::take(&mut self.part).freeze();
         let request = self.request();
@@ -130,7 +130,7 @@ impl Write for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
-            // What cannot be aborted is no file either; the storage's own rules clean it up one day.
+            // If the abort fails, there is still no file; the storage's own rules clean up the parts one day.
             let _ = self.request().start(parts.abort()).map(Pending::wait);
         }
     }

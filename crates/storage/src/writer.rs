@@ -1,4 +1,4 @@
-//! A file being written, wherever it is.
+//! A file being written, on any kind of storage.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use crate::local::LocalFile;
 use crate::location::check_name;
 use crate::upload::Upload;
 
-/// A file being written, from start to end. Dropped without [`finish`](Self::finish), it is incomplete:
-/// a local one stays behind, a remote one never comes to be.
+/// A file being written, from start to end. Dropped without [`finish`](Self::finish), it is incomplete: a local file
+/// stays behind, a remote one never comes into existence.
 pub struct FileWriter(Writing);
 
 enum Writing {
@@ -25,12 +25,12 @@ impl FileWriter {
         }
     }
 
-    /// Changes the name of the file, within its directory. There must be no file of that name. On local disks the file has
-    /// its new name at once, durably with [`finish`](Self::finish). In S3, a file of one part is stored under its new name
-    /// only; one of several parts is copied there by S3 when it is finished.
+    /// Renames the file within its directory. No file may already have that name. On local disks the file has its new
+    /// name at once, durably after [`finish`](Self::finish). In S3, a file of one part is stored only under its new
+    /// name; a file of several parts is copied there by S3 when it is finished.
     ///
     /// # Errors
-    /// [`StorageError::InvalidName`] unless `name` is a single path component, or what the storage says.
+    /// [`StorageError::InvalidName`] unless `name` is a single path component, or another error of the storage.
     pub fn rename(&mut self, name: &str) -> Result<(), StorageError> {
         check_name(name)?;
         match &mut self.0 {
@@ -39,10 +39,10 @@ impl FileWriter {
         }
     }
 
-    /// Waits until the storage has all of it, durably, and closes the file.
+    /// Waits until the storage has the whole file, durably, and closes it.
     ///
     /// # Errors
-    /// What the storage says; the content may then be lost.
+    /// An error of the storage; the content may then be lost.
     pub fn finish(self) -> Result<(), StorageError> {
         match self.0 {
             Writing::Local(file) => file.finish(),
@@ -50,11 +50,11 @@ impl FileWriter {
         }
     }
 
-    /// Closes the file; the caller makes it durable with [`Location::sync_all`](crate::Location::sync_all).
-    /// For a remote file this is [`finish`](Self::finish).
+    /// Closes the file; the caller makes it durable with [`Location::sync_all`](crate::Location::sync_all). For a
+    /// remote file this is the same as [`finish`](Self::finish).
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Like [`finish`](Self::finish).
     pub fn finish_later(self) -> Result<(), StorageError> {
         match self.0 {
             Writing::Local(_) => Ok(()),

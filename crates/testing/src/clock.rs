@@ -58,7 +58,10 @@ impl Clock {
             .arg(dir.path().join("clock.so"));
         let compiled = compiler.arg(&source).arg("-ldl").output().ok()?;
         let said = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success(), "the clock cannot be compiled: {said}");
+        assert!(
+            compiled.status.success(),
+            "the library of the clock cannot be compiled: {said}"
+        );
         let ahead_s = File::create(dir.path().join("ahead-s"));
         let ahead_s = ahead_s.unwrap_or_else(|error| panic!("cannot write the clock: {error}"));
         let clock = Self { dir, ahead_s };
@@ -66,7 +69,7 @@ impl Clock {
         Some(clock)
     }
 
-    /// A command that starts the program that follows with this clock.
+    /// A command that starts a program with this clock; add the program and its arguments.
     pub fn command(&self) -> Command {
         let variable = |name: &str, path: PathBuf| format!("{name}={}", path.display());
         let mut command = Command::new("env");
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_tells_another_year() {
+    fn a_clock_set_ahead_shows_another_year() {
         let Some(clock) = Clock::right() else {
             return println!("skipped: there is no C compiler");
         };

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// How many parts of files cannot be read: checked before all else.
+/// The number of unreadable parts of files: checked first.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNREADABLE: Mutex<Vec<Unreadable>> = Mutex::new(Vec::new());
 
-/// A part of a file that cannot be read until this is dropped.
+/// A part of a file that stays unreadable until this is dropped.
 #[derive(Debug)]
 pub struct Unreadable {
     device: u64,
@@ -26,7 +26,7 @@ pub struct Unreadable {
 /// Makes every read of these bytes of a file fail, in this process: also through other names and handles of the file.
 ///
 /// # Panics
-/// The file is not there.
+/// If the file does not exist.
 #[must_use = "it ends when this is dropped"]
 pub fn fail_reads(path: &Path, bytes: Range<u64>) -> Unreadable {
     let metadata = std::fs::metadata(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -82,7 +82,7 @@ fn fail() -> isize {
 /// The function of the C library.
 ///
 /// # Safety
-/// As of the C function.
+/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread64(fd: c_int, buffer: *mut c_void, count: usize, offset: i64) -> isize {
     let count = match readable(fd, offset as u64, count) {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn pread64(fd: c_int, buffer: *mut c_void, count: usize, o
 /// The function of the C library.
 ///
 /// # Safety
-/// As of the C function.
+/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, count: usize, offset: i64) -> isize {
     // SAFETY: passed on.
@@ -106,12 +106,12 @@ pub unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, count: usize, off
 /// The function of the C library.
 ///
 /// # Safety
-/// As of the C function.
+/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: usize) -> isize {
     let mut count = count;
     if COUNT.load(Relaxed) > 0 {
-        // SAFETY: `lseek` by 0 only reads the offset. A descriptor without an offset is no file.
+        // SAFETY: `lseek` by 0 only reads the offset. A descriptor without an offset is not a file.
         let offset = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
         if let Ok(offset) = u64::try_from(offset) {
             count = match readable(fd, offset, count) {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_file_cannot_be_read_until_it_can() {
+    fn part_of_a_file_is_unreadable_until_the_fault_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, (0..100).collect::<Vec<u8>>()).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn syncs_fail_on_that_thread_and_on_no_other() {
+    fn only_syncs_of_that_thread_fail() {
         let dir = tempfile::tempdir().unwrap();
         let file = File::create(dir.path().join("file")).unwrap();
         std::thread::scope(|scope| {

@@ -64,7 +64,7 @@ impl Hdfs {
     pub fn restart(&mut self) {
         self.kill();
         let log = self.dir.path().join("name-node.log");
-        // The log of an earlier run would be taken for the log of this one.
+        // The log of an earlier run would be mistaken for the log of this one.
         let _ = fs::remove_file(&log);
         let mut name_node = ServerProcess::start("the name node", &mut self.command(NAME_NODE), &log);
         wait_until("the name node to listen", START_MAX, || {

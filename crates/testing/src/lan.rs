@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The maximum of networks of one process at a time: each has a range of addresses.
+/// The maximum number of networks of one process at a time: each has a range of addresses.
 const LANS_MAX: u8 = 16;
 
 /// The second byte of the addresses of the first network.
@@ -54,7 +54,7 @@ impl Lan {
     /// # Panics
     /// If there are too many hosts for its range of addresses.
     pub fn of(hosts: u8) -> Option<Self> {
-        assert!(hosts < 200, "a network has room for 200 hosts, and not for {hosts}");
+        assert!(hosts < 200, "a network has room for 200 hosts, not for {hosts}");
         let (process, number) = (std::process::id(), NUMBERS.fetch_add(1, Relaxed) % LANS_MAX);
         let lan = Self {
             name: format!("fo{process}-{number}"),
@@ -62,7 +62,7 @@ impl Lan {
             hosts,
             cuts: BTreeSet::new(),
         };
-        // From here on, dropping `lan` removes everything that was made, also half of it.
+        // From here on, dropping `lan` removes everything that was created, even if it is incomplete.
         lan.make().then_some(lan)
     }
 
@@ -127,7 +127,7 @@ impl Lan {
         Ipv4Addr::new(first, second, third, fourth)
     }
 
-    /// A command that starts the program that follows on a host.
+    /// A command that starts a program on a host; add the program and its arguments.
     pub fn command(&self, host: u8) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host)]);
@@ -170,7 +170,7 @@ impl Drop for Lan {
     }
 }
 
-/// The same in all networks: no two of them are linked.
+/// The addresses are the same in all networks, which are not connected.
 fn hardware_address(end: End) -> String {
     match end {
         End::Here => "02:fc:00:00:00:01".to_owned(),
@@ -198,7 +198,7 @@ mod tests {
     const VAIN: Duration = Duration::from_millis(300);
 
     #[test]
-    fn what_is_cut_in_one_direction_arrives_in_the_other() {
+    fn a_cut_in_one_direction_leaves_the_other_open() {
         let Some(mut lan) = Lan::of(1) else {
             return println!("skipped: no network namespace can be made here (it needs root, and the ip command)");
         };
@@ -206,7 +206,7 @@ mod tests {
         here.set_read_timeout(Some(VAIN)).unwrap();
         let host = lan.address(End::Host(0));
         let (to, said) = (here.local_addr().unwrap(), NamedTempFile::new().unwrap());
-        // Sends again and again, and writes down what it receives.
+        // Sends repeatedly, and prints what it receives.
         let script = "import socket, sys, time\n\
                       s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
                       s.bind((sys.argv[1], 7)); s.settimeout(0.01)\n\
@@ -239,7 +239,7 @@ mod tests {
             to: there.from,
         }]));
         wait_until("the host to hear", Duration::from_secs(20), || heard_there("third"));
-        // Packets that were on their way are read first.
+        // Packets in flight are read first.
         wait_until("the host to be silent", Duration::from_secs(20), || !heard_here());
 
         lan.set_cuts(Lan::both_ways(End::Here, [End::Host(0)]));

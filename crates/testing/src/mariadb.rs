@@ -86,7 +86,7 @@ impl MariaDb {
         command.args(as_root()).arg(format!("--port={}", self.port));
         command.arg(format!("--datadir={}", self.dir.join("data").display()));
         command.arg(format!("--socket={}", self.dir.join("socket").display()));
-        // Each server has its own: a server that starts deletes the temporary files of others.
+        // Each server has its own: a starting server deletes the temporary files of others.
         command.env("TMPDIR", self.dir.join("tmp"));
         command.args(&self.options);
         let log = self.dir.join("log");

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "some last words")]
-    fn a_server_that_ends_by_itself_fails_the_test_with_its_log() {
+    fn an_exited_server_fails_the_test_with_its_log() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new("sh");
         let mut server = ServerProcess::start(

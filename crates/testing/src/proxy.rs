@@ -60,7 +60,7 @@ impl Proxy {
         }
     }
 
-    /// Where a client connects to it: `host:port`.
+    /// The address for clients: `host:port`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -71,7 +71,7 @@ impl Proxy {
         self.network.break_connections();
     }
 
-    /// From now on, requests pass at once, and replies are delayed by this time. A test that sees the effect of a
+    /// From now on, requests pass immediately, and replies are delayed by this time. A test that sees the effect of a
     /// request and [cuts](Self::cut) before the reply loses the reply.
     pub fn delay_replies(&self, delay: Duration) {
         let delay_ms = delay.as_millis() as u64;
@@ -89,7 +89,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.network.ended.store(true, Ordering::SeqCst);
         self.network.break_connections();
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
         let _ = self.accepting.take().map(JoinHandle::join);
     }

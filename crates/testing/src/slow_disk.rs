@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{major, minor};
 
-/// Where version 1 of control groups keeps groups that throttle disks.
+/// Where version 1 of control groups has the groups that throttle disks.
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
@@ -20,8 +20,8 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// For reads of the disk of this directory; not throttled until it is [slowed](Self::slow). `None` where this
-    /// process may make no such group, or the directory is on no disk.
+    /// For reads from the disk of this directory; not throttled until it is [slowed](Self::slow). `None` if this
+    /// process may not create such a group, or the directory is not on a disk.
     pub fn of(dir: &Path) -> Option<Self> {
         let device = fs::metadata(dir).ok()?.dev();
         let device = format!("{}:{}", major(device), minor(device));
@@ -65,7 +65,7 @@ impl SlowDisk {
                 .status();
             assert!(
                 forgotten.is_ok_and(|status| status.success()),
-                "dd cannot have {path:?} forgotten"
+                "dd cannot evict {path:?} from the page cache"
             );
         }
     }
@@ -73,8 +73,8 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // Waiting reads go on first, so that no process waits for them to end; then the process leaves the group, and
-        // the group can be removed.
+        // Releases waiting reads first, since the process can only leave the group after them; then the group can be
+        // removed.
         self.allow_reads_per_second(0);
         let members = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
         for member in members.lines() {

@@ -84,7 +84,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: files that are still open go when they are closed.
+        // Lazily: files that are still open disappear when they are closed.
         let _ = Command::new("umount").arg("-l").arg(&self.dir).output();
     }
 }

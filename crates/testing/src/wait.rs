@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// How long a test waits for what must come: long enough for a machine that is busy.
+/// How long a test waits for a condition: long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a value is there, and returns it.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_is_returned() {
+    fn an_awaited_value_is_returned() {
         let mut looks = 0;
         let found = wait_for("the third look", Duration::from_secs(10), || {
             looks += 1;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "in vain for a miracle")]
-    fn what_does_not_come_fails_the_test_by_name() {
+    fn a_timeout_fails_the_test_with_the_name() {
         wait_until("a miracle", Duration::from_millis(1), || false);
     }
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How long the cluster and the client may take, together, to do without the node.
+// The longest time in which the cluster and the client must recover from the loss of the node.
 const recoveryMax = 60 * time.Second
 
 // cluster reads from three nodes, kills one, and reads on, with the settings that docs/commands.md recommends.

@@ -1,5 +1,5 @@
 // go-redis, unmodified, against a fondaco that serves the stores "members" and "carts": a single node in both versions
-// of the protocol (`single`), or three nodes as a client of Redis Cluster, of which one is killed (`cluster`).
+// of the protocol (`single`), or, as a client of Redis Cluster, three nodes, one of which is killed (`cluster`).
 package main
 
 import (
@@ -30,7 +30,7 @@ func key(n int) string { return fmt.Sprintf("members:m%d", n) }
 
 func value(n int) string { return fmt.Sprintf("value of m%d", n) }
 
-// must returns the value of a call that may not fail.
+// must returns the value of a call that must not fail.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// single checks what an application does with one node.
+// single checks the usual operations of an application on one node.
 func single(protocol int) {
 	client := redis.NewClient(&redis.Options{
 		Addr: os.Getenv("FONDACO_RESP"), Protocol: protocol, ClientName: "test", ReadTimeout: 30 * time.Second,

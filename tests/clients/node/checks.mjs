@@ -1,8 +1,8 @@
-// What the two clients for Node share: the data that every client of these tests reads, and the end of a node.
+// Shared by the two clients for Node: the data that every client of these tests reads, and the death of a node.
 import assert from 'node:assert/strict';
 
 export const ROWS = 5000;
-/** How long the cluster and the client may take, together, to do without the node. */
+/** The longest time in which the cluster and the client must recover from the loss of the node. */
 const RECOVERY_MS_MAX = 60_000;
 const PASSES_AFTERWARDS = 3;
 
@@ -17,14 +17,14 @@ export function addresses(variable) {
     });
 }
 
-/** Reads a part of all keys; `get` is the client's. */
+/** Reads a part of all keys with the client's `get`. */
 export async function onePass(get) {
     for (let n = 0; n < ROWS; n += 11) {
         assert.equal(await get(key(n)), value(n));
     }
 }
 
-/** Kills a node, and reads until every key is answered again, and on. */
+/** Kills a node, reads until every key is answered again, and reads on. */
 export async function survives(get) {
     process.kill(Number(process.env.FONDACO_VICTIM), 'SIGKILL');
     const killed = Date.now();

@@ -12,7 +12,7 @@ async function single() {
         assert.equal(await client.get(key(7)), value(7));
         assert.equal(await client.get('members:nobody'), null);
         assert.deepEqual(await client.mGet([key(1), 'members:nobody', key(2)]), [value(1), null, value(2)]);
-        // Requests of one turn of the event loop go out as one pipeline.
+        // Requests of one turn of the event loop are sent as one pipeline.
         const answers = await Promise.all(Array.from({ length: 1000 }, (_, n) => client.get(key(n))));
         assert.deepEqual(answers, Array.from({ length: 1000 }, (_, n) => value(n)));
         const found = new Set();
@@ -34,9 +34,9 @@ async function single() {
 
 async function cluster() {
     const client = createCluster({
-        // With `defaults.socket` and root nodes by URL, version 6.3 never connects again to a node that it has lost.
+        // With `defaults.socket` and root nodes by URL, version 6.3 never reconnects to a node that it has lost.
         rootNodes: addresses('FONDACO_NODES').map((socket) => ({ socket })),
-        // How long it tries to reach a lost node before it asks the others for the slots again.
+        // How long it tries to reach a lost node before it requests the slots again from the others.
         topologyRefreshOnReconnectionAttemptStrategy: 500,
     });
     client.on('error', () => {});

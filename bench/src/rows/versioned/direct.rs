@@ -1,4 +1,4 @@
-//! The engine under a store, called directly, in a process of its own on the servers' core.
+//! The engine of a store, called directly, in its own process on the servers' core.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use crate::engines::mixed::EngineMix;
 use crate::machine::dialogue::Dialogue;
 use crate::machine::process::Launch;
 
-/// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
+/// All records fit, as they do into the share of memory that a node uses of a machine with 24 GiB.
 const CACHE_BYTES: u64 = 3 << 30;
-/// For how long it is written to before it counts: until it cleans or merges as it does for good. A log that has just been
-/// filled has no garbage to be cleaned; servers have been written to, too, when they are compared with it.
+/// The duration of writes before the measurement: until the engine cleans or compacts at its steady rate. A log that
+/// was just filled has no garbage; the servers that it is compared with have been written to as well.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// The largest batch: as much as commits together in a group on a busy node.
+/// The largest batch: the size of a group commit on a busy node.
 const BATCH_MAX: u64 = 64;
 /// The first mix waits until the engine is filled.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Such an engine, with as many records as the servers have.
+/// An engine with as many records as the servers.
 pub(super) struct Direct {
     candidate: Candidate,
     dialogue: RefCell<Dialogue>,
@@ -30,7 +30,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// Fills one, and has it written to before it counts.
+    /// Fills an engine, and writes to it before the measurement.
     pub(super) fn start(course: &Course<'_>, candidate: Candidate) -> Result<Self> {
         let Course { bench, dataset, .. } = course;
         let name = format!("engine-{}", candidate.argument());
@@ -64,8 +64,8 @@ impl Direct {
         self.candidate.argument()
     }
 
-    /// Requests in a second of its processor time under a mix, in batches as large as connections may have writes under
-    /// way. Each is synced where each write is.
+    /// Requests per second of its CPU time under a mix, in batches as large as the number of writes in flight. Each
+    /// batch is synced if the mix syncs each write.
     pub(super) fn per_cpu_second(&self, mix: &Mix, lasts: Duration) -> Result<f64> {
         let under_way = (CONNECTIONS * mix.pipeline) as f64 * mix.writes;
         self.ask(EngineMix {

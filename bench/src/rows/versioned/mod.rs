@@ -1,5 +1,5 @@
-//! Stores that are written to, over the network: against `redis-server` and MariaDB at equal durability, and against
-//! the engine called directly; on one node, and on three that keep every record thrice.
+//! Versioned stores over the network: compared with `redis-server` and MariaDB at equal durability, and with the engine
+//! called directly; on one node, and on three nodes with three replicas of each record.
 //!
 //! The mixes and the size of the values are those of Voldemort's own measurements: 95 % reads, 1 KiB, a million
 //! records, uniform and Zipfian.
@@ -29,21 +29,21 @@ use crate::servers::fondaco::Fondaco;
 use crate::servers::mariadb::MariaDb;
 use crate::servers::redis::Redis;
 
-/// The store of ours.
+/// Our store.
 const STORE: &str = "records";
-/// What stands before the keys of others.
+/// The prefix of keys in other systems.
 const REDIS_PREFIX: &str = "key:";
 const CONNECTIONS: usize = 50;
 const ROUNDS: u64 = 3;
-/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in twenty minutes.
+/// No further rounds start after this time in a row: preparation and measurement end within twenty minutes.
 const ROUNDS_UNTIL: Duration = Duration::from_secs(1080);
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const OF_ENGINE_MIN: f64 = 0.6;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// A load: which requests, whether each write is synced, how many are under way on each connection, how many keys a request
-/// reads, and which ratio to Redis it must reach.
+/// A load: the mix of requests, whether each write is synced, the requests in flight on each connection, the keys per
+/// read, and the ratio to Redis that it must reach.
 #[derive(Debug, Clone, Copy)]
 struct Mix {
     title: &'static str,
@@ -111,7 +111,7 @@ const BATCHES: Mix = Mix {
         Some(READS_OF_REDIS_MIN),
     )
 };
-/// What is acknowledged is in a log of the operating system.
+/// Acknowledged writes are in a log of the operating system.
 const LOGGED: [Mix; 9] = [
     mix("95 % reads, uniform", 0.05, false, 1, Some(READS_OF_REDIS_MIN)),
     mix("95 % reads, Zipfian", 0.05, true, 1, Some(READS_OF_REDIS_MIN)),
@@ -123,7 +123,7 @@ const LOGGED: [Mix; 9] = [
     LONG_PIPELINED_WRITES,
     BATCHES,
 ];
-/// What is acknowledged is on the disk.
+/// Acknowledged writes are on disk.
 const SYNCED: [Mix; 4] = [
     synced(HALF),
     synced(WRITES),
@@ -132,13 +132,13 @@ const SYNCED: [Mix; 4] = [
 ];
 
 impl Mix {
-    /// What the table says of it.
+    /// The description in the table.
     fn work(&self) -> String {
         let synced = if self.synced { ", each write synced" } else { "" };
         format!("{}{synced}", self.title)
     }
 
-    /// Whether there is more for a connection to do than one look-up or write at a time.
+    /// Whether a connection has more than one look-up or write in flight at a time.
     fn is_of_many(&self) -> bool {
         self.pipeline * self.keys > 1
     }
@@ -158,31 +158,31 @@ impl Mix {
     }
 }
 
-/// One of those that are compared.
+/// One of the compared systems.
 struct Contender<'a> {
     name: &'static str,
     target: Loaded<'a>,
-    /// How much processor time its processes have used so far.
+    /// The CPU time of its processes so far.
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
     role: Role<'a>,
 }
 
-/// What one of them is compared as.
+/// The role of a system in the comparison.
 #[derive(Clone, Copy)]
 enum Role<'a> {
-    /// A server and nothing more.
+    /// A server only.
     Server,
-    /// Ours, on an engine that is called directly, too; and what that one is built on, if it is.
+    /// Our server, on an engine that is also called directly; with the base of that engine, if it has one.
     On(&'a [Direct]),
-    /// What does no more than to receive and send.
+    /// A server that only receives and sends.
     Bare,
 }
 
-/// Where a load goes.
+/// The target of a load.
 enum Loaded<'a> {
-    /// To a server that speaks RESP, to keys with this prefix.
+    /// A RESP server, keys with this prefix.
     Resp(SocketAddr, &'a str),
-    /// To a table of MariaDB.
+    /// A table of MariaDB.
     Sql(String),
 }
 
@@ -223,8 +223,8 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Whether it is compared under a mix: what it cannot do is to have several requests of a connection under way, or
-    /// several keys in one.
+    /// Whether it is compared under a mix: some systems do not support several requests in flight on a connection, or
+    /// several keys per request.
     fn takes(&self, mix: &Mix) -> bool {
         !mix.is_of_many() || matches!(self.target, Loaded::Resp(..))
     }
@@ -241,7 +241,7 @@ impl<'a> Contender<'a> {
                     prefix: (*prefix).to_owned(),
                     ..Group::gets(*address, "", keys)
                 };
-                // The whole of a round counts: processor time is that of all of it.
+                // The whole round counts, since the CPU time is that of the whole round.
                 let span = Span {
                     warm_up: Duration::ZERO,
                     ..Span::of(measured)
@@ -262,12 +262,12 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// What came of a contender under a mix, in each round.
+/// The results of a contender under a mix, in each round.
 #[derive(Clone)]
 struct Seen {
     per_second: Figure,
     per_cpu_second: Figure,
-    /// By the processor time of each engine that is called directly.
+    /// Per second of CPU time of each engine that is called directly.
     engines_per_cpu_second: Vec<Figure>,
     /// At the [`PERCENTILES`].
     latencies: [Figure; 3],
@@ -294,7 +294,7 @@ impl Seen {
     fn add(&mut self, mix: &Mix, report: &GroupReport, used: Duration) {
         let keys = mix.keys as f64;
         self.per_second.rounds.push(report.requests_per_second() * keys);
-        // At least a tick of the clock that processor time is counted by.
+        // At least a tick of the clock for CPU time.
         let used = used.as_secs_f64().max(0.01);
         self.per_cpu_second.rounds.push(report.requests as f64 * keys / used);
         for ((_, quantile), figure) in PERCENTILES.into_iter().zip(&mut self.latencies) {
@@ -303,7 +303,7 @@ impl Seen {
     }
 }
 
-/// A row under way: what it measures upon, and since when.
+/// A running row: its servers and its start time.
 struct Course<'a> {
     bench: &'a Bench,
     dataset: Dataset,
@@ -326,8 +326,8 @@ impl<'a> Course<'a> {
         self.bench.rounds().min(ROUNDS)
     }
 
-    /// How long a round is: longer where all are writes and many, since what trees write out and merge, and what of a log is
-    /// cleaned, would be all in one of shorter rounds and in the next one not at all.
+    /// The duration of a round. It is longer for mixes of pipelined writes only: flushes, compactions and log cleaning
+    /// would fall entirely into one of several shorter rounds.
     fn round_time(&self, mix: &Mix) -> Duration {
         match mix.writes == 1.0 && mix.is_of_many() {
             true => self.bench.round_time() * 5 / 3,
@@ -343,13 +343,13 @@ impl<'a> Course<'a> {
                 break;
             }
             for (contender, seen) in contenders.iter().zip(&mut seen) {
-                // What the one before has left to be written is not of this one.
+                // Disk writes left by the previous contender must not count for this one.
                 rustix::fs::sync();
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(mix), round)?;
                 seen.add(mix, &report, settled(&contender.cpu_time)? - before);
                 if let Role::On(engines) = contender.role {
-                    // What the engine is built on is compared only where it is alone.
+                    // The base of the engine is compared only in mixes with many requests in flight.
                     let counted = if mix.is_of_many() { engines } else { &engines[..1] };
                     for (engine, figure) in counted.iter().zip(&mut seen.engines_per_cpu_second) {
                         rustix::fs::sync();
@@ -361,9 +361,9 @@ impl<'a> Course<'a> {
         Ok(seen)
     }
 
-    /// The mixes one after the other, of us, of Redis, and of others.
+    /// The mixes one after the other, for our store, Redis, and others.
     fn lines(&self, mixes: &[Mix], contenders: &[Contender<'_>]) -> Result<Vec<Line>> {
-        ensure!(contenders.len() > 1, "nobody to compare with");
+        ensure!(contenders.len() > 1, "no peer to compare with");
         let mut lines = Vec::new();
         for mix in mixes {
             let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
@@ -376,7 +376,7 @@ impl<'a> Course<'a> {
                 .flat_map(|(able, seen)| of_engine(mix, able, seen, bare.map(|(_, bare)| bare)))
                 .collect();
             let mut seen = seen.into_iter();
-            let own = seen.next().context("nobody was measured")?;
+            let own = seen.next().context("no contender was measured")?;
             let peers = able.iter().skip(1).zip(seen).filter(|(peer, _)| !is_bare(peer));
             let peers: Vec<_> = peers.map(|(peer, seen)| (peer.name, seen)).collect();
             lines.extend(lines_of(mix, &own, &peers));
@@ -386,7 +386,8 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Has the store sync each write; returns when all nodes do, which all keep the record that is written for it.
+/// Makes the store sync each write; returns when all nodes do, all of which own the record that is written for this
+/// check.
 fn sync_always(nodes: &[&ControlPort], coordinator: SocketAddr, prefix: &str, dataset: Dataset) -> Result<()> {
     let first = nodes.first().context("no nodes")?;
     first.alter(STORE, &["--durability", "fsync"])?;
@@ -398,7 +399,7 @@ fn sync_always(nodes: &[&ControlPort], coordinator: SocketAddr, prefix: &str, da
     })
 }
 
-/// What there is to say of a mix; targets are of the first peer.
+/// The lines of a mix; targets apply to the first peer.
 fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line> {
     let line = |what: &str, figure: &dyn Fn(&Seen) -> Figure, min: Option<f64>| {
         let ours = figure(ours);
@@ -436,8 +437,8 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
     lines
 }
 
-/// What a server makes of its engine, by a second of processor time: of the engine alone, and of what that is built on, where
-/// there is as much for a connection to do at a time as for the engine; and of what the engine and receiving and sending take.
+/// Our server compared with its engine, per second of CPU time: with the engine alone and its base, in mixes with many
+/// requests in flight; and with the sum of the engine and of receiving and sending.
 fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
     let Role::On(engines) = contender.role else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! One node, whose core is all that it has, and peers on the same core, one at a time.
+//! One node, with one core, and peers on the same core, one at a time.
 
 use std::time::Duration;
 
@@ -95,22 +95,22 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         lines,
         notes: vec![
             "fondaco: a store with engine log; beside it, on a server of its own, one with engine disk.".into(),
-            "50 connections; one server at a time is asked, on one core, the client on the other, or on what that one leaves. Processor time is all that the server's process used, until it had nothing more to do after a round: its cleaning or merging, and its syncs, are included. Redis lets its log grow here, which by default it writes anew whenever it has doubled: that takes its child process seconds at a time, and would be in some rounds and not in others.".into(),
+            "50 connections; one server at a time is measured, on one core, the client on the other, or on what is left of the first. CPU time is that of the whole server process, until it had finished its background work after a round: its cleaning or compaction, and its syncs, are included. Redis lets its log grow here. By default it rewrites the log whenever it has doubled: that takes its child process seconds at a time, and would fall into some rounds and not into others.".into(),
             format!(
-                "So it is counted apart: written anew three times at rest, its log took {} ms of processor time, its child's included, as the median. Where it says so, each write is charged the part of that which falls to it when the log is written anew after as many writes as there are records. What a process costs that writes on meanwhile, whose memory is then copied page by page, is not in it.",
+                "So the rewrite is counted separately: three rewrites without other load took {} ms of CPU time, including the child's, as the median. Where the table says so, each write is charged its share, as if the log were rewritten after as many writes as there are records. The cost of copying pages in a process that is written to during the rewrite is not included.",
                 number(rewriting.as_secs_f64() * 1000.0)
             ),
-            "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log is that of everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync is always.".into(),
-            "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
-            "The engine called directly: right after each round of the server's on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, or of as many as the connections have under way, if that is fewer, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions. fjall is what the engine disk is built on: called without what ours adds to it, with the same settings, and all memory for its blocks.".into(),
-            "The engine behind a server without data: what a request takes the engine called directly, and what one takes a server that receives requests, sends replies of the same lengths, and looks nothing up, by epoll, one recv and one send for what a connection has under way; processor time of both, one after the other. A server over the engine that did nothing of its own, and had nothing of several requests to do together, would take as much.".into(),
+            "Durability: an acknowledged write is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where the table says so, on disk (always, 1). fondaco's durability log corresponds to everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync corresponds to always.".into(),
+            "MariaDB: prepared statements, one per transaction, a client thread per connection, so nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a different value. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
+            "The engine called directly: right after each round of the server on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, the size of a group commit on a busy node, or as many as the connections have in flight, if that is fewer, each synced where the table says so. CPU time is that of its process, including flushes and compactions, until it had finished its background work, without generating the requests. It has neither a network nor versions. fjall is the base of the engine disk: called without the layers that ours adds, with the same settings, and all memory for its blocks.".into(),
+            "The engine behind a server without data: the CPU time of a request in the engine called directly, plus that in a server that receives requests, sends replies of the same lengths, and looks nothing up, with epoll and one recv and one send for all requests in flight of a connection. A server over the engine that did nothing of its own, and could not combine the work of several requests, would need as much.".into(),
             memory,
         ],
         ..Measured::default()
     })
 }
 
-/// What it takes Redis to write its log anew.
+/// The CPU time that Redis needs to rewrite its log.
 fn rewriting(course: &Course<'_>, redis: &Redis) -> Result<Duration> {
     let mut took = (0..course.rounds())
         .map(|_| redis.rewrite_log())
@@ -119,7 +119,7 @@ fn rewriting(course: &Course<'_>, redis: &Redis) -> Result<Duration> {
     took.get(took.len() / 2).copied().context("no rounds")
 }
 
-/// The lines of writes alone, by processor time, with what it takes Redis to keep its log from growing for ever.
+/// The lines of write-only mixes by CPU time, including the log rewrites of Redis.
 fn with_rewriting(lines: &[Line], records: u64, rewriting: Duration) -> Vec<Line> {
     let is_of_writes = |line: &&Line| line.work.starts_with("writes") && line.ours.unit == "requests/CPU s";
     let lines = lines.iter().filter(is_of_writes).filter_map(|line| {

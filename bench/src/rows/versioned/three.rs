@@ -1,4 +1,4 @@
-//! Three nodes that keep every record thrice, and wait for two of them: N 3, R 2, W 2. Peers keep it once.
+//! Three nodes with three replicas of each record, waiting for two of them: N 3, R 2, W 2. Peers keep each record once.
 
 use anyhow::{Context, Result};
 
@@ -61,9 +61,9 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes: vec![
-            "The store has engine log. One node is asked, and coordinates: a read asks two replicas; a write asks two for what they have seen, and is stored by three, of whom two are waited for. Processor time is that of all three nodes. They, the client, ZooKeeper and the peers, which are idle meanwhile, share two cores.".into(),
-            "Redis and MariaDB keep each record once, and ask nobody: there is no target. Else they and the requests are as in versioned-one, but may use both cores, too.".into(),
-            "Each replica was filled with records as replicas give them to one another, not through a coordinator.".into(),
+            "The store has engine log. One node is asked, and coordinates: a read asks two replicas; a write asks two for their contexts, and is stored by three, two of which it waits for. CPU time is that of all three nodes. They, the client, ZooKeeper and the peers, which are idle meanwhile, share two cores.".into(),
+            "Redis and MariaDB keep each record once, on one server: there is no target. Otherwise they and the requests are as in versioned-one, but may use both cores, too.".into(),
+            "Each replica was filled over the protocol between replicas, not through a coordinator.".into(),
         ],
         ..Measured::default()
     })

@@ -1,5 +1,5 @@
-//! A server that receives requests and sends replies, and does nothing else: what no server on this machine does with
-//! less. It has neither records nor an engine.
+//! A server that receives requests and sends replies, and does nothing else: the minimum for a server on this machine.
+//! It has neither records nor an engine.
 
 mod serving;
 
@@ -17,7 +17,7 @@ pub use serving::serve;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// A running one, in a process of its own.
+/// A running bare server, in its own process.
 pub struct Bare {
     process: Process,
     address: SocketAddr,
@@ -37,7 +37,7 @@ impl Bare {
         Ok(Self { process, address })
     }
 
-    /// Where it serves.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,7 +1,7 @@
-//! What that process does.
+//! The process of the bare server.
 //!
-//! It knows the load generator's requests by their lengths, and answers a key by the same value as any other, with that key
-//! at its beginning, which is what is checked. All that one `recv` has brought is answered by one `send`.
+//! It recognises the load generator's requests by their lengths, and answers every key with the same value, with the
+//! key at its beginning, which is the part that is checked. One `send` answers all requests of one `recv`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,10 +14,10 @@ use crate::dataset::{KEY_BYTES, append_value};
 use crate::load::key_head;
 
 const INPUT_BYTES: usize = 128 * 1024;
-/// Replies that are longer are sent before more are made.
+/// Longer replies are sent before more are generated.
 const OUTPUT_BYTES: usize = 256 * 1024;
 const EVENTS: usize = 256;
-/// Stands among the numbers of connections.
+/// The id of the listener, beside the numbers of connections.
 const LISTENER: u64 = u64::MAX;
 /// How long a client may leave replies unread.
 const UNREAD_MAX: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -29,7 +29,7 @@ const PING: &[u8] = b"PING\r\n";
 /// Serves until it is killed.
 ///
 /// # Errors
-/// A port that is taken, and requests that the load generator does not send.
+/// A port that is in use, or requests that the load generator does not send.
 pub fn serve(address: SocketAddr, prefix: &str, value_bytes: usize) -> Result<()> {
     let replies = Replies::new(prefix, value_bytes)?;
     let listener = TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))?;
@@ -66,12 +66,12 @@ pub fn serve(address: SocketAddr, prefix: &str, value_bytes: usize) -> Result<()
 
 struct Connection {
     stream: TcpStream,
-    /// The beginning of a request.
+    /// An incomplete request.
     rest: Vec<u8>,
 }
 
 impl Connection {
-    /// Reads once, and answers; whether the client is still there.
+    /// Reads once, and answers; returns whether the client is still connected.
     fn answer(&mut self, replies: &Replies, input: &mut [u8], output: &mut Vec<u8>) -> Result<bool> {
         let begun = self.rest.len();
         input[..begun].copy_from_slice(&self.rest);
@@ -79,7 +79,7 @@ impl Connection {
             Ok(0) => return Ok(false),
             Ok(count) => begun + count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(true),
-            // A client that is gone.
+            // The client is gone.
             Err(_) => return Ok(false),
         };
         let mut requests = &input[..filled];
@@ -94,7 +94,7 @@ impl Connection {
         self.send(output)
     }
 
-    /// Sends all of it; whether the client is still there.
+    /// Sends all of it; returns whether the client is still connected.
     fn send(&mut self, output: &mut Vec<u8>) -> Result<bool> {
         let mut sent = 0;
         while sent < output.len() {
@@ -113,13 +113,13 @@ impl Connection {
     }
 }
 
-/// How requests look, and how they are answered.
+/// The formats of requests and replies.
 struct Replies {
-    /// How long a key is on the wire, and where its digits begin.
+    /// The length of a key on the wire, and the offset of its digits.
     key_bytes: usize,
     digits_at: usize,
     set_bytes: usize,
-    /// That to a `GET`, and where the digits of its key stand in it.
+    /// The reply to a `GET`, and the offset of the key's digits in it.
     value: Vec<u8>,
     value_at: usize,
 }
@@ -135,7 +135,7 @@ impl Replies {
         let set_bytes = SET_HEAD.len() + key_bytes + value.len();
         ensure!(
             value_bytes >= KEY_BYTES && set_bytes < INPUT_BYTES,
-            "values of {value_bytes} bytes are none of the benchmark's"
+            "values of {value_bytes} bytes are not used by the benchmark"
         );
         Ok(Self {
             key_bytes,
@@ -146,7 +146,7 @@ impl Replies {
         })
     }
 
-    /// Appends the reply to the first request, if that is there whole: its length.
+    /// Appends the reply to the first request, if that is complete; returns the request's length.
     fn reply(&self, requests: &[u8], output: &mut Vec<u8>) -> Result<Option<usize>> {
         let request = |bytes: usize| requests.get(..bytes);
         if requests.starts_with(GET_HEAD) {
@@ -166,7 +166,7 @@ impl Replies {
             output.extend_from_slice(b"+PONG\r\n");
             return Ok(Some(PING.len()));
         }
-        // Not there whole, or of several keys.
+        // Incomplete, or with several keys.
         let strange = || {
             format!(
                 "no request of the load generator begins with {:?}",
@@ -185,7 +185,7 @@ impl Replies {
         let bytes = keys_at + count * self.key_bytes;
         ensure!(bytes < INPUT_BYTES, "a request for {count} keys");
         Ok(request(bytes).map(|request| {
-            // Writing into a Vec cannot fail.
+            // Writing to a Vec cannot fail.
             let _ = write!(output, "*{count}\r\n");
             let keys = request[keys_at..].chunks(self.key_bytes);
             keys.for_each(|key| self.append_value(key, output));
@@ -193,7 +193,7 @@ impl Replies {
         }))
     }
 
-    /// Appends the value of a key, which begins as it does on the wire.
+    /// Appends the value of a key, which begins with the key as on the wire.
     fn append_value(&self, key: &[u8], output: &mut Vec<u8>) {
         let at = output.len() + self.value_at;
         output.extend_from_slice(&self.value);
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_answered_when_they_are_there_whole() {
+    fn only_complete_requests_are_answered() {
         const VALUE_BYTES: usize = 20;
         let replies = Replies::new("records:", VALUE_BYTES).unwrap();
         let key = "$20\r\nrecords:000000000042\r\n";

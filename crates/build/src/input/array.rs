@@ -1,7 +1,6 @@
-//! Divides a file that is one JSON array into its objects, a line for each: [`jsonl`](super::jsonl)
-//! reads those.
+//! Splits a file that is one JSON array into its objects, one per line, for [`jsonl`](super::jsonl) to read.
 //!
-//! It looks at brackets and quotes only. Whether an object is one, its reader finds out.
+//! It looks only at brackets and quotes; the reader checks whether an element is a valid object.
 
 use std::io::Read;
 
@@ -11,7 +10,7 @@ use super::text::LINE_BYTES_MAX;
 use super::{Piece, Reading};
 use crate::error::BuildError;
 
-/// Divides an array, of which `text` is the beginning and `reader` has the rest.
+/// Splits an array; `text` is its beginning, and `reader` has the rest.
 pub(super) fn read(
     reading: &Reading<'_>,
     file: u32,
@@ -48,16 +47,16 @@ pub(super) fn read(
     }
 }
 
-/// An array up to some byte.
+/// The state of the array up to some byte.
 #[derive(Default)]
 struct Splitter {
-    /// Elements with a line end behind each, and the beginning of the next one.
+    /// The elements, each followed by a line feed, and the beginning of the next one.
     lines: Vec<u8>,
-    /// Where that begins.
+    /// The offset of the unfinished element.
     element: usize,
-    /// How many elements have ended.
+    /// The number of finished elements.
     elements: u64,
-    /// How many brackets are open.
+    /// The number of open brackets.
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -83,7 +82,7 @@ impl Splitter {
         if self.in_string {
             self.in_string = byte != b'"' || self.escaped;
             self.escaped = byte == b'\\' && !self.escaped;
-            // A text cannot have a line end in it: it stays a fault, but does not end the line.
+            // A JSON string must not contain a line feed: it stays an error, but does not split the line.
             self.lines.push(if byte == b'\n' { b'\r' } else { byte });
             return Ok(());
         }
@@ -95,7 +94,7 @@ impl Splitter {
                 }
                 return Ok(());
             }
-            _ if self.ended => return Err("there is text behind the end of its array".to_owned()),
+            _ if self.ended => return Err("there is text after the end of its array".to_owned()),
             b'[' if self.depth == 0 => {
                 self.depth = 1;
                 return Ok(());
@@ -127,7 +126,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// The elements that have ended since.
+    /// The elements that were finished since the last call.
     fn take_lines(&mut self) -> Vec<u8> {
         let begun = self.lines.split_off(self.element);
         self.element = 0;

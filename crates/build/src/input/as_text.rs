@@ -1,5 +1,5 @@
-//! How what is no text is written where only text can stand: bytes as base64, UUIDs in their usual form, and times by the
-//! calendar, which does not have all of them.
+//! Conversion of non-text values to text: bytes as base64, UUIDs in their usual form, and times as calendar dates. Some
+//! times are outside of the calendar's range.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn is_uuid(field: &arrow_schema::Field) -> bool {
             .is_some_and(|logical| logical == "uuid")
 }
 
-/// Appends a UUID as it is usually written.
+/// Appends a UUID in its usual form.
 pub(super) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
     for (place, byte) in bytes.iter().enumerate() {
         if matches!(place, 4 | 6 | 8 | 10) {
@@ -33,10 +33,10 @@ pub(super) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// How dates, times and decimals are written.
+/// The format of dates, times and decimals.
 pub(super) const SCALARS: FormatOptions<'static> = FormatOptions::new();
 
-/// How JSON is written: by these options, and [checked](Self::check) after each value.
+/// Writes JSON with these options; [`check`](Self::check) must be called after each value.
 pub(super) struct Json {
     pub(super) options: EncoderOptions,
     refused: Arc<Refused>,
@@ -54,18 +54,19 @@ impl Default for Json {
 }
 
 impl Json {
-    /// Whether what was written last is what was to be written; why not, otherwise.
+    /// Checks that the last value was written correctly; the reason otherwise.
     pub(super) fn check(&self) -> Result<(), String> {
         self.refused.take().map_or(Ok(()), Err)
     }
 }
 
-/// Has binary in JSON written as base64, and UUIDs as they are usually written; `arrow-json` writes both as hexadecimal
-/// digits. Has times that no calendar has noted as [`Refused`], for which it writes an error as if that was the value.
+/// Encodes binary in JSON as base64, and UUIDs in their usual form; `arrow-json` writes both as hexadecimal digits. For
+/// times outside of the calendar's range, `arrow-json` writes an error as the value; such times are noted as
+/// [`Refused`].
 #[derive(Debug)]
 struct AsText(Arc<Refused>);
 
-/// Why what was written last cannot be: encoders have no other way to say so.
+/// Why the last value cannot be written: encoders cannot return an error.
 #[derive(Debug, Default)]
 struct Refused(Mutex<Option<String>>);
 
@@ -74,13 +75,13 @@ impl Refused {
         *self.0.lock() = Some(reason);
     }
 
-    /// What was noted since this was asked last.
+    /// The note since the last call.
     fn take(&self) -> Option<String> {
         self.0.lock().take()
     }
 }
 
-/// What is said of a column with a value that has no text.
+/// The error for a column with a value that cannot be written as text.
 pub(super) fn no_text(field: &arrow_schema::Field, error: &ArrowError) -> String {
     format!("{:?} cannot be written as text: {error}", field.name())
 }
@@ -143,7 +144,7 @@ impl Encoder for Time<'_> {
         if let Err(error) = self.formatter.value(row).write(&mut self.text) {
             return self.refused.note(no_text(self.field, &error));
         }
-        // What times are written with needs no escapes.
+        // The text of a time needs no escapes.
         out.push(b'"');
         out.extend_from_slice(self.text.as_bytes());
         out.push(b'"');

@@ -1,8 +1,8 @@
-//! Reads Avro object container files, a block at a time.
+//! Reads Avro object container files, one block at a time.
 //!
-//! The container is read here rather than by `arrow-avro`'s own reader: that takes the end of a
-//! truncated file for the end of its rows, and goes round for ever in a block with bytes after its
-//! last row. Rows are decoded by `arrow-avro`, one by one, and must fill their block exactly.
+//! This module reads the container itself. `arrow-avro`'s reader takes the end of a truncated file for the end of the
+//! rows, and loops for ever on a block with bytes after its last row. `arrow-avro` decodes single rows, which must fill
+//! their block exactly.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -21,42 +21,42 @@ use super::rows::RowSink;
 use super::{Chosen, Piece, Reading};
 use crate::error::BuildError;
 
-/// The largest block, in bytes, compressed or not. Writers make blocks of some 16 KiB to 4 MiB,
-/// larger ones only for larger values.
+/// The largest block, in bytes, compressed or not. Writers usually make blocks of 16 KiB to 4 MiB, and larger ones only
+/// for larger values.
 const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
-/// About how much is decoded at a time, in bytes and in rows.
+/// The approximate size of a decoded batch, in bytes and in rows.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 4096;
 
-/// About how much memory a block takes, in its length in the file: as it is there, and decompressed.
+/// The approximate memory of a block, as a multiple of its length in the file: the raw and the decompressed block.
 const LENGTHS_IN_MEMORY: u64 = 5;
 
 const SYNC_BYTES: usize = 16;
 
-/// What the blocks of a file have in common.
+/// The common properties of the blocks of a file.
 struct Container {
     file: u32,
     schema: AvroSchema,
     codec: Option<CompressionCodec>,
     maker: RecordMaker,
-    /// Decoders that no thread is using: making one means to work through the schema.
+    /// Idle decoders, kept because making one parses the schema.
     decoders: Mutex<Vec<Decoder>>,
 }
 
 /// One block.
 pub(super) struct Block {
     container: Arc<Container>,
-    /// The number of its first row.
+    /// The number of the block's first row.
     row: u64,
     rows: u64,
     data: Vec<u8>,
 }
 
-/// Divides a file into its blocks.
+/// Splits a file into its blocks.
 pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
     let path = reading.path(file);
-    let failed = |e: &dyn std::fmt::Display| BuildError::unreadable(path, format!("it is no Avro file: {e}"));
+    let failed = |e: &dyn std::fmt::Display| BuildError::unreadable(path, format!("it is not an Avro file: {e}"));
     let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
     let mut reader = BufReader::with_capacity(256 << 10, handle);
     let header = read_header_info(&mut reader).map_err(|e| failed(&e))?;
@@ -104,7 +104,7 @@ fn read_block(reader: &mut impl BufRead, sync: &[u8; SYNC_BYTES]) -> io::Result<
     if bytes > BLOCK_BYTES_MAX {
         return Err(invalid(format!("it has {bytes} bytes, more than {BLOCK_BYTES_MAX}")));
     }
-    // Memory grows with what is really there, not with what the file claims.
+    // Allocate only for data that is really there, not for the length that the file claims.
     let mut data = Vec::new();
     reader.take(bytes).read_to_end(&mut data)?;
     let mut found = [0; SYNC_BYTES];
@@ -115,11 +115,11 @@ fn read_block(reader: &mut impl BufRead, sync: &[u8; SYNC_BYTES]) -> io::Result<
     if &found == sync {
         Ok((rows, data))
     } else {
-        Err(invalid("the mark at its end does not match".to_owned()))
+        Err(invalid("the sync marker at its end does not match".to_owned()))
     }
 }
 
-/// A number of Avro: zigzag, 7 bits a byte, the lowest first. It must not be negative.
+/// An Avro number: zigzag, 7 bits per byte, lowest first. It must not be negative.
 fn read_long(reader: &mut impl Read) -> io::Result<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -258,7 +258,7 @@ fn decompress(codec: CompressionCodec, data: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// All that a decompressor gives, unless it is too much.
+/// The whole output of a decompressor, unless it is too large.
 fn bounded(decompressor: impl Read) -> io::Result<Vec<u8>> {
     let mut block = Vec::new();
     decompressor.take(BLOCK_BYTES_MAX + 1).read_to_end(&mut block)?;

@@ -1,4 +1,4 @@
-//! Turns columns of Arrow, into which Parquet and Avro are decoded, into keys and values.
+//! Turns Arrow columns, the decoded form of Parquet and Avro, into keys and values.
 //!
 //! | type | as a key, or as a value by itself | in a JSON object |
 //! |---|---|---|
@@ -40,7 +40,7 @@ use crate::options::BuildOptions;
 use crate::report::excerpt;
 use crate::sort::RowId;
 
-/// How a table's columns become records: made once a file.
+/// Converts the columns of a table to records; made once per file.
 #[derive(Debug)]
 pub(super) struct RecordMaker {
     key_names: Vec<String>,
@@ -50,7 +50,7 @@ pub(super) struct RecordMaker {
 }
 
 impl RecordMaker {
-    /// For tables that these columns are selected of.
+    /// For tables with these selected columns.
     pub(super) fn new(
         options: &BuildOptions,
         chosen: Chosen,
@@ -85,7 +85,7 @@ impl RecordMaker {
         })
     }
 
-    /// Hands over the rows of a batch, whose first is row `row` of the file.
+    /// Hands over the rows of a batch, whose first row is row `row` of the file.
     pub(super) fn make(
         &self,
         batch: &RecordBatch,
@@ -163,7 +163,7 @@ impl RecordMaker {
     }
 }
 
-/// Refuses objects with two members of one name: most readers of JSON would drop one of them.
+/// Refuses objects with two members of the same name: most JSON parsers would drop one of them.
 fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), BuildError> {
     match data_type {
         DataType::Struct(fields) => {
@@ -189,7 +189,7 @@ fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), Bu
     }
 }
 
-/// What the manifest says of a column.
+/// A column's entry in the manifest.
 pub(super) fn describe(field: &arrow_schema::Field) -> Column {
     Column {
         name: field.name().clone(),
@@ -228,7 +228,7 @@ enum Kind<'a> {
     UInt16(&'a UInt16Array),
     UInt32(&'a UInt32Array),
     UInt64(&'a UInt64Array),
-    /// Other scalars: rare as keys and values, so that speed matters less than exactness.
+    /// Other scalars: rare as keys and values, so exactness matters more than speed.
     Formatted(ArrayFormatter<'a>),
     Nested(NullableEncoder<'a>, &'a Json),
 }
@@ -272,10 +272,10 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// The bytes of a row, if need be in `text`.
+    /// The bytes of a row; `text` is the buffer if they have to be converted.
     ///
     /// # Errors
-    /// Why the row is refused: it has no value, or one that has no text, as a time that is too far away.
+    /// Why the row is bad: it has no value, or its value has no text form, such as a time out of range.
     #[inline]
     fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Result<&'t [u8], String> {
         if self.nullable && (self.array.is_null(row) || *self.array.data_type() == DataType::Null) {
@@ -298,7 +298,7 @@ impl<'a> Plain<'a> {
             }
             Kind::Formatted(formatter) => {
                 text.clear();
-                // The same memory, which is empty.
+                // Reuses the memory of the empty buffer.
                 let mut string = String::from_utf8(std::mem::take(text)).unwrap_or_default();
                 let written = formatter.value(row).write(&mut string);
                 *text = string.into_bytes();
@@ -332,7 +332,7 @@ fn nested_encoder<'a>(
     json: &'a Json,
     path: &Path,
 ) -> Result<NullableEncoder<'a>, BuildError> {
-    // The encoder of a nested column looks at the fields in its type only.
+    // The encoder of a nested column uses only the type's fields.
     static ANY: std::sync::LazyLock<FieldRef> =
         std::sync::LazyLock::new(|| Arc::new(arrow_schema::Field::new("", DataType::Null, true)));
     make_encoder(&ANY, array.as_ref(), &json.options)
@@ -358,7 +358,7 @@ fn unsupported(path: &Path, field: &arrow_schema::Field, reason: &'static str) -
     }
 }
 
-/// Columns of few values are often encoded; here a value a row is wanted.
+/// Dictionary encoding is common for columns with few distinct values; this expands it to one value per row.
 fn without_dictionary(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.data_type() {
         DataType::Dictionary(_, values) => arrow_cast::cast(column, values),
@@ -379,7 +379,7 @@ fn sample(batch: &RecordBatch, row: usize) -> String {
         .zip(batch.columns())
         .take(COLUMNS_MAX)
     {
-        // A huge value must not be written out to be cut off.
+        // Avoids converting a huge value only to cut it off.
         let one = column.slice(row, 1);
         let value = match ArrayFormatter::try_new(&one, &options) {
             Ok(formatter) if one.get_array_memory_size() < 1 << 20 || !field.data_type().is_nested() => {

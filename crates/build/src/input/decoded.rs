@@ -1,10 +1,10 @@
-//! The types that the columns of Parquet are decoded as, where they differ from those of the file.
+//! The types to decode Parquet columns to, where they differ from those of the file.
 //!
 //! - Texts and binaries become views, which saves a copy of each value.
-//! - Times with a zone become times in UTC. Parquet stores them in UTC. The zone is only a name
-//!   that some writers keep beside the schema, and a name is of no use without a time zone database.
-//! - Times of 96 bits have microseconds. With nanoseconds, years before 1678 and after 2262 would
-//!   overflow without an error.
+//! - Times with a zone become times in UTC. Parquet stores them in UTC. The zone is only a name that some writers keep
+//!   beside the schema, and a name is of no use without a time zone database.
+//! - 96-bit times become microseconds. With nanoseconds, years before 1678 and after 2262 would overflow without an
+//!   error.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn decoded_schema(schema: &SchemaRef, parquet: &SchemaDescriptor) -> 
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The type of a column, or of a part of one. Takes the leaves below it.
+/// The type of a column, or of a part of one. Consumes the leaves below it.
 fn decoded(data_type: &DataType, leaves: &mut dyn Iterator<Item = PhysicalType>) -> DataType {
     let mut part = |field: &FieldRef| -> FieldRef {
         let data_type = decoded(field.data_type(), leaves);
@@ -55,7 +55,7 @@ fn decoded(data_type: &DataType, leaves: &mut dyn Iterator<Item = PhysicalType>)
     }
 }
 
-/// The view that a text or binary is read as, with a dictionary or without.
+/// The view type of a text or binary type, with or without a dictionary.
 fn as_view(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),

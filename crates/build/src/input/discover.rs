@@ -1,4 +1,4 @@
-//! Finds the input files, and decides how each is written.
+//! Finds the input files, and determines their formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use crate::error::BuildError;
 use crate::options::InputFormat;
 use crate::sort::RowId;
 
-/// The path of the standard input, which `-` stands for.
+/// The path of the standard input, written as `-` on the command line.
 pub(super) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// All files to read: their order is the order of the input.
+/// All files to read; their order is the order of the input.
 #[derive(Debug)]
 pub(crate) struct InputFiles {
-    /// In the order of their names; a row knows its file by the index.
+    /// Sorted by name; a row refers to its file by the index.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) formats: Vec<InputFormat>,
-    /// Their lengths together.
+    /// Their total length.
     pub(crate) bytes: u64,
 }
 
-/// Finds all files that the inputs name, each once.
+/// Finds all files that the inputs match, each once.
 pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result<InputFiles, BuildError> {
     let mut paths = Vec::new();
     for input in inputs {
@@ -50,7 +50,7 @@ pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result
         formats.push(format.map_or_else(by_name, Ok)?);
         let metadata = fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?;
         if matches!(formats.last(), Some(InputFormat::Parquet | InputFormat::Avro)) && !metadata.is_file() {
-            let reason = "Parquet and Avro are not read from a pipe: write it to a file, and name that";
+            let reason = "Parquet and Avro are not read from a pipe: write the data to a file, and use that as input";
             return Err(BuildError::unreadable(path, reason));
         }
         bytes += metadata.len();
@@ -93,7 +93,7 @@ fn expand_glob(pattern: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError
     Ok(())
 }
 
-/// Adds all files below a folder, except hidden ones and the markers of Hadoop and Spark.
+/// Adds all files below a folder, except hidden ones and the marker files of Hadoop and Spark.
 fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
     let failed = |e| BuildError::unreadable(folder, e);
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -102,7 +102,7 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
             continue;
         }
         let path = entry.path();
-        // A link to a folder is not followed: it could lead back here.
+        // Links to folders are not followed: they could form a cycle.
         if entry.file_type().map_err(failed)?.is_dir() {
             walk(&path, paths)?;
         } else if path.is_file() {
@@ -123,7 +123,7 @@ fn format_of_name(path: &Path) -> Option<InputFormat> {
     }
 }
 
-/// The name of a file without the ending that tells its compression.
+/// A file name without the extension of its compression.
 pub(super) fn without_compression(name: &str) -> &str {
     [".gz", ".gzip", ".zst", ".zstd"]
         .iter()
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_read_in_the_order_of_names_without_markers() {
+    fn a_folder_is_read_in_name_order_without_markers() {
         let folder = folder();
         let files = discover(&[folder.path().to_str().unwrap().to_owned()], None).unwrap();
         assert_eq!(names(&files, folder.path()), ["a.parquet", "b/1.csv.gz", "b/2.csv"]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn the_error_for_a_missing_input_names_it() {
         let folder = folder();
         let root = folder.path().to_str().unwrap();
         for input in ["nothing.csv", "*.avro", "b/_temporary/none*"] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_needs_the_format_to_be_said() {
+    fn an_unknown_file_name_needs_an_explicit_format() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("part-00000"), "x").unwrap();
         let input = [folder.path().to_str().unwrap().to_owned()];

@@ -1,9 +1,9 @@
-//! Puts JSON objects together.
+//! Writes JSON objects.
 
 use serde::Serialize;
 use serde_json::Serializer;
 
-/// `"name":` for every column, ready to be written.
+/// `"name":` for every column, as bytes to write.
 #[derive(Debug, Clone)]
 pub(super) struct FieldNames(Vec<Vec<u8>>);
 
@@ -18,7 +18,7 @@ impl FieldNames {
         Self(names.into_iter().map(prefix).collect())
     }
 
-    /// Writes an object: `write` appends the value of the field with a number, or fails.
+    /// Writes an object: `write` appends the value of the field with the given number, or fails.
     #[inline]
     pub(super) fn write_object<E>(
         &self,
@@ -40,6 +40,6 @@ impl FieldNames {
 
 /// Appends a text as a JSON string.
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
-    // Writing a text to memory cannot fail.
+    // Writing a string to memory cannot fail.
     let _ = text.serialize(&mut Serializer::new(out));
 }

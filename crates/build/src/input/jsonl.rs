@@ -1,9 +1,9 @@
-//! Reads JSON lines: an object a line. Blank lines are skipped, and count as rows. A file that begins
-//! with `[` is one [array](super::array) of objects instead.
+//! Reads JSON lines: one object per line. Blank lines are skipped, but count as rows. A file that begins with `[` is a
+//! single [array](super::array) of objects instead.
 //!
-//! A text is the key or the value without its quotes and escapes; numbers, booleans, objects and
-//! lists are taken as they are written. An object may lack columns of a JSON value, which are null
-//! then; a column that all objects lack is an error, since it is surely a slip.
+//! A string becomes a key or value without its quotes and escapes; numbers, booleans, objects and lists stay as they
+//! are written. An object may lack columns of a JSON value: these are null. A column that all objects lack is an error,
+//! since it must be a mistake.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,21 +27,21 @@ use crate::options::ValueSelection;
 use crate::report::excerpt;
 use crate::sort::RowId;
 
-/// How much text is one piece, in bytes.
+/// The size of a piece of text, in bytes.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// Some lines of a file.
 pub(super) struct Lines {
     pub(super) file: u32,
-    /// The number of the first.
+    /// The number of the first line.
     pub(super) row: u64,
     pub(super) text: Vec<u8>,
 }
 
-/// The columns of a JSON value, each of which some object must have.
+/// The columns of a JSON value; each must occur in some object.
 pub(super) struct OptionalColumns {
     columns: Vec<(String, AtomicBool)>,
-    /// The file of some object, and which columns that has.
+    /// The file of some object, and the columns of that object.
     example: OnceLock<(u32, Vec<String>)>,
 }
 
@@ -61,7 +61,7 @@ impl OptionalColumns {
         }
     }
 
-    /// Fails if there were objects and none had one of the columns.
+    /// Fails if there were objects but none had one of the columns.
     pub(super) fn check(&self, files: &[PathBuf]) -> Result<(), BuildError> {
         let Some((file, existing)) = self.example.get() else {
             return Ok(());
@@ -77,7 +77,7 @@ impl OptionalColumns {
     }
 }
 
-/// Divides a file into pieces of whole lines.
+/// Splits a file into pieces of whole lines.
 pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
     let path = reading.path(file);
     let mut reader = text::open(path, sink.progress())?;
@@ -115,7 +115,7 @@ pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     }
 }
 
-/// Appends up to `bytes`; fewer at the end only.
+/// Appends up to `bytes`; fewer only at the end of the input.
 fn fill(reader: &mut impl Read, text: &mut Vec<u8>, bytes: usize) -> io::Result<usize> {
     text.reserve(bytes);
     reader.take(bytes as u64).read_to_end(text)
@@ -147,7 +147,7 @@ impl Lines {
     }
 }
 
-/// Makes records of lines.
+/// Converts lines to records.
 struct RecordMaker<'r, 'a> {
     reading: &'r Reading<'a>,
     names: FieldNames,
@@ -157,7 +157,7 @@ struct RecordMaker<'r, 'a> {
     all_found: bool,
 }
 
-/// The key, and the value unless it was written as an object.
+/// The key, and the value unless it was already written as an object.
 type Made<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
 
 impl<'r> RecordMaker<'r, '_> {
@@ -299,8 +299,8 @@ impl<'r, 'a> RecordMaker<'r, 'a> {
     }
 }
 
-/// A field of an object by its name or, if none has it, by its path. The last of a name counts, as in most JSON
-/// libraries.
+/// Finds a field of an object by its name or, if no field has it, by its path. Of several fields with one name the last
+/// one counts, as in most JSON libraries.
 fn find<'a>(fields: &[(Cow<'a, str>, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
     let found = fields.iter().rfind(|(field, _)| field == name);
     found.map(|(_, value)| *value).or_else(|| {
@@ -341,7 +341,7 @@ fn plain<'a>(value: &'a RawValue, name: &str) -> Result<Cow<'a, [u8]>, String> {
     }
 }
 
-/// A text, borrowed unless it has escapes.
+/// A string, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -364,7 +364,7 @@ impl<'a> Visitor<'a> for Fields<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        /// More would be a mistake, and slow to search.
+        /// More fields would be a mistake, and slow to search.
         const FIELDS_MAX: usize = 10_000;
         while let Some(Text(name)) = map.next_key()? {
             if self.0.len() == FIELDS_MAX {

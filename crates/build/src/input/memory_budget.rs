@@ -1,11 +1,11 @@
-//! Memory for what is decoded at a time: so much for all threads together. A thread for which nothing is left waits.
+//! A memory budget for decoding, shared by all threads. A thread waits if nothing is left.
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::BuildError;
 use crate::sort::Sorter;
 
-/// Memory beside the sort, and, beyond that, at most half of the memory of the sort.
+/// Memory besides that of the sort, plus at most half of the sort's memory.
 pub(super) struct MemoryBudget<'a> {
     sorter: &'a Sorter,
     beside_bytes: u64,
@@ -14,7 +14,7 @@ pub(super) struct MemoryBudget<'a> {
     given_back: Condvar,
 }
 
-/// A part of it, until this is dropped.
+/// A share of the budget, returned on drop.
 pub(super) struct BudgetShare<'a> {
     room: &'a MemoryBudget<'a>,
     bytes: u64,
@@ -31,10 +31,10 @@ impl<'a> MemoryBudget<'a> {
         }
     }
 
-    /// Waits for so much memory, or for all of it if it is more than that.
+    /// Waits for this much memory, or for the whole budget if that is smaller.
     ///
     /// # Errors
-    /// The sort cannot give it.
+    /// The sort cannot lend it.
     pub(super) fn take(&'a self, bytes: u64) -> Result<BudgetShare<'a>, BuildError> {
         let bytes = bytes.min(self.bytes_max);
         let is_full = |taken: &mut u64| *taken + bytes > self.bytes_max;
@@ -43,13 +43,13 @@ impl<'a> MemoryBudget<'a> {
         let of_sort = self.of_sort(*taken + bytes) - self.of_sort(*taken);
         *taken += bytes;
         drop(taken);
-        // Given back also if this fails.
+        // It is returned also if this fails.
         let given = BudgetShare { room: self, bytes };
         self.sorter.lend(of_sort)?;
         Ok(given)
     }
 
-    /// What the sort gives when so much is taken.
+    /// The sort's contribution when this much is taken.
     fn of_sort(&self, taken_bytes: u64) -> u64 {
         taken_bytes.saturating_sub(self.beside_bytes)
     }

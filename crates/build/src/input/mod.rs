@@ -1,9 +1,8 @@
 //! Reads all input files, in any number of threads.
 //!
-//! A thread opens the next file and divides it into *pieces* (row groups, blocks, lines), which
-//! whichever thread is free turns into rows: so one large file keeps all cores busy just as many
-//! small ones do. What a row is does not depend on the thread that reads it: it is known by its file and its
-//! number, and nothing else decides about order.
+//! A thread opens the next file and splits it into *pieces* (row groups, blocks, lines), which any free thread turns
+//! into rows: so one large file keeps all cores as busy as many small ones. A row is identified by its file and its
+//! number, whichever thread reads it, and only these decide about order.
 
 mod array;
 mod as_text;
@@ -40,15 +39,15 @@ use crate::sort::{PartitionTally, Sorter};
 use memory_budget::MemoryBudget;
 use queue::{Job, Queue};
 
-/// What every reader needs to know.
+/// The shared state of all readers.
 struct Reading<'a> {
     options: &'a BuildOptions,
     files: &'a InputFiles,
     queue: Queue<Piece>,
     room: MemoryBudget<'a>,
-    /// The columns as the earliest row has them: its file, its number, and what they are.
+    /// The columns according to the earliest row: its file, its number, and the schema.
     schema: Mutex<Option<(u32, u64, Schema)>>,
-    /// Columns that a JSON object may lack, and whether one had them.
+    /// Columns that a JSON object may lack, and whether any object had them.
     optional: jsonl::OptionalColumns,
 }
 
@@ -59,9 +58,9 @@ enum Piece {
     Lines(jsonl::Lines),
 }
 
-/// What was read.
+/// The result of reading.
 pub(crate) struct Input {
-    /// What each thread appended to each partition.
+    /// The records that each thread appended to each partition.
     pub(crate) tallies: Vec<Vec<PartitionTally>>,
     pub(crate) samples: Vec<Vec<u8>>,
     pub(crate) schema: Schema,
@@ -117,7 +116,7 @@ pub(crate) fn read(
     })
 }
 
-/// The result of a thread; its panic goes on in this one.
+/// The result of a thread; a panic of the thread continues in this one.
 pub(crate) fn or_panic<T>(joined: thread::Result<T>) -> T {
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -138,7 +137,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Leaves a piece to a thread that is free, or, if there is enough to do, reads it here.
+    /// Queues a piece for another thread, or reads it here if the queue is full.
     fn hand_over(&self, piece: Piece, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         sink.progress().check()?;
         match self.queue.offer(piece) {
@@ -159,7 +158,7 @@ impl Reading<'_> {
         &self.files.paths[file as usize]
     }
 
-    /// Notes the columns of a file, as row `row` of it has them.
+    /// Records the columns of a file, according to its row `row`.
     fn note_schema(&self, file: u32, row: u64, schema: impl FnOnce() -> Schema) {
         let mut noted = self.schema.lock();
         if noted
@@ -171,7 +170,7 @@ impl Reading<'_> {
     }
 }
 
-/// The schema of the chosen columns, when all columns are known by name.
+/// The schema of the chosen columns, if all columns are known by name.
 fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema {
     let column = |name: &String| Column {
         name: name.clone(),
@@ -189,7 +188,7 @@ fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema
     }
 }
 
-/// Which of the columns of a table make key and value, by their places.
+/// The columns of a table that make up key and value, by their indices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Chosen {
     /// One or several.
@@ -199,14 +198,14 @@ struct Chosen {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ChosenValue {
-    /// One column as it is.
+    /// One column, unchanged.
     Raw(usize),
-    /// An object of these.
+    /// An object of these columns.
     Object(Vec<usize>),
 }
 
 impl Chosen {
-    /// Finds the columns that the options name: `place` says where one is.
+    /// Finds the columns that the options name; `place` returns the index of a column.
     fn find(
         options: &BuildOptions,
         file: &Path,
@@ -242,7 +241,7 @@ impl Chosen {
         Ok(Self { key, value })
     }
 
-    /// What the manifest says of them.
+    /// Their entry in the manifest.
     fn schema(&self, column: impl Fn(usize) -> Column) -> Schema {
         let (values, encoding) = match &self.value {
             ChosenValue::Raw(place) => (vec![column(*place)], ValueEncoding::Raw),

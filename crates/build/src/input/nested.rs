@@ -1,13 +1,13 @@
-//! Columns of Arrow by their names, those within objects included: `a.b` is member `b` of column `a`.
+//! Arrow columns by name, including those within objects: `a.b` is member `b` of column `a`.
 //!
-//! A column whose own name is `a.b` comes first. A member of an object that is null is null.
+//! A column whose own name is `a.b` takes precedence. A member of a null object is null.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use std::sync::Arc;
 
-/// The columns that were asked for, in the order in which they were found.
+/// The selected columns, in the order in which they were found.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     columns: Vec<Selected>,
@@ -15,11 +15,11 @@ pub(super) struct Selection {
 
 #[derive(Debug)]
 struct Selected {
-    /// By its full name, `a.b`.
+    /// The column with its full name, `a.b`.
     field: FieldRef,
-    /// The place of the column in the table.
+    /// The index of the top-level column.
     root: usize,
-    /// The places of the members below it.
+    /// The indices of the members below it.
     members: Vec<usize>,
 }
 
@@ -52,7 +52,7 @@ impl Selection {
         self.columns.iter().map(|column| &column.field)
     }
 
-    /// The places of all columns of the table that are needed, in order.
+    /// The indices of all needed top-level columns, in order.
     pub(super) fn roots(&self) -> Vec<usize> {
         let mut roots: Vec<usize> = self.columns.iter().map(|column| column.root).collect();
         roots.sort_unstable();
@@ -60,7 +60,7 @@ impl Selection {
         roots
     }
 
-    /// The same selection of a table that has only these columns, which are of another schema with the same names.
+    /// The same selection for a table with only these columns, whose schema has the same names.
     pub(super) fn of_projection(mut self, roots: &[usize], schema: &Schema) -> Self {
         for column in &mut self.columns {
             column.root = roots.partition_point(|&root| root < column.root);
@@ -90,7 +90,7 @@ impl Selection {
     }
 }
 
-/// A column of an object, which is null where the object is.
+/// A member of an object column; it is null where the object is null.
 fn member(object: &ArrayRef, place: usize) -> Result<ArrayRef, ArrowError> {
     let object = object.as_struct();
     let member = object.column(place);
@@ -102,7 +102,7 @@ fn member(object: &ArrayRef, place: usize) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// Finds a field by its name or its path: the places on the way to it.
+/// Finds a field by its name or path; returns the indices on the path.
 fn resolve<'a>(fields: &'a Fields, name: &str) -> Option<(&'a FieldRef, Vec<usize>)> {
     if let Some((place, field)) = fields.find(name) {
         return Some((field, vec![place]));

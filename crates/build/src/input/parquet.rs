@@ -1,8 +1,8 @@
-//! Reads Parquet, a row group at a time and only the columns that are wanted.
+//! Reads Parquet, one row group at a time and only the needed columns.
 //!
-//! Texts and binaries are read as views of the decompressed pages: their bytes are copied once,
-//! into the sort, and a value that a dictionary holds once is not multiplied in memory. The pages of
-//! all row groups that are read at a time have so much memory together: a row group waits for it.
+//! Texts and binaries are read as views of the decompressed pages: their bytes are copied once, into the sort, and a
+//! value that a dictionary holds once is not multiplied in memory. All row groups that are read at a time share a
+//! memory budget for their pages: a row group waits for its share.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,21 +21,21 @@ use super::rows::RowSink;
 use super::{Chosen, Piece, Reading};
 use crate::error::BuildError;
 
-/// About how much is decoded at a time, in bytes and in rows.
+/// The approximate size of a decoded batch, in bytes and in rows.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_ROWS_MAX: u64 = 8192;
 
-/// How long a page, or a dictionary, is where the file does not tell: writers divide columns by this.
+/// The assumed length of a page or dictionary if the file does not tell: the usual page size of writers.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// How many pages of a column there are in memory: one as it is in the file, and two in which a batch begins and ends.
+/// How many pages of a column are in memory: one in its file format, and the two in which a batch begins and ends.
 const PAGES_AT_ONCE: u64 = 3;
 
-/// What the row groups of a file have in common.
+/// The common properties of the row groups of a file.
 struct Table {
     file: u32,
     metadata: ArrowReaderMetadata,
-    /// Of the columns that are read.
+    /// The selected columns.
     projection: ProjectionMask,
     maker: RecordMaker,
 }
@@ -44,11 +44,11 @@ struct Table {
 pub(super) struct RowGroup {
     table: Arc<Table>,
     number: usize,
-    /// The number of its first row.
+    /// The number of the row group's first row.
     row: u64,
 }
 
-/// Divides a file into its row groups.
+/// Splits a file into its row groups.
 pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
     let path = reading.path(file);
     let table = Arc::new(Table::open(reading, file, path)?);
@@ -69,7 +69,7 @@ pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
 impl Table {
     fn open(reading: &Reading<'_>, file: u32, path: &Path) -> Result<Self, BuildError> {
         let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
-        let failed = |e| BuildError::unreadable(path, format!("it is no complete Parquet file: {e}"));
+        let failed = |e| BuildError::unreadable(path, format!("it is not a complete Parquet file: {e}"));
         let options = ArrowReaderOptions::new().with_encoding_stats_as_mask(false);
         let plain = ArrowReaderMetadata::load(&handle, options).map_err(failed)?;
         let names: Vec<&str> = plain
@@ -111,7 +111,7 @@ impl RowGroup {
         let failed = |e: &dyn std::fmt::Display| {
             BuildError::unreadable(path, format!("row group {} is damaged: {e}", self.number))
         };
-        // Its own handle: the position of a shared one would move under other threads.
+        // A separate handle: other threads would move the position of a shared one.
         let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
         let group = table.metadata.metadata().row_group(self.number);
         let rows = group.num_rows().unsigned_abs().max(1);
@@ -151,7 +151,7 @@ impl RowGroup {
     }
 }
 
-/// About how much the pages of a column take that are in memory at a time.
+/// The approximate memory of the pages of a column that are in memory at a time.
 fn pages_bytes(column: &ColumnChunkMetaData) -> u64 {
     let column_bytes = column.uncompressed_size().unsigned_abs();
     let is_data = |page: PageType| matches!(page, PageType::DATA_PAGE | PageType::DATA_PAGE_V2);
@@ -160,7 +160,7 @@ fn pages_bytes(column: &ColumnChunkMetaData) -> u64 {
         data.map(|stats| u64::from(stats.count.unsigned_abs())).sum::<u64>()
     });
     let page_bytes = match pages {
-        // The last one is shorter than the others.
+        // The last page is shorter than the others.
         Some(pages) => column_bytes / pages.saturating_sub(1).max(1),
         None => column_bytes.min(PAGE_BYTES),
     };

@@ -1,16 +1,16 @@
-//! What is left to read: files that no thread has opened, and pieces of opened ones.
+//! The remaining work: files that no thread has opened yet, and pieces of opened ones.
 //!
-//! Pieces go first, and there are few: they hold memory. A thread that would add one too many
-//! reads it itself.
+//! Pieces are taken first and are few, since they hold memory. A thread that finds the queue of pieces full reads its
+//! piece itself.
 
 use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How many pieces wait, for each thread.
+/// The number of waiting pieces per thread.
 const PIECES_PER_THREAD: usize = 2;
 
-/// The files and pieces that are left.
+/// The remaining files and pieces.
 pub(super) struct Queue<P> {
     state: Mutex<State<P>>,
     changed: Condvar,
@@ -26,9 +26,9 @@ struct State<P> {
     stopped: bool,
 }
 
-/// What a thread does next.
+/// The next job of a thread.
 pub(super) enum Job<'a, P> {
-    /// Open a file and add its pieces, until the second is dropped.
+    /// Open a file and add its pieces; drop the second value at the end.
     File(u32, Opening<'a, P>),
     /// Read a piece.
     Piece(P),
@@ -53,7 +53,7 @@ impl<P> Queue<P> {
         }
     }
 
-    /// The next thing to do; waits while there may be more. `None` when there is nothing left.
+    /// The next job; waits while there may be more. `None` if nothing is left.
     pub(super) fn next(&self) -> Option<Job<'_, P>> {
         let mut state = self.state.lock();
         loop {
@@ -76,7 +76,7 @@ impl<P> Queue<P> {
         }
     }
 
-    /// Adds a piece, or gives it back if there are enough.
+    /// Adds a piece, or returns it if the queue is full.
     pub(super) fn offer(&self, piece: P) -> Option<P> {
         let mut state = self.state.lock();
         if state.pieces.len() >= self.pieces_max || state.stopped {
@@ -87,7 +87,7 @@ impl<P> Queue<P> {
         None
     }
 
-    /// Lets every thread end after what it is doing.
+    /// Makes every thread end after its current job.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_piece_of_every_file_is_read_once_by_any_thread() {
+    fn every_piece_of_every_file_is_read_once() {
         let queue = Queue::new(20, 3);
         let sum = AtomicU64::new(0);
         let read = |piece: u64| {

@@ -1,4 +1,4 @@
-//! Where readers hand over their rows: a good one goes into the sort, a bad one is counted.
+//! The sink for rows of all readers: a good row goes into the sort, a bad row is counted.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::sort::{Appender, RowId};
 /// How many bad rows are shown.
 const BAD_ROW_SAMPLES_MAX: usize = 10;
 
-/// After how many rows a thread adds to the shared counters, and looks whether to stop.
+/// After this many rows a thread adds to the shared counters and checks for cancellation.
 const ROWS_PER_COUNT: u64 = 4096;
 
 /// The bad rows of a build.
@@ -63,14 +63,14 @@ impl BadRows {
         Ok(())
     }
 
-    /// How many there were, and the first few.
+    /// The number of bad rows, and the first few.
     pub(crate) fn into_found(self) -> (u64, Vec<BadRow>) {
         let found = self.found.into_inner();
         (found.count, found.samples)
     }
 }
 
-/// One thread's way into the sort.
+/// One thread's sink of rows.
 pub(crate) struct RowSink<'a> {
     appender: Appender<'a>,
     samples: Samples,
@@ -95,7 +95,7 @@ impl<'a> RowSink<'a> {
         self.progress
     }
 
-    /// A row's key and value. What passes the limits makes it a bad row.
+    /// Accepts the key and value of a row. A key or value over the limits makes it a bad row.
     #[inline]
     pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {

@@ -1,6 +1,6 @@
-//! Opens text files: plain, gzip or zstd, told apart by their first bytes.
+//! Opens text files: plain, gzip or zstd, detected by their first bytes.
 //!
-//! A compressed file that ends early is an error of the decompressor, never a short file.
+//! A truncated compressed file is a decompression error, never a short file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -16,10 +16,10 @@ use crate::progress::Progress;
 
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
-/// The longest line, or row, of a text file: a value of 64 MiB in JSON, with some escapes.
+/// The longest line or row of a text file: a value of 64 MiB in JSON, with some escapes.
 pub(crate) const LINE_BYTES_MAX: usize = 160 << 20;
 
-/// The text of a file.
+/// Opens the text of a file.
 pub(crate) fn open<'a>(path: &Path, progress: &'a Progress) -> Result<Box<dyn Read + 'a>, BuildError> {
     let failed = |e| BuildError::unreadable(path, e);
     let mut file = open_file(path).map_err(failed)?;
@@ -43,8 +43,8 @@ pub(crate) fn open<'a>(path: &Path, progress: &'a Progress) -> Result<Box<dyn Re
     }
 }
 
-/// Opens a file. The standard input is taken as it is: a socket cannot be opened by its path, and a file must be read from
-/// where it stands.
+/// Opens a file. The standard input is used directly: a socket cannot be opened by its path, and a file must be read
+/// from its current position.
 fn open_file(path: &Path) -> io::Result<File> {
     match path.to_str() {
         Some(STANDARD_INPUT) => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
@@ -52,7 +52,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Counts what is read of the file itself.
+/// Counts the bytes read from the file itself.
 struct Counted<'a> {
     file: io::Chain<io::Cursor<Vec<u8>>, File>,
     progress: &'a Progress,
@@ -66,10 +66,10 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Drops the byte order mark that some programs put before UTF-8.
+/// Drops the byte order mark that some programs write before UTF-8.
 struct WithoutMark<R> {
     reader: R,
-    /// What was read ahead to look for the mark.
+    /// The bytes that were read ahead to detect the mark.
     beginning: Option<io::Cursor<Vec<u8>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Writes the chunks of one unit, one after the other, from records that come in their order.
+//! Writes the chunks of one unit in sequence, from records in their order.
 
 use fondaco_format::{
     ChunkPlan, ChunkWriter, DATA_KIND, Encoder, FileEntry, INDEX_KIND, chunk_of_hash, unnamed_chunk_file,
@@ -10,7 +10,7 @@ use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::sort::{Record, temporary_file};
 
-/// The table of a chunk of more records, which takes four bytes for each, is kept in a temporary file.
+/// If a chunk has more records, its table, of four bytes per record, is kept in a temporary file.
 const RECORDS_WITHOUT_FILE_MAX: u64 = 64 << 10;
 
 /// The chunks of a unit.
@@ -18,7 +18,7 @@ pub(super) struct ChunkSequence<'a> {
     options: &'a BuildOptions,
     encoder: Encoder,
     finished: &'a Finished,
-    /// Those that have not been begun.
+    /// The chunks that are not started yet.
     plans: std::slice::Iter<'a, ChunkPlan>,
     current: Option<(ChunkPlan, Option<ChunkWriter<FileWriter>>)>,
     written: Written,
@@ -63,7 +63,7 @@ impl<'a> ChunkSequence<'a> {
         }
     }
 
-    /// Ends the current chunk, and begins the next if there is one; whether there is.
+    /// Ends the current chunk, and starts the next one. Returns whether there is one.
     fn next_chunk(&mut self) -> Result<bool, BuildError> {
         let output = &self.options.output;
         if let Some((plan, Some(writer))) = self.current.take() {
@@ -91,20 +91,20 @@ impl<'a> ChunkSequence<'a> {
         Ok(true)
     }
 
-    /// Gives a file the name that its content has, and sees to it that it becomes durable.
+    /// Gives a file the name derived from its content, and queues it for syncing.
     fn end_file(&self, mut file: FileWriter, entry: &FileEntry) -> Result<(), BuildError> {
         file.rename(&entry.name)?;
         if self.options.output.local_path().is_none() {
-            // What waits to be sent is in memory: it must not pile up.
+            // Buffered data is in memory and must not pile up.
             file.finish()?;
         } else {
-            // The thread that syncs takes until it is told to end, which is after this one.
+            // The syncing thread receives until it is told to end, which happens after this thread ends.
             let _ = self.finished.send(Some(file));
         }
         Ok(())
     }
 
-    /// Ends the last chunk, and writes those that have no record.
+    /// Ends the last chunk, and writes the remaining chunks without records.
     pub(super) fn finish(mut self) -> Result<Written, BuildError> {
         while self.next_chunk()? {}
         Ok(self.written)

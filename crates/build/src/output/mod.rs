@@ -1,8 +1,8 @@
-//! Writes a version: units of sorted buckets become chunks, in any number of threads; the manifest
-//! comes last, when every other file is on the disk.
+//! Writes a version: units of sorted buckets become chunks, in any number of threads; the manifest comes last, when
+//! every other file is durable.
 //!
-//! Finished files are synced by a thread of their own, so that waiting for the disk does not stop
-//! the sorting; thousands of small ones are synced at once, at the end.
+//! A separate thread syncs finished files, so that waiting for the disk does not stop the sorting; thousands of small
+//! files are synced together at the end.
 
 mod chunks;
 mod plan;
@@ -25,16 +25,16 @@ use crate::sort::{Drain, Part, Scratch, Sorted};
 use chunks::ChunkSequence;
 use plan::{Unit, units};
 
-/// Up to so many files are synced one by one.
+/// Up to this many files are synced one by one.
 const FILES_SYNCED_ONE_BY_ONE_MAX: usize = 256;
 
-/// How many finished files may wait to be synced. Each keeps a descriptor open.
+/// How many finished files may wait to be synced. Each keeps a file descriptor open.
 const FILES_WAITING_MAX: usize = 64;
 
-/// What was written.
+/// The written files.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// In the order of partition and number; none after a dry run.
+    /// In the order of partition and number; empty after a dry run.
     pub(crate) entries: Vec<ChunkEntry>,
     pub(crate) chunks: u64,
     pub(crate) records: u64,
@@ -93,7 +93,7 @@ pub(crate) fn write(
         let syncing = scope.spawn(|| sync(&to_sync, sync_each));
         let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(write_some)).collect();
         let results: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
-        // Ends the thread that syncs, even if another one panicked.
+        // Ends the syncing thread, even if another thread panicked.
         let _ = finished.send(None);
         (
             results.into_iter().map(or_panic).collect::<Vec<_>>(),
@@ -121,7 +121,7 @@ fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> 
     Some((number, units.get(number)?))
 }
 
-/// Waits for the disk, file by file, until `None` comes. After an error it only takes.
+/// Syncs file by file until `None` arrives. After an error it only receives.
 fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), StorageError> {
     let mut result = Ok(());
     while let Ok(Some(file)) = finished.recv() {
@@ -132,10 +132,10 @@ fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), 
     result
 }
 
-/// Where chunks leave their files to be synced.
+/// The queue of files to sync.
 type Finished = Sender<Option<FileWriter>>;
 
-/// Writes the dictionary of the compression, durably.
+/// Writes the compression dictionary, durably.
 pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
     let checksum = Checksum::of(dictionary);
     let name = dictionary_file_name(checksum);
@@ -150,7 +150,7 @@ pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Res
     })
 }
 
-/// An error of a chunk's writer; a full disk is told apart.
+/// Converts the error of a chunk writer; a full disk gets its own error.
 fn chunk_error(options: &BuildOptions, source: FormatError) -> BuildError {
     let output = &options.output;
     match source {

@@ -1,8 +1,8 @@
 //! Divides the output into chunks, and the work into units: pure arithmetic.
 //!
-//! A partition has a power of two of chunks, so that both chunks and buckets are ranges of
-//! positions whose bounds never cross: one contains the other. A *unit* is the larger of the two;
-//! no chunk is written by two threads, and no bucket read by two.
+//! A partition has a power of two of chunks, so that both chunks and buckets are ranges of positions whose bounds never
+//! cross: one contains the other. A *unit* is the larger of the two; so no chunk is written by two threads, and no
+//! bucket is read by two.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use fondaco_model::PartitionId;
 
 use crate::sort::PartitionTally;
 
-/// A range of buckets, and the chunks that their records make.
+/// A range of buckets, and the chunks of their records.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) buckets: Range<usize>,
-    /// In order; none for empty partitions.
+    /// In order; empty partitions have none.
     pub(super) chunks: Vec<ChunkPlan>,
 }
 
@@ -53,9 +53,9 @@ pub(super) fn units(tallies: &[PartitionTally], bucket_bits: u32, chunk_bytes_ta
     tallies.iter().enumerate().flat_map(units).collect()
 }
 
-/// How many chunks a partition has that is not empty: a power of two.
+/// The number of chunks of a non-empty partition: a power of two.
 pub(super) fn chunk_count(tally: PartitionTally, chunk_bytes_target: u64) -> u64 {
-    /// One key that comes billions of times must not make millions of empty chunks.
+    /// A single key with billions of rows must not cause millions of empty chunks.
     const CHUNKS_MAX: u64 = 1 << 14;
     let chunks = tally.bytes.div_ceil(chunk_bytes_target).clamp(1, CHUNKS_MAX);
     chunks.next_power_of_two()

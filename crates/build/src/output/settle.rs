@@ -1,9 +1,9 @@
-//! Drops duplicates before chunks are planned, where most rows are duplicates: otherwise a partition would be divided into
-//! chunks for rows that it does not keep. How many chunks a partition has stands in the header of each, so it must be known
-//! before the first record is written.
+//! Drops duplicates before chunks are planned, if most rows are duplicates: otherwise a partition would be divided into
+//! chunks for rows that it does not keep. The number of chunks of a partition is in the header of each chunk, so it
+//! must be known before the first record is written.
 //!
-//! Another pass over a partition is worth that only if it would have several chunks and half of its rows are dropped at
-//! least. Whether they are is told by the keys with the lowest hashes. So it depends on the input alone, as all else does.
+//! The extra pass over a partition is worthwhile only if it would have several chunks and at least half of its rows are
+//! dropped. The keys with the lowest hashes are the sample for this estimate, so the result depends only on the input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,14 +19,14 @@ use crate::options::BuildOptions;
 use crate::progress::Progress;
 use crate::sort::{Drain, Part, PartitionTally, Record, Scratch, Sorted, Winner};
 
-/// The share of hashes by which duplicates are told, in bits. No bucket is smaller than that.
+/// The share of hashes in the sample, in bits. No bucket is smaller than that.
 const SAMPLE_BITS: u32 = 8;
 
 /// A bucket without its duplicates.
 struct Settled {
     part: Part,
     dropped: u64,
-    /// What is left in each partition.
+    /// The remaining records of each partition.
     kept: BTreeMap<u32, Kept>,
 }
 
@@ -37,7 +37,7 @@ struct Kept {
     sampled: u64,
 }
 
-/// Settles the duplicates of partitions of which that makes fewer chunks. Returns how many were dropped.
+/// Drops duplicates in the partitions where that reduces the number of chunks. Returns how many were dropped.
 pub(super) fn settle(
     options: &BuildOptions,
     sorted: &mut Sorted,
@@ -75,14 +75,14 @@ pub(super) fn settle(
     Ok(dropped)
 }
 
-/// The buckets that have records of a partition.
+/// The buckets that contain records of a partition.
 fn buckets_of(sorted: &Sorted, partition: usize) -> Range<usize> {
     let (partitions, buckets) = (sorted.tallies.len(), sorted.parts.len());
     let first = partition * buckets / partitions;
     first..first + (buckets / partitions).max(1)
 }
 
-/// Settles the duplicates of some buckets, in threads.
+/// Drops the duplicates of some buckets, in threads.
 fn settle_buckets(
     options: &BuildOptions,
     sorted: &mut Sorted,

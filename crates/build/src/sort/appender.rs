@@ -1,6 +1,6 @@
-//! What one reading thread holds of the sort: an open block for every bucket, and its own tallies.
+//! The part of the sort that belongs to one reading thread: an open block per bucket, and its own tallies.
 //!
-//! The path of a row takes no lock and allocates nothing; both happen once a block.
+//! Adding a row takes no lock and allocates nothing; both happen once per block.
 
 use fondaco_format::key_hash;
 use fondaco_model::SlotPrefix;
@@ -10,7 +10,7 @@ use super::bucket::Block;
 use super::record::{RECORD_HEADER_BYTES, Record, RowId};
 use crate::error::BuildError;
 
-/// How much a partition has received.
+/// The number and size of the records of a partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PartitionTally {
     pub(crate) records: u64,
@@ -46,7 +46,7 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// Appends a record and returns the hash of its key, which has 1 to 65536 bytes.
+    /// Appends a record and returns the hash of its key, which must have 1 to 65536 bytes.
     pub(crate) fn append(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<u64, BuildError> {
         let sorter = self.sorter;
         let partition = sorter.options.partitions.partition_of(self.slots.slot(key)).get();
@@ -62,7 +62,7 @@ impl<'a> Appender<'a> {
             key,
             value,
         };
-        // There are at least four buckets, so that the shift is less than 64.
+        // There are at least four buckets, so the shift is less than 64.
         let bucket = (sorter.positions.of(&record) >> (64 - sorter.layout.bucket_bits)) as usize;
         self.records[bucket] += 1;
         let bytes = record.stored_bytes();
@@ -74,11 +74,11 @@ impl<'a> Appender<'a> {
         Ok(record.hash)
     }
 
-    /// Writes a record for which the open block of its bucket has no room.
+    /// Writes a record that does not fit into the open block of its bucket.
     #[cold]
     fn make_room(&mut self, bucket: usize, bytes: usize, record: &Record<'_>) -> Result<(), BuildError> {
         let buckets = &self.sorter.buckets;
-        // A large record gets a block to itself, so that no block is closed half empty.
+        // A large record gets its own block, so that no block is closed half empty.
         if bytes > self.sorter.layout.block_bytes / 4 {
             let mut block = buckets.allocate(bytes)?;
             record.write_to(&mut block);
@@ -94,7 +94,7 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Hands over what is open. Returns what each partition received.
+    /// Hands over the open blocks. Returns the tallies of each partition.
     pub(crate) fn close(self) -> Vec<PartitionTally> {
         for (bucket, (block, records)) in self.open.into_iter().zip(self.records).enumerate() {
             self.sorter.buckets.count(bucket, records);

@@ -1,7 +1,7 @@
-//! Buckets of records, in blocks of memory as long as the budget lasts and in files beyond it.
+//! Buckets of records, in memory blocks as long as the budget lasts, and in files beyond it.
 //!
-//! Invariant: the blocks of all buckets and appenders together take at most the budget, except
-//! that a record larger than what is left gets its block when nothing remains to be spilled.
+//! Invariant: the blocks of all buckets and appenders together take at most the budget, with one exception: a record
+//! larger than the rest of the budget gets its block when nothing is left to spill.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,13 @@ use crate::error::BuildError;
 /// Records, back to back.
 pub(crate) type Block = Vec<u8>;
 
-/// All buckets of a sort, and the budget that they share.
+/// All buckets of a sort, and their shared budget.
 pub(crate) struct Buckets {
     layout: Layout,
     buckets: Vec<Bucket>,
-    /// What all blocks that exist take, in bytes: in buckets, open in appenders, and free; and what is lent.
+    /// The size of all existing blocks, in bytes: in buckets, open in appenders, and free; plus the lent memory.
     allocated_bytes: AtomicU64,
-    /// Ordinary blocks that were spilled, to be used again: given back to the allocator, they
-    /// would fragment its heap.
+    /// Ordinary blocks that were spilled and will be reused: returning them to the allocator would fragment its heap.
     free: Mutex<Vec<Block>>,
     spilled_bytes: AtomicU64,
     temporary: PathBuf,
@@ -32,7 +31,7 @@ pub(crate) struct Buckets {
 #[derive(Default)]
 struct Bucket {
     content: Mutex<Content>,
-    /// What the blocks in `content` take; read without the lock to choose what to spill.
+    /// The size of the blocks in `content`; read without the lock to choose what to spill.
     memory_bytes: AtomicU64,
     records: AtomicU64,
 }
@@ -43,7 +42,7 @@ struct Content {
     file: Option<Arc<SpillFile>>,
 }
 
-/// The records of one bucket, or of a part of one, when no more will come.
+/// The records of one bucket or of a part of one; no more are added.
 #[derive(Default)]
 pub(crate) struct Part {
     pub(crate) blocks: Vec<Block>,
@@ -52,12 +51,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The bytes of its file.
+    /// The size of its file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file.as_ref().map_or(0, SpillFile::bytes)
     }
 
-    /// All its bytes.
+    /// Its total size.
     pub(crate) fn bytes(&self) -> u64 {
         self.file_bytes() + self.blocks.iter().map(|block| block.len() as u64).sum::<u64>()
     }
@@ -75,7 +74,7 @@ impl Buckets {
         }
     }
 
-    /// An empty block for at least `bytes`. Spills if the budget is used up.
+    /// Allocates an empty block for at least `bytes`. Spills if the budget is used up.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Block, BuildError> {
         let ordinary = bytes <= self.layout.block_bytes;
         let bytes = bytes.max(self.layout.block_bytes);
@@ -94,7 +93,7 @@ impl Buckets {
         }
     }
 
-    /// Gives a part of the budget to others. Spills if it is used up.
+    /// Lends a part of the budget. Spills if the budget is used up.
     pub(crate) fn lend(&self, bytes: u64) -> Result<(), BuildError> {
         let mut allocated = self.allocated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         while bytes > 0 && allocated > self.layout.reading_bytes {
@@ -107,12 +106,12 @@ impl Buckets {
         Ok(())
     }
 
-    /// Takes back what was given to others.
+    /// Takes back lent memory.
     pub(crate) fn take_back(&self, bytes: u64) {
         self.allocated_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Makes room for a block of no ordinary size; whether there was something to drop.
+    /// Frees blocks for a block of unusual size. Returns whether there was a block to free.
     fn drop_free_blocks(&self, bytes: usize, ordinary: bool) -> bool {
         if ordinary {
             return false;
@@ -139,7 +138,7 @@ impl Buckets {
         self.buckets[bucket].records.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Spills the bucket that takes the most memory; returns how much memory that freed.
+    /// Spills the bucket with the most memory; returns how much memory that freed.
     fn spill_largest(&self) -> Result<u64, BuildError> {
         let largest = self
             .buckets
@@ -173,8 +172,7 @@ impl Buckets {
         Ok(capacity)
     }
 
-    /// When something was spilled, spills on until there is room to load it. Returns how many
-    /// bytes were spilled in all.
+    /// If something was spilled, continues to spill until there is room to load it. Returns the total of spilled bytes.
     pub(crate) fn make_room_for_loading(&self) -> Result<u64, BuildError> {
         let free = std::mem::take(&mut *self.free.lock());
         let free_bytes = (free.len() * self.layout.block_bytes) as u64;
@@ -193,7 +191,7 @@ impl Buckets {
         Ok(self.spilled_bytes.load(Ordering::Relaxed))
     }
 
-    /// The buckets, in order. All appenders are closed.
+    /// The buckets, in order. All appenders must be closed.
     pub(crate) fn into_parts(self) -> Vec<Part> {
         let part = |bucket: Bucket| {
             let content = bucket.content.into_inner();

@@ -1,9 +1,8 @@
-//! Sorts a bucket and hands over its records, one for each key.
+//! Sorts a bucket and hands over its records, one per key.
 //!
-//! A bucket that fits into the thread's share of memory is loaded and sorted in place: what is
-//! sorted are 16-byte entries, not records. A larger one is split by the next bits of the position
-//! first. Splitting cannot help against one key that comes very often: from a part that still holds
-//! most of what was split, duplicates are dropped piece by piece first.
+//! A bucket that fits into the thread's share of memory is loaded and sorted in place, by moving 16-byte entries, not
+//! records. A larger one is first split by the next bits of the position. Splitting does not help against one very
+//! frequent key: if a part still has most of the records after a split, duplicates are dropped piece by piece first.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -13,19 +12,19 @@ use super::record::{Positions, Record};
 use super::spill::SpillFile;
 use crate::error::BuildError;
 
-/// Into how many parts a bucket is split at a time, in bits. Each is an open file.
+/// The number of parts of a split, in bits. Each part is an open file.
 const SPLIT_BITS: u32 = 4;
 
-/// What is gathered for a part before it is written, in bytes.
+/// The size of a part's write buffer, in bytes.
 const SPLIT_BUFFER_BYTES: usize = 64 << 10;
 
-/// How many records ahead their memory is fetched: a few hundred nanoseconds, the latency of memory.
+/// How many records ahead to prefetch: a few hundred nanoseconds, the latency of memory.
 const PREFETCH_AHEAD: usize = 16;
 
-/// So few records are loaded whatever their size, lest a huge one be split for ever.
+/// This few records are loaded whatever their size, so that a huge record is not split for ever.
 const RECORDS_LOADED_ALWAYS: u64 = 4;
 
-/// Which of the records of one key is kept.
+/// Which of the records with the same key is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Winner {
     /// None: a duplicate is an error.
@@ -36,26 +35,26 @@ pub(crate) enum Winner {
     Last,
 }
 
-/// How buckets are sorted.
+/// The settings for sorting buckets.
 #[derive(Clone, Copy)]
 pub(crate) struct Drain<'a> {
     pub(crate) positions: Positions,
     pub(crate) winner: Winner,
-    /// What may be loaded at a time, records and entries together.
+    /// The limit for loading at a time, records and entries together.
     pub(crate) share_bytes: u64,
     pub(crate) temporary: &'a Path,
-    /// The input files by number, for errors to name.
+    /// The input files by number, for error messages.
     pub(crate) files: &'a [PathBuf],
 }
 
-/// A record by its position and where it lies: number of the block << 32 | offset in it.
+/// A record by its position and its address: block number << 32 | offset in the block.
 #[derive(Clone, Copy)]
 struct Entry {
     position: u64,
     place: u64,
 }
 
-/// Memory that a thread sorts in, and uses again for the next part: given back each time, its pages would be made anew.
+/// The memory of a sorting thread, reused for the next part: fresh memory would cost page faults.
 #[derive(Default)]
 pub(crate) struct Scratch {
     records: Block,
@@ -63,7 +62,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory for the records of a file, empty.
+    /// Takes the empty buffer for the records of a file.
     fn take_records(&mut self, bytes: usize) -> Block {
         let mut records = std::mem::take(&mut self.records);
         records.clear();
@@ -71,7 +70,7 @@ impl Scratch {
         records
     }
 
-    /// Keeps the memory of records, unless it is too much together with that of the entries.
+    /// Keeps the buffer of records, unless it and the entries together are too large.
     fn give_back(&mut self, records: Block, bytes_max: u64) {
         let entries_bytes = self.entries.capacity() * size_of::<Entry>();
         if (records.capacity() + entries_bytes) as u64 <= bytes_max {
@@ -82,7 +81,7 @@ impl Scratch {
     }
 }
 
-/// Makes room for exactly so many elements in a vector that is empty. What it has is freed before, not copied.
+/// Makes room for exactly this many elements in an empty vector. The old memory is freed first, not copied.
 fn with_capacity<T>(vector: &mut Vec<T>, elements: usize) {
     debug_assert!(vector.is_empty());
     if vector.capacity() < elements {
@@ -91,12 +90,12 @@ fn with_capacity<T>(vector: &mut Vec<T>, elements: usize) {
     }
 }
 
-/// What a drain does with each record that is kept.
+/// The consumer of each kept record.
 type Emit<'a> = dyn FnMut(&Record<'_>) -> Result<(), BuildError> + 'a;
 
 impl Drain<'_> {
-    /// Hands over the records of a part whose positions agree in the first `depth` bits, in the
-    /// order of (position, hash, key). Returns how many duplicates were dropped.
+    /// Hands over the records of a part whose positions agree in the first `depth` bits, in the order of (position,
+    /// hash, key). Returns how many duplicates were dropped.
     pub(crate) fn drain(
         &self,
         mut part: Part,
@@ -120,8 +119,8 @@ impl Drain<'_> {
         Ok(dropped)
     }
 
-    /// Drops the duplicates of a part as [`Self::drain`] does, and shows the records that are kept. Returns what is left
-    /// of the part, and how many duplicates were dropped.
+    /// Drops the duplicates of a part as [`Self::drain`] does, and shows the kept records. Returns the rest of the
+    /// part, and how many duplicates were dropped.
     pub(crate) fn settle(
         &self,
         part: Part,
@@ -137,7 +136,7 @@ impl Drain<'_> {
         Ok((settled.finish()?, dropped))
     }
 
-    /// Sorts what is in memory.
+    /// Sorts a part in memory.
     fn drain_loaded(
         &self,
         blocks: &[Block],
@@ -166,7 +165,7 @@ impl Drain<'_> {
         Ok(dropped)
     }
 
-    /// Hands over records of one position: nearly always duplicates of one key.
+    /// Hands over records with the same position: nearly always duplicates of one key.
     #[cold]
     fn drain_run(&self, blocks: &[Block], run: &[Entry], emit: &mut Emit<'_>) -> Result<u64, BuildError> {
         let records: Result<Vec<Record<'_>>, BuildError> =
@@ -215,7 +214,7 @@ impl Drain<'_> {
         Record::read(&block[offset..]).ok_or_else(|| BuildError::temporary_damaged(self.temporary))
     }
 
-    /// Divides a part that is too large by the next bits, and drains each.
+    /// Splits a part that is too large by the next bits, and drains each piece.
     fn split(&self, part: Part, depth: u32, scratch: &mut Scratch, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
         let bits = SPLIT_BITS.min(u64::BITS - depth);
         if bits == 0 {
@@ -242,8 +241,8 @@ impl Drain<'_> {
         Ok(dropped)
     }
 
-    /// Drops duplicates from a part that consists mostly of them, piece by piece, so that it
-    /// shrinks to a fraction. Returns how many were dropped.
+    /// Drops duplicates, piece by piece, from a part that consists mostly of them, so that it shrinks to a fraction.
+    /// Returns how many were dropped.
     fn compact(&self, part: Part, scratch: &mut Scratch) -> Result<(Part, u64), BuildError> {
         let piece_bytes = self.share_bytes as usize / 2;
         let mut compacted = PartWriter::new(self.temporary);
@@ -251,7 +250,7 @@ impl Drain<'_> {
         let mut records = 0;
         let mut dropped = 0;
         self.visit(part, |record| {
-            // At least two records a piece: two duplicates always become one.
+            // At least two records per piece, so that two duplicates always become one.
             if records >= 2 && piece.len() + record.stored_bytes() > piece_bytes {
                 let full = std::slice::from_ref(&piece);
                 dropped += self.drain_loaded(full, records, scratch, &mut |record| compacted.add(record))?;
@@ -266,7 +265,7 @@ impl Drain<'_> {
         Ok((compacted.finish()?, dropped))
     }
 
-    /// Hands over all records of a part in no order.
+    /// Hands over all records of a part in any order.
     fn visit(
         &self,
         part: Part,
@@ -287,7 +286,7 @@ impl Drain<'_> {
     }
 }
 
-/// Has the processor fetch the beginning of a record, which lies anywhere in the bucket.
+/// Prefetches the beginning of a record, which may be anywhere in the bucket.
 #[inline]
 fn prefetch(blocks: &[Block], entry: Entry) {
     let bytes = &blocks[(entry.place >> 32) as usize][entry.place as u32 as usize..];
@@ -349,7 +348,7 @@ impl<'a> PartWriter<'a> {
         if self.file.is_some() && !self.buffer.is_empty() {
             self.flush()?;
         }
-        // What never filled a buffer stays in memory.
+        // A part that never filled its buffer stays in memory.
         let blocks = if self.buffer.is_empty() {
             vec![]
         } else {

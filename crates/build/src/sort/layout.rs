@@ -1,30 +1,30 @@
-//! How a memory budget is divided: pure arithmetic.
+//! Divides the memory budget of a sort: pure arithmetic.
 
 /// The smallest budget of a build, in bytes.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// A block is one write of a spill, which should be large; but every thread has one open for every
-/// bucket, which should be small.
+/// A block is one write of a spill, which favours large blocks; but every thread has an open block for every bucket,
+/// which favours small ones.
 const BLOCK_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
-/// 256 buckets of a budget of 1 GiB have 4 MiB each: sorting one stays within the caches.
+/// 256 buckets of a budget of 1 GiB have 4 MiB each: sorting one stays within the CPU caches.
 const BUCKET_BITS: (u32, u32) = (2, 8);
 
 /// Offsets in a loaded part are 32 bits.
 const SHARE_BYTES_MAX: u64 = 1 << 30;
 
-/// The sizes that follow from a budget and a number of threads.
+/// The sizes derived from a budget and a number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Buckets are the ranges of positions with the same so many leading bits.
+    /// A bucket is the range of positions with the same leading bits; this is their number.
     pub(crate) bucket_bits: u32,
     /// The size of an ordinary block.
     pub(crate) block_bytes: usize,
-    /// What all blocks may take while the input is read.
+    /// The limit for all blocks while the input is read.
     pub(crate) reading_bytes: u64,
-    /// What blocks may still take when spilled buckets are loaded beside them.
+    /// The limit for blocks while spilled buckets are loaded beside them.
     pub(crate) loading_bytes: u64,
-    /// What a thread may load at a time, records and sort entries together.
+    /// The limit for loading at a time per thread, records and sort entries together.
     pub(crate) share_bytes: u64,
 }
 
@@ -32,8 +32,7 @@ impl Layout {
     pub(crate) fn new(memory_bytes: u64, threads: usize) -> Self {
         let memory_bytes = memory_bytes.max(MEMORY_BYTES_MIN);
         let threads = threads.max(1) as u64;
-        // All open blocks together take at most an eighth of the budget, as far as the smallest
-        // sizes allow.
+        // All open blocks together take at most an eighth of the budget, as far as the smallest sizes allow.
         let open_bytes = memory_bytes / 8 / threads;
         let block_bytes = floor_power_of_two(open_bytes >> BUCKET_BITS.1).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
         let buckets = floor_power_of_two(open_bytes / block_bytes);

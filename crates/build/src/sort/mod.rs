@@ -1,15 +1,14 @@
-//! The external sort: records in, in any order and from many threads; out in the order of
-//! (partition, hash, key), bounded in memory for any size of input.
+//! The external sort: records in, in any order and from many threads; out in the order of (partition, hash, key), with
+//! bounded memory for any size of input.
 //!
-//! It is a radix sort by the leading bits of a record's *position* in the output. Every reading
-//! thread has an [`Appender`], which copies each record once, into the block that the thread has
-//! open for the record's bucket; only full blocks are shared. While all blocks fit into the budget
-//! nothing touches the disk; beyond it, whole buckets are spilled to nameless temporary files. Then
-//! buckets, which are contiguous ranges of the output, are sorted one by one ([`drain`]), in any
-//! number of threads.
+//! It is a radix sort by the leading bits of a record's *position* in the output. Every reading thread has an
+//! [`Appender`], which copies each record once, into the thread's open block for the record's bucket; only full blocks
+//! are shared. While all blocks fit into the budget, nothing touches the disk; beyond it, whole buckets are spilled to
+//! nameless temporary files. Then buckets, which are contiguous ranges of the output, are sorted one by one
+//! ([`drain`]), in any number of threads.
 //!
-//! Unlike a merge sort of runs, it compares nothing while it reads, merges nothing, and sorts what
-//! fits into the processor's caches.
+//! Unlike a merge sort of runs, it compares nothing while reading, merges nothing, and sorts pieces that fit into the
+//! CPU caches.
 
 mod appender;
 mod bucket;
@@ -33,19 +32,19 @@ use bucket::Buckets;
 
 use crate::error::BuildError;
 
-/// What a sort needs to know.
+/// The options of a sort.
 pub(crate) struct SortOptions {
     pub(crate) store: StoreName,
     pub(crate) partitions: PartitionCount,
     pub(crate) memory_bytes: u64,
     pub(crate) threads: usize,
-    /// Where temporary files go.
+    /// The directory of temporary files.
     pub(crate) temporary: PathBuf,
-    /// Keep of each value only its length: to check the input without writing it.
+    /// Keep only the length of each value: to check the input without writing it.
     pub(crate) keys_only: bool,
 }
 
-/// A sort while records come in.
+/// A sort that receives records.
 pub(crate) struct Sorter {
     options: SortOptions,
     layout: Layout,
@@ -53,7 +52,7 @@ pub(crate) struct Sorter {
     buckets: Buckets,
 }
 
-/// A sort when all records are in.
+/// A sort that has received all records.
 pub(crate) struct Sorted {
     pub(crate) layout: Layout,
     pub(crate) positions: Positions,
@@ -61,7 +60,7 @@ pub(crate) struct Sorted {
     pub(crate) parts: Vec<Part>,
     /// One per partition.
     pub(crate) tallies: Vec<PartitionTally>,
-    /// How many bytes went to temporary files.
+    /// The number of bytes written to temporary files.
     pub(crate) spilled_bytes: u64,
 }
 
@@ -81,17 +80,17 @@ impl Sorter {
         Appender::new(self)
     }
 
-    /// Lends a part of its memory. It may be given back before this returns.
+    /// Lends a part of its memory. The caller may return it before this call returns.
     pub(crate) fn lend(&self, bytes: u64) -> Result<(), BuildError> {
         self.buckets.lend(bytes)
     }
 
-    /// Takes back what it has lent.
+    /// Takes back lent memory.
     pub(crate) fn take_back(&self, bytes: u64) {
         self.buckets.take_back(bytes);
     }
 
-    /// Ends the input. The tallies are those of all appenders, which are closed.
+    /// Ends the input. The tallies are those of all appenders, which must be closed.
     pub(crate) fn finish(self, appenders: impl IntoIterator<Item = Vec<PartitionTally>>) -> Result<Sorted, BuildError> {
         let mut tallies = vec![PartitionTally::default(); self.options.partitions.get() as usize];
         for appender in appenders {

@@ -1,4 +1,4 @@
-//! A row on its way through the sort, and its place in the order of the output.
+//! A row in the sort, and its position in the order of the output.
 //!
 //! ```text
 //! offset  bytes  field, little-endian
@@ -10,18 +10,18 @@
 //!     24         key, then value
 //! ```
 //!
-//! Records lie back to back in blocks of memory and in temporary files, never across two blocks.
-//! They are never moved to be sorted: only their positions are.
+//! Records are stored back to back in memory blocks and in temporary files, never across two blocks. Sorting moves only
+//! their positions, never the records.
 
 use fondaco_model::PartitionCount;
 
 /// The bytes of a record before its key.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 
-/// The number of bits of a row's identity that number the row within its file.
+/// How many bits of a row id number the row within its file.
 const ROW_BITS: u32 = 40;
 
-/// Which row of which file, in one number that orders rows as the input does.
+/// The file and row number in one integer, which orders rows as the input does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowId(u64);
 
@@ -46,7 +46,7 @@ impl RowId {
     }
 }
 
-/// A record where it lies.
+/// A record in its place in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) row: RowId,
@@ -57,13 +57,13 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// How many bytes it takes.
+    /// Its stored size.
     #[inline]
     pub(crate) fn stored_bytes(&self) -> usize {
         RECORD_HEADER_BYTES + self.key.len() + self.value.len()
     }
 
-    /// How many bytes its value has: in a dry run, the value is the length of the real one.
+    /// The size of its value: in a dry run, the stored value is the length of the real one.
     pub(crate) fn value_bytes(&self, dry_run: bool) -> u64 {
         match dry_run {
             true => self
@@ -74,7 +74,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends it. The key has 1 to 65536 bytes, and there are at most 65536 partitions.
+    /// Appends it. The key must have 1 to 65536 bytes, and there are at most 65536 partitions.
     #[inline]
     pub(crate) fn write_to(&self, block: &mut Vec<u8>) {
         debug_assert!((1..=1 << 16).contains(&self.key.len()) && self.partition < 1 << 16);
@@ -89,13 +89,13 @@ impl<'a> Record<'a> {
         block.extend_from_slice(self.value);
     }
 
-    /// The length of the record that begins with this header.
+    /// The length of the record with this header.
     pub(crate) fn length_of(header: &[u8; RECORD_HEADER_BYTES]) -> usize {
         let lengths = u64_at(header, 16);
         RECORD_HEADER_BYTES + (lengths >> 32) as u16 as usize + 1 + lengths as u32 as usize
     }
 
-    /// The record that begins at `bytes`; `None` if it does not end there.
+    /// Reads the record at the beginning of `bytes`; `None` if it is incomplete.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
@@ -123,8 +123,8 @@ fn u64_at(header: &[u8; RECORD_HEADER_BYTES], offset: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Where records belong in the output, which is in the order of (partition, hash): as a fraction of
-/// the whole, so that its leading bits number the buckets of a radix sort.
+/// The positions of records in the output, which is in the order of (partition, hash): as a fraction of the whole, so
+/// that the leading bits number the buckets of a radix sort.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Positions {
     partition_bits: u32,
@@ -137,8 +137,8 @@ impl Positions {
         }
     }
 
-    /// The position of a record: it rises with (partition, hash). Records of one position may
-    /// differ in the lowest bits of their hashes.
+    /// The position of a record: it rises with (partition, hash). Records with the same position may differ in the
+    /// lowest bits of their hashes.
     #[inline]
     pub(crate) fn of(self, record: &Record<'_>) -> u64 {
         if self.partition_bits == 0 {

@@ -1,6 +1,6 @@
 //! Temporary files of records: written in blocks in any order, read back whole or as a stream.
 //!
-//! They have no names: a killed build leaves nothing behind.
+//! The files have no names, so a killed build leaves nothing behind.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::record::{RECORD_HEADER_BYTES, Record};
 use crate::error::BuildError;
 
-/// What a stream reads at a time, in bytes.
+/// The buffer of a stream, in bytes.
 const STREAM_BUFFER_BYTES: usize = 1 << 20;
 
 /// A nameless file of records.
@@ -21,7 +21,7 @@ pub(crate) struct SpillFile {
     bytes: AtomicU64,
 }
 
-/// A file without a name.
+/// Makes a file without a name.
 pub(crate) fn temporary_file(directory: &Path) -> Result<File, BuildError> {
     tempfile::tempfile_in(directory).map_err(|e| BuildError::temporary(directory, e))
 }
@@ -38,7 +38,7 @@ impl SpillFile {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Appends whole records. Any thread may.
+    /// Appends whole records. Any thread may call this.
     pub(crate) fn append(&self, records: &[u8], directory: &Path) -> Result<(), BuildError> {
         let offset = self.bytes.fetch_add(records.len() as u64, Ordering::Relaxed);
         self.file
@@ -54,7 +54,7 @@ impl SpillFile {
             .map_err(|e| BuildError::temporary(directory, e))
     }
 
-    /// Hands over the records one after the other, in the order of the file.
+    /// Hands over the records one by one, in the order of the file.
     pub(crate) fn stream(
         mut self,
         directory: &Path,

@@ -17,7 +17,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use tempfile::TempDir;
 
-/// A folder with inputs and a place for the output.
+/// A folder with inputs, and a path for the output.
 pub struct Place {
     folder: TempDir,
 }
@@ -79,13 +79,13 @@ impl Place {
         build(&options, &Progress::new())
     }
 
-    /// Builds what must succeed, and opens it.
+    /// Builds, which must succeed, and opens the version.
     pub fn built(&self, change: impl FnOnce(&mut BuildOptions)) -> Version {
         self.build(change).unwrap();
         Version::open(&self.output()).unwrap()
     }
 
-    /// The message of a build that must fail, and must have left nothing.
+    /// The error message of a build that must fail and leave no files.
     pub fn refused(&self, change: impl FnOnce(&mut BuildOptions)) -> String {
         let error = self.build(change).map(|_| ()).unwrap_err();
         assert!(!self.output().exists(), "a failed build leaves nothing");
@@ -153,7 +153,7 @@ pub fn zstd(content: &[u8]) -> Vec<u8> {
     zstd::encode_all(content, 1).unwrap()
 }
 
-/// Writes binary rows, dealt to several files of several kinds, so that file 0 has the first rows.
+/// Writes binary rows, distributed over several files of several formats; file 0 has the first rows.
 pub fn write_binary_rows(place: &Place, rows: &[(Vec<u8>, Vec<u8>)], files: usize) {
     for (number, rows) in rows.chunks(rows.len().div_ceil(files).max(1)).enumerate() {
         let fields = vec![

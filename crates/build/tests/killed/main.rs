@@ -1,4 +1,4 @@
-//! A build that is killed leaves nothing that looks finished, and no temporary file.
+//! A killed build leaves no output that looks complete, and no temporary file.
 
 #[path = "../generate/mod.rs"]
 mod generate;
@@ -37,7 +37,7 @@ fn a_killed_build_leaves_no_manifest_and_no_temporary_file() {
             std::thread::yield_now();
         }
         child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed in its work");
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed while building");
         assert_eq!(fs::read_dir(place.temporary()).unwrap().count(), 0);
         if place.output().exists() {
             assert!(matches!(

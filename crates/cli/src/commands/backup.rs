@@ -14,30 +14,31 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::Display;
 
-/// The limit unless said: that of everything else that replicas do in the background.
+/// The default limit, the same as for other background work of replicas.
 const BYTES_PER_SECOND_DEFAULT: &str = "32MiB";
 
 /// `fondaco backup`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every write that was acknowledged before the backup began is in it; of those that come meanwhile, some are.
-Reads and writes go on. A backup that fails leaves no files, one that is killed leaves files that the same command deletes when it begins anew.
+Every write that was acknowledged before the backup began is in it, and some of the writes made meanwhile.
+Reads and writes continue. A backup that fails leaves no files; a killed one leaves files,
+which the same command deletes when it is run again.
 
 Example:
   fondaco backup carts --output s3://backups/carts-2026-11-21")]
 pub struct BackupOptions {
-    /// The store, a versioned one
+    /// The store, of kind versioned
     store: StoreName,
 
-    /// Where to: a directory that is empty or missing, or a URL
+    /// The destination: a directory that is empty or missing, or a URL
     #[arg(long, value_name = "URL")]
     output: Location,
 
-    /// Read no more than this a second from all nodes together; 0 is no limit
+    /// The most bytes to read per second, from all nodes together; 0 is no limit
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
     bytes_per_second: u64,
 
-    /// Read so many partitions side by side
+    /// The number of partitions to read in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=64), default_value_t = 4)]
     partitions_at_once: u64,
 
@@ -48,29 +49,29 @@ pub struct BackupOptions {
 /// `fondaco restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All of the backup is verified before anything is restored. What was written since stays, and reads and writes go
-on; a key that was deleted longer ago than the store remembers comes back. It may be run again at any time.
+The whole backup is verified before anything is restored. Writes made since the backup stay, and reads and writes
+continue. A key deleted longer ago than the store keeps tombstones comes back. A restore can be repeated at any time.
 
 Example:
   fondaco restore carts s3://backups/carts-2026-11-21 --create
   fondaco restore carts s3://backups/carts-2026-11-21 --dry-run")]
 pub struct RestoreOptions {
-    /// The store, a versioned one; not necessarily of the name that was backed up
+    /// The store, of kind versioned; its name may differ from that of the backup
     store: StoreName,
 
-    /// Where the backup is: a directory, or a URL
+    /// The location of the backup: a directory, or a URL
     #[arg(value_name = "URL")]
     source: Location,
 
-    /// Create the store if there is none, with the settings that it had
+    /// Create the store if it is missing, with the settings of the backup
     #[arg(long)]
     create: bool,
 
-    /// Verify the backup, and restore nothing: no node is asked
+    /// Verify the backup and restore nothing; no node is contacted
     #[arg(long)]
     dry_run: bool,
 
-    /// Restore no more than this a second; 0 is no limit
+    /// The most bytes to restore per second; 0 is no limit
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
     bytes_per_second: u64,
 
@@ -78,7 +79,7 @@ pub struct RestoreOptions {
     node: ControlPort,
 }
 
-/// Makes a backup.
+/// Runs `fondaco backup`.
 pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     let made = carry_out(&options.node, options.bytes_per_second, output, |job| {
         let partitions = options.partitions_at_once as usize;
@@ -96,7 +97,7 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// Restores a backup.
+/// Runs `fondaco restore`.
 pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> {
     let (name, source) = (&options.store, &options.source);
     let restored = carry_out(&options.node, options.bytes_per_second, output, |job| {
@@ -108,19 +109,22 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
     if !restored.left_out.is_empty() {
         let nodes = list(&restored.left_out);
         output.note(&format!(
-            "not all records went to node {nodes}: it gets them from others when it is well"
+            "not all records reached node {nodes}: it gets the rest from other replicas when it works again"
         ));
     }
     output.result(&restored, |restored| {
         let count = output::count(restored.records);
         match restored.dry_run {
-            true => format!("the backup is whole: {count} records of store {}\n", restored.source),
+            true => format!(
+                "the backup is complete and intact: {count} records of store {}\n",
+                restored.source
+            ),
             false => format!("restored {count} records into store {}\n", restored.store),
         }
     })
 }
 
-/// Carries a job out, and shows how far it is.
+/// Runs a job, and shows its progress.
 fn carry_out<T>(
     port: &ControlPort,
     bytes_per_second: u64,

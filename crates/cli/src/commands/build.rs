@@ -15,39 +15,39 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL, rate};
 
-/// How many partitions there are unless said otherwise.
+/// The default number of partitions.
 pub const PARTITIONS_DEFAULT: u32 = 16;
 
-/// With fewer rows, figures by row or second say nothing but how long a program takes to start.
+/// With fewer rows, throughput measures only the start-up time of the program.
 const FIGURES_ROWS_MIN: u64 = 10_000;
 
-/// What to build, of which input: the options that `build` and `push` share.
+/// Options that `build` and `push` share: the input, and how to build it.
 #[derive(Debug, Args)]
 pub struct InputOptions {
     /// The store that the version is for
     pub store: StoreName,
 
-    /// Files, folders and globs, or - for standard input; names that begin with _ or . are skipped in folders
+    /// Files, folders and globs, or - for standard input; in folders, names that begin with _ or . are skipped
     #[arg(required = true, value_name = "INPUT")]
     pub inputs: Vec<String>,
 
-    /// The column that holds the key; of several columns, their texts joined by ":"; a.b is member b of column a
+    /// The column with the key; several columns are joined as text with ":"; a.b is member b of column a
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', required = true)]
     pub key: Vec<String>,
 
-    /// The column that is the value, as it is
+    /// The column whose content is the value, unchanged
     #[arg(long, value_name = "COLUMN", conflicts_with = "values")]
     pub value: Option<String>,
 
-    /// The columns that make the value, as a JSON object; all but the key unless given
+    /// The columns that make up the value, as a JSON object; the default is all columns except the key
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     pub values: Option<Vec<String>>,
 
-    /// The format of the input: parquet, avro, jsonl or csv; by the names of the files unless given
+    /// The format of the input: parquet, avro, jsonl or csv; the default follows the file names
     #[arg(long)]
     pub format: Option<InputFormat>,
 
-    /// What separates the fields of CSV, for instance ';' or '\t'; a tab in .tsv files and a comma in others unless given
+    /// The field separator of CSV, for instance ';' or '\t'; the default is a tab in .tsv files and a comma in others
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     pub delimiter: Option<u8>,
 
@@ -59,7 +59,7 @@ pub struct InputOptions {
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     pub max_bad_rows: u64,
 
-    /// Make an empty version of an input without rows
+    /// Allow an input without rows, which gives an empty version
     #[arg(long)]
     pub allow_empty: bool,
 
@@ -71,15 +71,15 @@ pub struct InputOptions {
     #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: u64,
 
-    /// How many threads to use; one for each core unless given
+    /// The number of threads; the default is one per core
     #[arg(long, value_name = "COUNT")]
     pub threads: Option<usize>,
 
-    /// How large chunks may be
+    /// The maximum size of a chunk
     #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
     pub chunk_size: u64,
 
-    /// Where to put temporary files
+    /// The directory for temporary files
     #[arg(long, value_name = "DIRECTORY", env = "TMPDIR")]
     pub work: Option<PathBuf>,
 
@@ -99,16 +99,16 @@ pub struct BuildCommandOptions {
     #[command(flatten)]
     pub input: InputOptions,
 
-    /// Where to write the version: a directory that is empty or missing, as a path or a file:// URL
+    /// The destination: a directory that is empty or missing, as a path or a file:// URL
     #[arg(long, value_name = "URL", required_unless_present = "dry_run")]
     pub output: Option<Location>,
 
-    /// How many partitions the cluster has that the version is for: fondaco status tells
+    /// The number of partitions of the cluster that will serve the version, as fondaco status shows it
     #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
     pub partitions: u32,
 }
 
-/// What a build did, for programs.
+/// The result of a build, as JSON.
 #[derive(Debug, Serialize)]
 pub struct BuildResult {
     store: String,
@@ -130,7 +130,7 @@ pub struct BuildResult {
     writing_ms: u64,
 }
 
-/// Builds a version.
+/// Runs `fondaco build`.
 pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()> {
     let partitions = partition_count(options.partitions)?;
     let interrupt = Interrupt::listen()?;
@@ -145,7 +145,7 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     })
 }
 
-/// Builds a version at `location`, which may be missing if it is a dry run, and shows progress.
+/// Builds a version at `location`, which may be `None` for a dry run, and shows progress.
 pub fn run(
     options: &InputOptions,
     partitions: PartitionCount,
@@ -175,7 +175,7 @@ pub fn run(
         partitions,
         compression: options.compress,
         chunk_bytes_target: options.chunk_size,
-        // A dry run looks at it only to see that nothing is there, and nothing ever is below a file.
+        // A dry run uses the directory only to check that it is empty. A path below a file is always empty.
         output: location
             .cloned()
             .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
@@ -183,7 +183,7 @@ pub fn run(
         dry_run: options.dry_run,
     };
     crate::allocator::return_freed_memory();
-    // What does not fit into memory is in many files.
+    // Data that does not fit into memory is spread over many files.
     fondaco_control::raise_open_files_limit();
     let progress = Progress::new();
     let report = std::thread::scope(|scope| {
@@ -263,12 +263,12 @@ impl BuildResult {
         }
     }
 
-    /// How many bytes the keys and values have, before compression.
+    /// The size of the keys and values, before compression.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What it says to people.
+    /// The result as text.
     pub fn text(&self) -> String {
         let time = Duration::from_millis(self.reading_ms + self.writing_ms);
         let figures = self.rows >= FIGURES_ROWS_MIN;
@@ -307,7 +307,7 @@ impl BuildResult {
     }
 }
 
-/// Checks a number of partitions.
+/// Checks the number of partitions.
 pub fn partition_count(number: u32) -> anyhow::Result<PartitionCount> {
     PartitionCount::try_from(number).map_err(|error| super::WrongUsage(error.to_string()).into())
 }
@@ -317,11 +317,11 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"\\t" => Ok(b'\t'),
         [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n') => Ok(*byte),
-        _ => Err("use one character that is no quote, for instance ';', or '\\t' for a tab".to_owned()),
+        _ => Err("use one character except a quote, for instance ';', or '\\t' for a tab".to_owned()),
     }
 }
 
-/// Parses a number of bytes: `1048576`, `512KiB`, `1.5GiB`, `1GB`.
+/// Parses a size in bytes: `1048576`, `512KiB`, `1.5GiB`, `1GB`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
     let unit = text[digits.len()..].trim();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_bytes_have_units() {
+    fn sizes_in_bytes_have_units() {
         assert_eq!(parse_bytes("1048576"), Ok(1 << 20));
         assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
         assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));

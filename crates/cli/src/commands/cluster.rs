@@ -1,4 +1,4 @@
-//! `fondaco cluster`: decisions about a whole cluster that only an operator can make.
+//! `fondaco cluster`: decisions about the whole cluster that only an operator can make.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -20,18 +20,18 @@ pub enum ClusterCommand {
 /// `fondaco cluster adopt`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-After ZooKeeper was emptied or put back to an older copy, or an entry in it was lost, nodes go on with
-what they saw last, delete nothing, and are not ready. This command ends that. Ask a node that was
-there before; fondaco status --http ADDRESS says what it is missing.
+After ZooKeeper was emptied, lost an entry, or was restored from an older copy, nodes keep serving from
+the entries they saw last, delete nothing, and are not ready. This command ends that state. Run it against a
+node that ran before the loss; fondaco status --http ADDRESS shows the entries that it misses.
 
 Example:
   fondaco cluster adopt --http 10.0.0.7:6580 --yes")]
 pub struct AdoptOptions {
-    /// Take the entries that are there now for the true ones, instead of those that the node remembers
+    /// Accept the entries that are in the coordination service now, instead of those that the node remembers
     #[arg(long)]
     present: bool,
 
-    /// Do not ask whether it is meant
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
@@ -39,7 +39,7 @@ pub struct AdoptOptions {
     node: ControlPort,
 }
 
-/// Does what the command says.
+/// Runs `fondaco cluster`.
 pub fn run(command: ClusterCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         ClusterCommand::Adopt(options) => adopt(&options, output),
@@ -49,12 +49,12 @@ pub fn run(command: ClusterCommand, output: &Output) -> anyhow::Result<()> {
 fn adopt(options: &AdoptOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let question = match options.present {
-        true => "take the entries that are in the coordination service now for the true ones",
-        false => "replace all entries in the coordination service by those that this node remembers",
+        true => "accept the entries that are in the coordination service now",
+        false => "replace all entries in the coordination service with those that this node remembers",
     };
     if !options.yes {
         if !io::stdin().is_terminal() {
-            bail!("this would {question}: say --yes if that is meant");
+            bail!("this would {question}: confirm with --yes");
         }
         write!(io::stderr(), "{question}? [y/N] ")?;
         let mut answer = String::new();
@@ -69,7 +69,7 @@ fn adopt(options: &AdoptOptions, output: &Output) -> anyhow::Result<()> {
     let cluster: ClusterResource = client.post("/v1/cluster/adopt", &adoption)?;
     output.result(&cluster, |cluster| {
         format!(
-            "the entries of cluster {} are true again\nnext: fondaco status\n",
+            "the entries of cluster {} are consistent again\nnext: fondaco status\n",
             cluster.identity
         )
     })

@@ -1,4 +1,4 @@
-//! `fondaco completions`: what shells complete commands from.
+//! `fondaco completions`: scripts for command completion in shells.
 
 use std::io::Write;
 

@@ -16,7 +16,7 @@ use crate::output::{self, Output, table};
 pub enum ConfigCommand {
     /// Show all settings
     Show(ShowOptions),
-    /// Change settings, at once and for good
+    /// Change settings, immediately and permanently
     Set(SetOptions),
 }
 
@@ -32,7 +32,7 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fondaco config set fetch-rate-bytes-per-second=100MiB")]
 pub struct SetOptions {
-    /// Names and values; all are changed or none
+    /// NAME=VALUE pairs; either all of them are changed or none
     #[arg(required = true, value_name = "NAME=VALUE")]
     changes: Vec<String>,
 
@@ -40,7 +40,7 @@ pub struct SetOptions {
     node: ControlPort,
 }
 
-/// Shows or changes settings.
+/// Runs `fondaco config`.
 pub fn run(command: ConfigCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         ConfigCommand::Show(options) => {
@@ -57,7 +57,7 @@ pub fn run(command: ConfigCommand, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-/// What each setting that was named was before, and is now.
+/// Each changed setting with its old and new value.
 fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChanges) -> String {
     let named = after
         .settings
@@ -75,7 +75,7 @@ fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChan
     named.map(line).collect()
 }
 
-/// A value of a setting, in the unit that its name says.
+/// The value of a setting, in the unit that its name implies.
 fn shown(name: &str, value: u64) -> String {
     match unit(name) {
         _ if value == 0 => "0".to_owned(),
@@ -86,7 +86,7 @@ fn shown(name: &str, value: u64) -> String {
     }
 }
 
-/// What a setting is counted in.
+/// The unit of a setting.
 #[derive(Clone, Copy)]
 enum Unit {
     Milliseconds,
@@ -103,14 +103,14 @@ fn unit(name: &str) -> Option<Unit> {
     }
 }
 
-/// A number of bytes, exactly: in a larger unit only where it is a whole number of those.
+/// A size in bytes, exactly: in a larger unit only if it is a whole number.
 fn size(bytes: u64) -> String {
     let units = SIZES.iter().rev().filter(|(_, unit)| bytes.is_multiple_of(*unit));
     let (name, unit) = units.copied().next().unwrap_or(("B", 1));
     format!("{}{name}", bytes / unit)
 }
 
-/// Units of sizes, as the configuration file has them.
+/// Units of sizes, as in the configuration file.
 const SIZES: [(&str, u64); 5] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -119,7 +119,7 @@ const SIZES: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
 ];
 
-/// The value that a text means of a setting: a number, or one with a unit.
+/// Parses the value of a setting: a number, optionally with a unit.
 fn value(name: &str, text: &str) -> Option<u64> {
     if let Ok(number) = text.parse() {
         return Some(number);
@@ -131,7 +131,7 @@ fn value(name: &str, text: &str) -> Option<u64> {
             ms.is_multiple_of(1000).then_some(ms / 1000)
         }
         Unit::Bytes => {
-            // The longest first: each of them ends with a B.
+            // The longest first, since each of them ends with a B.
             let (number, unit) = SIZES
                 .iter()
                 .rev()
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_and_shown_in_the_units_of_their_names() {
+    fn values_are_parsed_and_shown_in_their_units() {
         for (name, text, number, shown_as) in [
             ("forward-timeout-ms", "1s", 1000, "1s"),
             ("forward-timeout-ms", "250", 250, "250ms"),

@@ -1,4 +1,4 @@
-//! `fondaco inspect`: what is in a version or a chunk, read from its files, without a node.
+//! `fondaco inspect`: the contents of a version or a chunk, read from its files, without a node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ pub struct InspectOptions {
     #[arg(long)]
     verify: bool,
 
-    /// Print so many keys, and the lengths of their values
+    /// Print this many keys, with the lengths of their values
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     keys: usize,
 
@@ -41,7 +41,7 @@ pub struct InspectOptions {
 #[derive(Serialize)]
 struct Inspected {
     directory: String,
-    /// What identifies the version.
+    /// The checksum that identifies the version.
     checksum: Checksum,
     manifest: Manifest,
     built: Built,
@@ -72,7 +72,7 @@ struct InspectedFile {
     checksum: String,
 }
 
-/// Shows a version or a chunk.
+/// Runs `fondaco inspect`.
 pub fn inspect(options: &InspectOptions, output: &Output) -> anyhow::Result<()> {
     let path = &options.path;
     if !path.is_file() {
@@ -84,7 +84,7 @@ pub fn inspect(options: &InspectOptions, output: &Output) -> anyhow::Result<()> 
     }
 }
 
-/// The directory that a file is in.
+/// The directory that contains a file.
 fn directory_of(path: &Path) -> &Path {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.unwrap_or(Path::new("."))
@@ -122,7 +122,7 @@ fn inspect_version(directory: &Path, options: &InspectOptions, output: &Output) 
     output.result(&inspected, |inspected| version_text(inspected, options))
 }
 
-/// The further files of all chunks, and their kinds.
+/// The files of all chunks besides the index and the data, with their kinds.
 fn further_files(manifest: &Manifest) -> impl Iterator<Item = (&str, &FileEntry)> {
     let further = manifest.chunks.iter().flat_map(|chunk| &chunk.further);
     further.map(|further| (&*further.kind, &further.file))
@@ -212,7 +212,7 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         lines.push(("base", format!("the version with checksum {base}")));
     }
     if let Some(cut) = manifest.cut_unix_ms {
-        lines.push(("cut", format!("it has the events up to {}", output::moment(cut))));
+        lines.push(("cut", format!("it includes the events up to {}", output::moment(cut))));
     }
     let further: BTreeSet<&str> = further_files(manifest).map(|(kind, _)| kind).collect();
     if !further.is_empty() {
@@ -253,7 +253,7 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
     text
 }
 
-/// A file of a chunk: what its manifest says of it, and whether that is so.
+/// Compares a file of a chunk with its entry in the manifest.
 fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
     let manifest = Manifest::read(directory_of(path))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -262,7 +262,7 @@ fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
         Some((chunk, kind, entry))
     });
     let Some((chunk, kind, entry)) = found else {
-        bail!("{path:?} belongs to no chunk: the manifest beside it does not name it as a file of one");
+        bail!("{path:?} belongs to no chunk: the manifest in its directory does not list it");
     };
     let found = checksum_of(path)?;
     if found != entry.checksum {
@@ -301,7 +301,7 @@ fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// The files of a chunk, and their kinds.
+/// The files of a chunk, with their kinds.
 fn files_of(chunk: &ChunkEntry) -> impl Iterator<Item = (&str, &FileEntry)> {
     let further = chunk.further.iter().map(|further| (&*further.kind, &further.file));
     [(DATA_KIND, &chunk.data), (INDEX_KIND, &chunk.index)]

@@ -1,4 +1,4 @@
-//! `fondaco get` and `mget`: single look-ups for people, over the control port.
+//! `fondaco get` and `mget`: single lookups for people, over the control port.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ use crate::output::Output;
 /// `fondaco get`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code 1 if the key is not there.
+Exit code 1 if the key is missing.
 
 Example:
   fondaco get pymk:42")]
@@ -36,7 +36,7 @@ pub struct GetOptions {
 /// `fondaco mget`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints a line for each key that is there: the key, a tab, the value. Exit code 1 if one is not.
+Prints a line for each key found: the key, a tab, the value. Exit code 1 if any key is missing.
 
 Example:
   fondaco mget pymk:42 pymk:43 features:42")]
@@ -55,7 +55,7 @@ struct Found<'a> {
     value: Option<&'a LookupValue>,
 }
 
-/// Prints the value of a key.
+/// Runs `fondaco get`.
 pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
     let wire_key = options.key.as_bytes();
     let shown = options.key.to_string_lossy();
@@ -81,7 +81,7 @@ pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&found, |_| String::new())
 }
 
-/// Prints the values of several keys.
+/// Runs `fondaco mget`.
 pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
     let request = LookupRequest {
         keys: options.keys.clone(),

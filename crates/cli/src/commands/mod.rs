@@ -1,4 +1,4 @@
-//! The commands, one file a family, in the order of the command line.
+//! The commands, one file per family, in the order of the command line.
 
 pub mod backup;
 pub mod build;
@@ -20,7 +20,7 @@ mod upload;
 mod versioned_options;
 pub mod versions;
 
-/// The arguments are well-formed, but make no sense together: exit code 2, as for those that are not.
+/// The arguments are well-formed but contradict each other: exit code 2, as for malformed arguments.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);

@@ -1,4 +1,4 @@
-//! `fondaco nodes`: the nodes of the cluster, and what each holds.
+//! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
 use clap::Args;
 use fondaco_control::http::{ClusterNode, NodeList};
@@ -15,16 +15,16 @@ pub struct NodesOptions {
     node: ControlPort,
 }
 
-/// Lists the nodes.
+/// Runs `fondaco nodes`.
 pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
     let list: NodeList = Client::new(&options.node)?.get("/v1/nodes")?;
     output.result(&list, |list| text(&list.nodes))
 }
 
-/// The nodes as a table. Columns that are the same for all, because they are not in use, are left out.
+/// The nodes as a table. A column is left out if its feature is not in use, so that all its cells are the same.
 pub fn text(nodes: &[ClusterNode]) -> String {
     if nodes.is_empty() {
-        return "no nodes yet: the leading controller gives a number to each that it finds\n".to_owned();
+        return "no nodes yet: the leading controller assigns a number to each node that it finds\n".to_owned();
     }
     let mut columns = vec![
         Column::right("NODE", |node| node.node.to_string()),
@@ -56,7 +56,7 @@ pub fn text(nodes: &[ClusterNode]) -> String {
 /// A column of the table of nodes.
 struct Column {
     name: &'static str,
-    /// Whether it is aligned to the right.
+    /// Whether it is right-aligned.
     right: bool,
     cell: fn(&ClusterNode) -> String,
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_has_no_column() {
+    fn a_feature_that_is_not_in_use_has_no_column() {
         let mut nodes = [node(1), node(2)];
         nodes[1].live = false;
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_shown() {
+    fn columns_that_differ_between_nodes_are_shown() {
         let mut nodes = [node(1), node(2)];
         nodes[1].zone = "b".to_owned();
         nodes[1].late = vec!["pymk".to_owned()];

@@ -1,7 +1,7 @@
-//! `fondaco push` and `deploy`: a new version comes to a store.
+//! `fondaco push` and `deploy`: bring a new version to a store.
 //!
-//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the
-//! cluster to fetch and to swap, and watches: the nodes do it, and go on if the watcher goes away.
+//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the cluster to fetch and
+//! swap, and watches: the nodes do the work, and continue if the watching command ends.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,10 +32,11 @@ use crate::scratch::Scratch;
 /// `fondaco push`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The version is built in --work, where it needs as much space as the values have. If that is on the
-file system of the node's data, and the node runs as the same user, its files are linked and not copied. Nodes on other machines need a place
-that they can read: say --output with an hdfs:// or s3:// URL, or a directory that all of them mount. Where there is no
-such place, --upload sends the version to the node that --http names, and the others fetch it from there.
+The version is built in --work, which needs as much space as the values. If --work is on the
+file system of the node's data, and the node runs as the same user, its files are linked, not copied. Nodes on other
+machines need a location that they can read: use --output with an hdfs:// or s3:// URL,
+or a directory that all of them mount. If there is no such location, --upload sends the version to the node
+that --http names, and the others fetch it from there.
 
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
@@ -46,15 +47,15 @@ pub struct PushOptions {
     #[command(flatten)]
     input: InputOptions,
 
-    /// Keep the version that is built: in this directory, which is empty or missing, or at this URL
+    /// Keep the built version: in this directory, which is empty or missing, or at this URL
     #[arg(long, value_name = "URL")]
     output: Option<Location>,
 
-    /// Send the version to the node over its control port, since no node can read the directory where it is built
+    /// Send the version to the node over its control port, if no node can read the directory of the build
     #[arg(long)]
     upload: bool,
 
-    /// Create the store if there is none
+    /// Create the store if it does not exist
     #[arg(long)]
     create: bool,
 
@@ -65,7 +66,7 @@ pub struct PushOptions {
 /// `fondaco deploy`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-An upload that was interrupted goes on where it stopped, as long as the node keeps what has arrived.
+An interrupted upload resumes where it stopped, as long as the node keeps the received files.
 
 Example:
   fondaco deploy pymk /data/pymk-1
@@ -74,11 +75,11 @@ pub struct DeployOptions {
     /// The store
     store: StoreName,
 
-    /// Where the version was built: a path, or a URL that the node can read
+    /// The location of the built version: a path, or a URL that the node can read
     #[arg(value_name = "URL")]
     source: String,
 
-    /// Send the version to the node over its control port, since no node can read the directory
+    /// Send the version to the node over its control port, if no node can read the directory
     #[arg(long, conflicts_with = "dry_run")]
     upload: bool,
 
@@ -93,7 +94,7 @@ pub struct DeployOptions {
 /// `fondaco cancel`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The nodes delete what they have of the version; the store serves on as before.
+The nodes delete the files that they fetched of the version; the store serves its current version as before.
 
 Example:
   fondaco cancel pymk")]
@@ -113,7 +114,7 @@ struct PushResult {
     upload: Option<UploadResult>,
 }
 
-/// What a deploy did, for programs.
+/// The result of a deploy, as JSON.
 #[derive(Serialize)]
 struct Deployed {
     #[serde(flatten)]
@@ -122,11 +123,11 @@ struct Deployed {
     upload: Option<UploadResult>,
 }
 
-/// Builds a version, and deploys it.
+/// Runs `fondaco push`.
 pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let name = &options.input.store;
-    // Asked before anything is built: a build may take hours.
+    // Checked before the build, since a build may take hours.
     let status = client.status()?;
     if status.partitions == 0 {
         bail!(
@@ -151,7 +152,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         Some(found) => refuse_a_second_push(found.push.as_ref(), name)?,
         None if options.create => {}
         None => bail!(
-            "no store {name:?} on {}: create it with fondaco store create {name}, or say --create",
+            "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
             client.address()
         ),
     }
@@ -162,7 +163,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
             && built.bytes() > left
         {
             bail!(
-                "the version would have about {}, and the disk of the node has {} left: free some there",
+                "the version needs about {}, but the disk of the node has only {} free: free some space there",
                 output::bytes(built.bytes()),
                 output::bytes(left)
             );
@@ -187,7 +188,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         output.note(built.text().trim_end());
     }
     if let (Some(_), Some(dir)) = (&scratch, location.local_path()) {
-        // Only this process changes these files, and it deletes them afterwards: nodes may link them.
+        // Only this process changes these files, and it deletes them afterwards, so nodes may hard-link them.
         let statement = dir.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
     }
@@ -195,7 +196,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         // An upload may take hours, too.
         scratch.outlive_kill()?;
         output.note(&format!(
-            "uploading {dir:?}; if it is interrupted, this goes on with it: fondaco deploy {name} {} --upload",
+            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {name} {} --upload",
             dir.display()
         ));
     }
@@ -203,21 +204,21 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         .and_then(|()| bring(&client, name, &location.to_string(), options.upload, &interrupt, output));
     let pushed = match pushed {
         Ok(pushed) => pushed,
-        // The user who stopped it does not want it.
+        // The user stopped the push and does not want the version.
         Err(error) if interrupt.is_asked() => {
             if let (true, Some(dir)) = (options.upload, location.local_path()) {
                 upload::give_up(&client, name, dir);
             }
             return Err(error);
         }
-        // A build may have taken hours: it is kept.
+        // The build may have taken hours, so keep it.
         Err(error) => {
             let kept = match scratch {
                 Some(scratch) => scratch.keep()?.join("version").display().to_string(),
                 None => location.to_string(),
             };
             return Err(error.context(format!(
-                "store {name} did not get the version; it is built, and this tries again: fondaco deploy {name} {kept}{}",
+                "store {name} did not get the version; the build is kept, try again: fondaco deploy {name} {kept}{}",
                 if options.upload { " --upload" } else { "" }
             )));
         }
@@ -233,7 +234,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// Creates the store, unless there is one. Another process may have created it during the build.
+/// Creates the store if it is missing. Another process may have created it during the build.
 fn create(client: &Client, name: &StoreName, is_missing: bool, output: &Output) -> anyhow::Result<()> {
     if !is_missing {
         return Ok(());
@@ -241,7 +242,7 @@ fn create(client: &Client, name: &StoreName, is_missing: bool, output: &Output) 
     match client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str())) {
         Ok(_) => output.note(&format!("created store {name}")),
         Err(error) if is_refused(&error, "store_exists") => {
-            output.note(&format!("store {name} was created meanwhile: pushing to that"));
+            output.note(&format!("store {name} was created meanwhile: pushing to it"));
         }
         Err(error) => return Err(error),
     }
@@ -252,13 +253,13 @@ fn versioned(name: &StoreName) -> anyhow::Error {
     anyhow::Error::new(Refused {
         code: "versioned_store".to_owned(),
         message: format!(
-            "store {name} is versioned, and takes no pushes: write to it with any Redis client (SET {name}:KEY VALUE), \
+            "store {name} is versioned and accepts no pushes: write to it with a Redis client (SET {name}:KEY VALUE), \
              or push to a store of another name"
         ),
     })
 }
 
-/// Cancels the push of a store that is under way.
+/// Runs `fondaco cancel`.
 pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let push: PushResource = client.delete_for(&format!("/v1/stores/{}/push", options.store))?;
@@ -270,7 +271,7 @@ pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// Deploys a version that was built.
+/// Runs `fondaco deploy`.
 pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let name = &options.store;
@@ -288,7 +289,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&deployed, |deployed| text(name, &deployed.push))
 }
 
-/// Has the cluster serve a version that was built, and uploads it before, if that is wanted.
+/// Makes the cluster serve a built version; uploads it first if `--upload` was given.
 fn bring(
     client: &Client,
     name: &StoreName,
@@ -313,8 +314,7 @@ fn bring(
 }
 
 fn not_local() -> anyhow::Error {
-    WrongUsage("--upload sends a directory of this machine: leave it out where nodes can read the URL".to_owned())
-        .into()
+    WrongUsage("--upload sends a directory of this machine: omit it if nodes can read the URL".to_owned()).into()
 }
 
 fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
@@ -327,7 +327,7 @@ fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow
     }
 }
 
-/// Has the cluster fetch and swap, and watches it to the end.
+/// Makes the cluster fetch and swap, and watches it to the end.
 fn run(
     client: &Client,
     name: &StoreName,
@@ -345,17 +345,20 @@ fn run(
     while !is_end(push.state) {
         if interrupt.is_asked() && !cancelled {
             cancelled = true;
-            // The push may have ended a moment ago: how, is asked below.
+            // The push may have ended a moment ago; its result is read below.
             if let Err(error) = client.delete(&path)
                 && !is_refused(&error, "push_ended")
             {
-                return Err(error.context("the push could not be cancelled, and goes on"));
+                return Err(error.context("the push could not be cancelled and continues"));
             }
         }
         std::thread::sleep(INTERVAL);
-        let seen: PushResource = client.get(&path).context("lost sight of the push, which goes on")?;
+        let seen: PushResource = client
+            .get(&path)
+            .context("cannot watch the push any more; it continues")?;
         if seen.version != version {
-            // It ended since the last look, and another one began at once: the versions tell how it ended.
+            // The push ended since the last poll, and another one started at once: the list of versions tells how it
+            // ended.
             if !is_kept(client, name, version)? {
                 bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
             }
@@ -384,7 +387,7 @@ fn run(
     }
 }
 
-/// Has the push begin. Another one of the store may have begun while this version was built: that one is waited for.
+/// Starts the push. If another push of the store started while this version was built, waits for its end.
 fn begin(
     client: &Client,
     name: &StoreName,
@@ -416,11 +419,11 @@ fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bo
     Ok(kept.versions.iter().any(|kept| kept.version == version))
 }
 
-/// Says which nodes the push did not wait for.
+/// Reports the nodes that the push did not wait for.
 fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow::Result<()> {
     for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
         output.note(&format!(
-            "node {node} does not have it yet: it is asked for this store when it has caught up"
+            "node {node} does not have it yet: it serves this store again when it has caught up"
         ));
     }
     Ok(())
@@ -444,7 +447,7 @@ fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {
         output::count(run.records),
         output::bytes(run.bytes_total),
         match run.links {
-            true => "its files linked and not copied".to_owned(),
+            true => "its files linked, not copied".to_owned(),
             false => format!("its files copied, {} on the disk", output::bytes(run.needed_bytes)),
         }
     )
@@ -457,7 +460,7 @@ fn is_end(state: PushStateName) -> bool {
     }
 }
 
-/// What a place is to the node, whose working directory is another.
+/// The source as a URL for the node, whose working directory differs.
 fn source_url(place: &str) -> anyhow::Result<String> {
     if place.contains("://") {
         return Ok(place.to_owned());
@@ -474,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_becomes_a_url_that_does_not_depend_on_the_working_directory() {
+    fn a_path_becomes_a_url_independent_of_the_working_directory() {
         let here = std::env::current_dir().unwrap();
         assert_eq!(source_url("/data/a b").unwrap(), "file:///data/a%20b");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How far a push is, in words.
+//! The progress of a push, as text.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource, ReplicaSt
 use crate::output;
 use crate::progress::Display;
 
-/// Which node is waited for, and since when.
+/// The node that the push waits for, and since when it is absent.
 pub fn waiting_text(absent: &AbsentNode) -> String {
     match absent.since_unix_ms {
         Some(since) => format!(
@@ -19,18 +19,18 @@ pub fn waiting_text(absent: &AbsentNode) -> String {
     }
 }
 
-/// Shows how far a push is.
+/// Shows the progress of a push.
 pub fn show(display: &mut Display, push: &PushResource) {
     let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
     display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
 }
 
-/// How long a push will still take, if its nodes know.
+/// The remaining time of a push, if its nodes estimate it.
 pub fn time_left(push: &PushResource) -> Option<Duration> {
     push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
 }
 
-/// How far a push is: in bytes, and on each node where there are several.
+/// The progress of a push in bytes, and per node if there are several.
 pub fn progress_text(push: &PushResource) -> String {
     let bytes = format!(
         "{} of {}",
@@ -52,7 +52,7 @@ pub fn progress_text(push: &PushResource) -> String {
     )
 }
 
-/// How far each node is; of many, only how many are there and which one is last.
+/// The progress of each node; for many nodes, only how many have finished and which one is slowest.
 fn nodes_text(nodes: &[ReplicaResource]) -> String {
     const NODES_SHOWN_MAX: usize = 8;
     let fraction = |node: &ReplicaResource| match node.state {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_nodes_each_is_shown_and_of_many_the_last_one() {
+    fn few_nodes_are_listed_and_of_many_only_the_slowest() {
         let mut nodes = vec![
             replica(1, ReplicaStateName::Ready, 0),
             replica(2, ReplicaStateName::Fetching, 45),

@@ -1,4 +1,4 @@
-//! `fondaco rebalance`: changing which nodes hold what, by a plan that can be looked at before.
+//! `fondaco rebalance`: moves partitions between nodes according to a plan, which can be viewed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};
 
-/// How much a plan raises the epoch of the routing table at least, from before its beginning to its end.
+/// The least increase of the routing table's epoch by a plan, from before its start to its end.
 const EPOCHS_OF_A_PLAN: u64 = 2;
 
 /// `fondaco rebalance`.
@@ -25,11 +25,11 @@ const EPOCHS_OF_A_PLAN: u64 = 2;
 pub enum RebalanceCommand {
     /// Show what a plan would move, and change nothing
     Plan(PlanOptions),
-    /// Begin a plan, and watch it to the end
+    /// Start a plan, and watch it to the end
     Run(RunOptions),
-    /// Show how far the plan under way is
+    /// Show the progress of the running plan
     Status(StatusOptions),
-    /// Give up the plan under way
+    /// Cancel the running plan
     Cancel(CancelOptions),
 }
 
@@ -47,7 +47,7 @@ pub struct PlanOptions {
 /// `fondaco rebalance run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nodes fetch what they are given; when all have it, they own it, and who owned it before deletes it.
+Nodes fetch the partitions assigned to them. When all have them, they take over, and the previous owners delete theirs.
 
 Example:
   fondaco rebalance run --add 4
@@ -56,7 +56,7 @@ pub struct RunOptions {
     #[command(flatten)]
     request: RequestOptions,
 
-    /// Begin it, and do not wait for its end
+    /// Start the plan, and do not wait for its end
     #[arg(long)]
     no_wait: bool,
 
@@ -80,32 +80,32 @@ pub struct CancelOptions {
     node: ControlPort,
 }
 
-/// What the plan is to do.
+/// The changes that the plan makes.
 #[derive(Debug, Clone, Args)]
 struct RequestOptions {
-    /// Nodes to be given their share; those that are there and hold nothing, if neither is said
+    /// Nodes to give their share of partitions; if neither option is used, all live nodes without partitions
     #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
     add: Vec<u32>,
 
-    /// Nodes to hold nothing any more
+    /// Nodes to take all partitions from
     #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
     remove: Vec<u32>,
 }
 
-/// How far a plan is, for programs.
+/// The progress of a plan, as JSON.
 #[derive(Serialize)]
 struct Progress {
-    /// Whether there is one under way.
+    /// Whether a plan is running.
     under_way: bool,
-    /// How often the routing table was changed.
+    /// How often the routing table has changed.
     epoch: u64,
-    /// What the nodes are fetching, for whatever reason.
+    /// The bytes that the nodes have fetched, for any reason.
     bytes_done: u64,
     bytes_total: u64,
     nodes: Vec<ClusterNode>,
 }
 
-/// Does what the command says.
+/// Runs `fondaco rebalance`.
 pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         RebalanceCommand::Plan(options) => {
@@ -123,7 +123,7 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
             client.delete("/v1/routing/plan")?;
             let progress = look(&client)?;
             output.result(&progress, |_| {
-                "the plan is given up: who owned partitions goes on\n".to_owned()
+                "the plan is cancelled: the owners of partitions stay as they are\n".to_owned()
             })
         }
     }
@@ -136,7 +136,7 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     let plan: PlanResource = client.post("/v1/routing/plans", &options.request.plan(&client, false)?)?;
     if options.no_wait {
         return output.result(&plan, |plan| {
-            plan_text(plan) + "it is under way: see fondaco rebalance status\n"
+            plan_text(plan) + "it is running: see fondaco rebalance status\n"
         });
     }
     if !output.is_json() {
@@ -145,15 +145,15 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     let mut display = Display::new(output.is_quiet());
     let mut planned: Option<Vec<u64>> = None;
     let ended = loop {
-        let progress = look(&client).context("lost sight of the plan, which goes on")?;
-        // The epoch rises when a plan begins, and again when it is given up; when it comes to its end, once more.
+        let progress = look(&client).context("cannot watch the plan any more; it continues")?;
+        // The epoch rises when a plan starts, when it is cancelled, and once more when it is complete.
         if !progress.under_way && progress.epoch >= before.epoch + EPOCHS_OF_A_PLAN {
             break progress;
         }
         if interrupt.is_asked() {
-            bail!("the plan goes on: see fondaco rebalance status, or give it up by fondaco rebalance cancel");
+            bail!("the plan continues: see fondaco rebalance status, or cancel it with fondaco rebalance cancel");
         }
-        // Nodes are asked about after the plan, which may have ended in between.
+        // Nodes are polled after the plan, which may have ended in between.
         if let Some(next) = progress.nodes.iter().map(|node| node.partitions_next).collect() {
             planned = Some(next);
         }
@@ -163,7 +163,7 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     drop(display);
     let owned = || ended.nodes.iter().map(|node| node.partitions).collect::<Vec<_>>();
     if planned.is_some_and(|planned| planned != owned()) {
-        bail!("somebody gave up the plan: the nodes hold what they held before");
+        bail!("the plan was cancelled: the nodes hold the same partitions as before");
     }
     output.result(&ended, |ended| nodes::text(&ended.nodes))
 }
@@ -240,11 +240,11 @@ fn plan_text(plan: &PlanResource) -> String {
 fn progress_text(progress: &Progress) -> String {
     let mut text = match progress.under_way {
         true => format!(
-            "a plan is under way: {} of {} fetched\n",
+            "a plan is running: {} of {} fetched\n",
             output::bytes(progress.bytes_done),
             output::bytes(progress.bytes_total)
         ),
-        false => format!("no plan is under way; the routing table has epoch {}\n", progress.epoch),
+        false => format!("no plan is running; the routing table has epoch {}\n", progress.epoch),
     };
     text.push_str(&nodes::text(&progress.nodes));
     text
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_summed_up_by_node() {
+    fn a_plan_is_summarised_per_node() {
         let step = |partition, from, to| MoveResource { partition, from, to };
         let plan = PlanResource {
             moves: vec![

@@ -1,4 +1,4 @@
-//! `fondaco repair`: what a node has lost, and what of it is given up.
+//! `fondaco repair`: lists the data that a node has lost, and accepts losses.
 
 use clap::{Args, Subcommand};
 use fondaco_control::http::{LossList, LossResource};
@@ -10,9 +10,9 @@ use crate::output::{Output, table};
 /// `fondaco repair`.
 #[derive(Debug, Subcommand)]
 pub enum RepairCommand {
-    /// List what a node has lost of acknowledged writes
+    /// List the acknowledged writes that a node has lost
     Losses(LossesOptions),
-    /// Give up what a node has lost: what is left of it is taken for all there is, and is read again
+    /// Accept a loss: the node's remaining data counts as complete, and can be read again
     AcceptLoss(AcceptLossOptions),
 }
 
@@ -28,13 +28,13 @@ pub struct LossesOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fondaco repair accept-loss log-5f3a9c21 --http 10.0.0.7:6580")]
 pub struct AcceptLossOptions {
-    /// The id of the loss, as `fondaco repair losses` has it
+    /// The id of the loss, as fondaco repair losses shows it
     loss: String,
     #[command(flatten)]
     node: ControlPort,
 }
 
-/// Runs one of them.
+/// Runs `fondaco repair`.
 pub fn run(command: RepairCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         RepairCommand::Losses(options) => {
@@ -44,7 +44,7 @@ pub fn run(command: RepairCommand, output: &Output) -> anyhow::Result<()> {
         RepairCommand::AcceptLoss(options) => {
             let path = format!("/v1/losses/{}/accept", options.loss);
             let loss: LossResource = Client::new(&options.node)?.post(&path, &())?;
-            output.result(&loss, |loss| format!("gave up {}: {}\n", loss.id, loss.lost))
+            output.result(&loss, |loss| format!("accepted loss {}: {}\n", loss.id, loss.lost))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `fondaco scan`: the keys of a store, over RESP, which is what a scan of many keys is fast over.
+//! `fondaco scan`: the keys of a store, over RESP, which is the fast port for many keys.
 
 use std::io::{self, Write};
 
@@ -13,13 +13,13 @@ use crate::control_port::ControlPort;
 use crate::output::Output;
 use crate::resp;
 
-/// How many keys to ask for at a time.
+/// The number of keys to request at a time.
 const KEYS_PER_REQUEST: u64 = 1000;
 
 /// `fondaco scan`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints a key a line, as it is on the wire; with --json a JSON object a line. The order is that of hashes.
+Prints one key per line, as raw bytes; with --json one JSON object per line. Keys are ordered by hash.
 
 Example:
   fondaco scan pymk --match '1*' --limit 10")]
@@ -27,11 +27,11 @@ pub struct ScanOptions {
     /// The store
     store: StoreName,
 
-    /// Print only keys that this pattern matches: * ? [a-z]
+    /// Print only keys that match this pattern: * ? [a-z]
     #[arg(long = "match", value_name = "PATTERN", default_value = "*")]
     pattern: String,
 
-    /// Print so many keys at most
+    /// Print at most this many keys
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
 

@@ -1,4 +1,4 @@
-//! `fondaco status`: the cluster at a glance, and the process that is asked.
+//! `fondaco status`: the cluster at a glance, and the process that answers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::output::{self, Output, table};
 /// `fondaco status`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Any process of a cluster may be asked. A cluster of one shows no nodes.
+Any process of a cluster can answer. A cluster of one shows no nodes.
 
 Example:
   fondaco status --http 10.0.0.7:6580")]
@@ -28,17 +28,17 @@ pub struct StatusOptions {
     node: ControlPort,
 }
 
-/// All that is known, for programs.
+/// The whole status, as JSON.
 #[derive(Serialize)]
 struct Status {
     /// The process that answers.
     process: NodeStatus,
-    /// The cluster; null before it is made.
+    /// The cluster; null until it is initialised.
     cluster: Option<ClusterResource>,
     stores: Vec<StoreResource>,
 }
 
-/// Shows the cluster.
+/// Runs `fondaco status`.
 pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let process = client.status()?;
@@ -61,7 +61,7 @@ fn text(status: &Status) -> String {
     match &status.cluster {
         Some(_) if status.process.role == RoleName::Single => {}
         Some(cluster) => text.push_str(&cluster_text(cluster, &status.process.warnings)),
-        None => text.push_str("\nno cluster yet: nobody has made one\n"),
+        None => text.push_str("\nno cluster yet: it is not initialised\n"),
     }
     if !status.stores.is_empty() {
         text.push('\n');
@@ -115,7 +115,10 @@ fn process_text(process: &NodeStatus) -> String {
     }
     if let Some(silent_ms) = process.coordination_silent_ms {
         let silent = output::duration(Duration::from_millis(silent_ms));
-        lines.push(("ZooKeeper", format!("silent for {silent}: serving what was known then")));
+        lines.push((
+            "ZooKeeper",
+            format!("silent for {silent}: serving with the state of that time"),
+        ));
     }
     lines
         .iter()
@@ -131,14 +134,14 @@ fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
         PlacementName::All => "all",
     };
     let routing = match (cluster.routing_epoch, cluster.plan_under_way) {
-        (None, _) => format!("none yet: it is made when {} nodes are there", cluster.nodes_initial),
+        (None, _) => format!("none yet: it is created when {} nodes are live", cluster.nodes_initial),
         (Some(epoch), false) => format!("epoch {epoch}"),
-        (Some(epoch), true) => format!("epoch {epoch}, a plan is under way: see fondaco rebalance status"),
+        (Some(epoch), true) => format!("epoch {epoch}, a plan is running: see fondaco rebalance status"),
     };
     let leader = cluster
         .leader
         .as_deref()
-        .unwrap_or("none: nothing is decided until a controller leads");
+        .unwrap_or("none: no decisions are made until a controller leads");
     let routers: Vec<&str> = cluster.routers.iter().map(|router| router.resp.as_str()).collect();
     let mut text = format!(
         "\ncluster    {}, {} replicas, placement {placement}\nleader     {leader}\nrouting    {routing}\n",
@@ -147,7 +150,7 @@ fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
     if !routers.is_empty() {
         text.push_str(&format!("routers    {}\n", routers.join(", ")));
     }
-    // The process says some of them, too.
+    // Some problems are among the warnings of the process already.
     for problem in cluster.problems.iter().filter(|problem| !warnings.contains(problem)) {
         text.push_str(&format!("problem    {problem}\n"));
     }
@@ -156,7 +159,7 @@ fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
     text
 }
 
-/// A table of batch stores, and one of versioned stores: little that is said of the one is said of the other.
+/// A table of batch stores, and one of versioned stores: the two kinds share few columns.
 fn stores_text(stores: &[StoreResource], nodes: &[ClusterNode]) -> String {
     let (versioned, batch): (Vec<_>, Vec<_>) = stores.iter().partition(|store| store.versioned.is_some());
     let mut tables = Vec::new();
@@ -181,7 +184,7 @@ fn versioned_row(store: &StoreResource) -> Vec<String> {
     let without_quorum = match store.without_quorum {
         None => "unknown".to_owned(),
         Some(WithoutQuorum { reads: 0, writes: 0 }) => "-".to_owned(),
-        Some(WithoutQuorum { reads, writes }) => format!("{reads} partitions to read, {writes} to write"),
+        Some(WithoutQuorum { reads, writes }) => format!("{reads} partitions for reads, {writes} for writes"),
     };
     vec![
         store.name.clone(),
@@ -215,7 +218,7 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     vec![store.name.clone(), version, ready, late.join(", "), push]
 }
 
-/// On how many nodes a version is ready, of those that should have it. An absent node reports nothing.
+/// On how many of its nodes a version is ready. An absent node reports nothing.
 fn ready_text(store: &StoreResource, version: &VersionResource, nodes: &[ClusterNode]) -> String {
     let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
     let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();

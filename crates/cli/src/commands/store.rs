@@ -1,4 +1,4 @@
-//! `fondaco store`: which stores there are.
+//! `fondaco store`: manages stores.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -28,7 +28,7 @@ pub enum StoreCommand {
     Alter(AlterOptions),
     /// Drop a store with all its versions
     Drop(DropOptions),
-    /// Take a dropped store back, as long as its data is kept
+    /// Restore a dropped store, as long as its data is kept
     Restore(RestoreOptions),
 }
 
@@ -40,10 +40,10 @@ Example:
   fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
   fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
 pub struct CreateOptions {
-    /// Its name: what stands before the colon of its keys
+    /// The name of the store: the part of its keys before the colon
     name: StoreName,
 
-    /// Its kind: batch, whose data is pushed, or versioned, which is written to
+    /// The kind: batch, filled by pushes, or versioned, written to by clients
     #[arg(long, default_value = "batch", value_parser = kind)]
     kind: StoreKind,
 
@@ -51,16 +51,16 @@ pub struct CreateOptions {
     #[arg(long, default_value_t = StoreDefinition::BACKUPS_DEFAULT, value_name = "COUNT")]
     backups: u32,
 
-    /// How many nodes hold each partition; as many as the cluster gives, unless said
+    /// How many nodes hold each partition; the default is the cluster's number of replicas
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
-    /// How many nodes may be late, or absent, when a version is swapped in: a number, or any, as long as every
-    /// partition has a node that is ready
+    /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
+    /// has a ready node
     #[arg(long, default_value = "any", value_name = "COUNT", value_parser = tolerance)]
     tolerate_failures: Tolerance,
 
-    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said
+    /// How many keys per second may be read through all routers, and through all nodes; no limit by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
 
@@ -93,7 +93,7 @@ pub struct NameOptions {
 /// `fondaco store alter`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is not said stays as it is.
+Settings without an option stay unchanged.
 
 Example:
   fondaco store alter pymk --backups 3
@@ -103,21 +103,21 @@ pub struct AlterOptions {
     /// The store
     name: StoreName,
 
-    /// How many versions besides the current one to keep; those that are too many are deleted
+    /// How many versions besides the current one to keep; surplus versions are deleted
     #[arg(long, value_name = "COUNT")]
     backups: Option<u32>,
 
-    /// How many nodes hold each partition; 0 is as many as the cluster gives. That of a
-    /// versioned store cannot be altered
+    /// How many nodes hold each partition; 0 is the cluster's number of replicas. It cannot be altered for a versioned
+    /// store
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
-    /// How many nodes may be late, or absent, when a version is swapped in: a number, or any, as long as every
-    /// partition has a node that is ready
+    /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
+    /// has a ready node
     #[arg(long, value_name = "COUNT", value_parser = tolerance)]
     tolerate_failures: Option<Tolerance>,
 
-    /// How many keys a second may be read through all routers, and through all nodes; 0 is no limit
+    /// How many keys per second may be read through all routers, and through all nodes; 0 is no limit
     #[arg(long, value_name = "COUNT")]
     read_keys_per_second: Option<u64>,
 
@@ -131,8 +131,8 @@ pub struct AlterOptions {
 /// `fondaco store drop`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nodes keep the data for a day, unless keep-deleted-seconds is configured: until then
-fondaco store restore takes it back.
+Nodes keep the data for a day, or as long as keep-deleted-seconds sets. Until then,
+fondaco store restore brings the store back.
 
 Example:
   fondaco store drop pymk --yes
@@ -141,11 +141,11 @@ pub struct DropOptions {
     /// The store
     name: StoreName,
 
-    /// Delete the data at once, also that of a store of this name that was dropped before
+    /// Delete the data at once, including that of an earlier dropped store of this name
     #[arg(long)]
     now: bool,
 
-    /// Do not ask whether it is meant
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
@@ -164,7 +164,7 @@ pub struct RestoreOptions {
     node: ControlPort,
 }
 
-/// Does what the command says.
+/// Runs `fondaco store`.
 pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         StoreCommand::Create(options) => {
@@ -209,7 +209,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 versioned: options.versioned.options(),
             };
             if change == StoreChange::default() {
-                let usage = "nothing is to be changed: say what, fondaco store alter --help lists what can be";
+                let usage = "nothing to change: give an option, see fondaco store alter --help";
                 return Err(WrongUsage(usage.to_owned()).into());
             }
             let path = format!("/v1/stores/{}", options.name);
@@ -226,7 +226,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-/// How many nodes may be late; `None` is any number of them.
+/// The number of nodes that may be late; `None` is any number.
 #[derive(Debug, Clone, Copy)]
 struct Tolerance(Option<u32>);
 
@@ -240,12 +240,12 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
     }
 }
 
-/// The kind of store that a word means.
+/// Parses the kind of a store.
 fn kind(text: &str) -> Result<StoreKind, String> {
     match text {
         "batch" => Ok(StoreKind::Batch),
         "versioned" => Ok(StoreKind::Versioned),
-        _ => Err("stores are of kind batch or versioned".to_owned()),
+        _ => Err("the kind of a store is batch or versioned".to_owned()),
     }
 }
 
@@ -265,7 +265,7 @@ fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
     let name = &options.name;
     if !options.yes {
         if !io::stdin().is_terminal() {
-            bail!("dropping store {name:?} deletes all its versions: say --yes if that is meant");
+            bail!("dropping store {name:?} deletes all its versions: confirm with --yes");
         }
         write!(io::stderr(), "drop store {name} with all its versions? [y/N] ")?;
         let mut answer = String::new();
@@ -280,7 +280,7 @@ fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
         let name = dropped.dropped;
         match options.now {
             true => format!("dropped store {name}\n"),
-            false => format!("dropped store {name}\nto take it back: fondaco store restore {name}\n"),
+            false => format!("dropped store {name}\nto bring it back: fondaco store restore {name}\n"),
         }
     })
 }
@@ -343,7 +343,7 @@ fn show_text(store: &StoreResource) -> String {
     text.push_str(&versions::text(&store.name, &store.versions));
     for node in &store.late {
         text.push_str(&format!(
-            "node {node} is late: it is asked for this store when it has caught up\n"
+            "node {node} is late: it serves this store again when it has caught up\n"
         ));
     }
     if let Some(push) = &store.push {

@@ -1,7 +1,7 @@
-//! `--upload` of `fondaco push` and `deploy`: a version goes to a node over its control port, file by file.
+//! `--upload` of `fondaco push` and `deploy`: sends a version to a node over its control port, file by file.
 //!
-//! The node says how much of each file it has, so that an upload that was interrupted goes on where it stopped, here and
-//! in the next command. A connection that is lost is tried again, until nothing has arrived for [`PATIENCE`].
+//! The node reports how much of each file it has, so an interrupted upload resumes where it stopped, in this command or
+//! in the next one. A lost connection is retried until nothing has arrived for [`PATIENCE`].
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -19,28 +19,29 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, rate};
 
-/// How much of a file is sent by the first request, in bytes. What a request has sent is durable when it is answered.
+/// The size of the first request, in bytes. The data of a request is durable when the node answers.
 const PIECE_BYTES_FIRST: u64 = 1 << 20;
 
-/// How little is sent by a request over a slow connection, in bytes.
+/// The smallest request, over a slow connection, in bytes.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
-/// How much is sent by a request over a fast connection, in bytes.
+/// The largest request, over a fast connection, in bytes.
 const PIECE_BYTES_MAX: u64 = 8 << 20;
 
-/// A request that takes less is followed by a longer one, one that takes several times as much by a shorter one.
+/// The target duration of a request: the next one is larger after a faster one, and smaller after one that took several
+/// times as long.
 const PIECE_TIME: Duration = Duration::from_secs(1);
 
-/// How long an upload may go without progress before it is given up.
+/// How long an upload may go without progress before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time between two tries.
+/// The pause between two attempts.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// How often files may arrive with another checksum before an upload is given up.
+/// How often files may arrive with a wrong checksum before an upload fails.
 const CORRUPT_MAX: u32 = 2;
 
-/// Codes of errors that pass: the node is away or busy, or knows better how much has arrived.
+/// Codes of transient errors: the node is absent or busy, or its size of the received file differs.
 const PASSING: [&str; 6] = [
     "unreachable",
     "unavailable",
@@ -50,21 +51,21 @@ const PASSING: [&str; 6] = [
     "wrong_offset",
 ];
 
-/// What an upload has sent, for programs.
+/// The result of an upload, as JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct UploadResult {
-    /// The source to push it from.
+    /// The source for the push.
     pub source: String,
-    /// The bytes of all files.
+    /// The size of all files.
     pub bytes_total: u64,
-    /// How many of them were sent by this command.
+    /// The bytes that this command sent.
     pub bytes_sent: u64,
-    /// How many had arrived before.
+    /// The bytes that had arrived before.
     pub bytes_resumed: u64,
 }
 
 impl UploadResult {
-    /// In words.
+    /// The result as text.
     pub fn text(&self) -> String {
         let resumed = match self.bytes_resumed {
             0 => String::new(),
@@ -74,7 +75,7 @@ impl UploadResult {
     }
 }
 
-/// Refuses a process that has no disk, before anything is built for it.
+/// Refuses a process without storage before anything is built for it.
 pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
     let role = match status.role {
         RoleName::Single | RoleName::Node => return Ok(()),
@@ -91,7 +92,7 @@ pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
     )
 }
 
-/// Sends the version in a directory to the node, as far as it does not have it yet.
+/// Sends the files of a version in a directory to the node, except the parts that the node already has.
 pub fn send(
     client: &Client,
     name: &StoreName,
@@ -124,38 +125,39 @@ pub fn send(
     })
 }
 
-/// Has the node delete what it has of the version. If it cannot be asked, it does so by itself in time.
+/// Asks the node to delete the uploaded files of the version. If it cannot be reached, it deletes them later on its
+/// own.
 pub fn give_up(client: &Client, name: &StoreName, dir: &Path) {
     if let Ok((_, id)) = Manifest::read_identified(dir) {
         let _ = client.delete(&format!("/v1/stores/{name}/uploads/{id}"));
     }
 }
 
-/// An upload under way.
+/// A running upload.
 struct Sending<'a> {
     client: &'a Client,
-    /// Where the store's uploads are.
+    /// The path of the store's uploads on the control port.
     path: String,
     dir: &'a Path,
     manifest: Vec<u8>,
     interrupt: &'a Interrupt,
     display: Display,
     began: Instant,
-    /// When the node had more last.
+    /// When the node last received more data.
     moved_at: Instant,
-    /// How much the next request sends.
+    /// The size of the next request.
     piece_bytes: u64,
     /// How many bytes this command has sent.
     sent: u64,
-    /// How many files arrived with another checksum.
+    /// How many files arrived with a wrong checksum.
     corrupt: u32,
-    /// How many bytes the node has, of how many.
+    /// How many bytes the node has, out of the total.
     arrived: u64,
     total: u64,
 }
 
 impl Sending<'_> {
-    /// Sends until all has arrived. Returns also how much had before.
+    /// Sends everything that is missing. Also returns how many bytes the node had before.
     fn run(&mut self) -> anyhow::Result<(UploadResource, u64)> {
         let mut resumed = None;
         let mut noted_at = None;
@@ -201,18 +203,18 @@ impl Sending<'_> {
         let local = File::open(&path).with_context(|| format!("cannot open {path:?}"))?;
         let found = local
             .metadata()
-            .with_context(|| format!("cannot look at {path:?}"))?
+            .with_context(|| format!("cannot read the metadata of {path:?}"))?
             .len();
         if found != file.bytes {
             bail!(
-                "{path:?} has {found} bytes, and its manifest says {}: build the version again",
+                "{path:?} has {found} bytes, but its manifest says {}: build the version again",
                 file.bytes
             );
         }
         let mut answer = file.clone();
         while !answer.complete {
             if self.interrupt.is_asked() {
-                bail!("interrupted: the same version goes on where it stopped, with fondaco deploy and --upload");
+                bail!("interrupted: to resume, run fondaco deploy with --upload for the same version");
             }
             let offset = answer.bytes_arrived;
             let mut piece = vec![0; self.piece_bytes.min(file.bytes - offset) as usize];
@@ -228,7 +230,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Sends a piece, and learns from how long it takes how long the next one is to be.
+    /// Sends a piece, and sets the size of the next one from the time that this one took.
     fn put(&mut self, target: &str, piece: &[u8]) -> anyhow::Result<UploadFileResource> {
         let began = Instant::now();
         let answer = self.client.put_bytes(target, piece);
@@ -256,7 +258,7 @@ impl Sending<'_> {
     }
 }
 
-/// Whether the same may work in a moment: the connection was lost, or the node is busy.
+/// Whether an error is transient: the connection was lost, or the node is busy.
 fn is_passing(error: &anyhow::Error) -> bool {
     PASSING.contains(&code(error)) || error.chain().any(|cause| cause.is::<ureq::Error>())
 }

@@ -1,4 +1,4 @@
-//! Options of `fondaco store` that are about stores of kind versioned.
+//! Options of `fondaco store` for stores of kind versioned.
 
 use clap::Args;
 use fondaco_control::http::{VersionedOptions, VersionedResource};
@@ -6,32 +6,32 @@ use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution};
 
 use crate::output;
 
-/// Of stores of kind versioned.
+/// Settings of stores of kind versioned.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Of versioned stores")]
+#[command(next_help_heading = "Options for versioned stores")]
 #[group(id = "versioned", multiple = true)]
 pub struct VersionedArguments {
-    /// How many replicas must answer a read; a majority, unless said
+    /// How many replicas must answer a read; a majority by default
     #[arg(long, value_name = "COUNT")]
     reads: Option<u32>,
 
-    /// How many replicas must have a write; a majority, unless said
+    /// How many replicas must acknowledge a write; a majority by default
     #[arg(long, value_name = "COUNT")]
     writes: Option<u32>,
 
-    /// How many replicas are asked at first; as many as must answer, unless said
+    /// How many replicas are asked at first; as many as must answer by default
     #[arg(long, value_name = "COUNT")]
     preferred_reads: Option<u32>,
 
-    /// How many replicas are waited for a little; as many as must have it, unless said
+    /// How many replicas a write waits for briefly; as many as must acknowledge by default
     #[arg(long, value_name = "COUNT")]
     preferred_writes: Option<u32>,
 
-    /// Who keeps a write for a replica that is away: none, consistent, any or proximity
+    /// Which node keeps a hint for a replica that is absent: none, consistent, any or proximity
     #[arg(long, value_name = "WHO")]
     handoff: Option<Handoff>,
 
-    /// Whether a write that is kept for a replica counts as one that has it
+    /// Whether a hint counts as a replica's acknowledgement of a write
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     sloppy: Option<bool>,
 
@@ -39,37 +39,37 @@ pub struct VersionedArguments {
     #[arg(long, value_name = "COUNT")]
     zone_reads: Option<u32>,
 
-    /// In how many other zones a replica must have a write
+    /// In how many other zones a replica must acknowledge a write
     #[arg(long, value_name = "COUNT")]
     zone_writes: Option<u32>,
 
-    /// Where replicas keep the records: disk, log, memory, cache or mysql; it cannot be altered
+    /// The storage engine of replicas: disk, log, memory, cache or mysql; it cannot be altered
     #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineKind>,
 
-    /// What a write has survived when it is acknowledged: log, the end of the process; fsync, loss of power
+    /// What an acknowledged write survives: log, a crash of the process; fsync, a power failure
     #[arg(long, value_name = "WHAT")]
     durability: Option<Durability>,
 
-    /// What several concurrent values are to GET: latest, all, set or counter
+    /// How GET resolves concurrent values: latest, all, set or counter
     #[arg(long, value_name = "WHAT")]
     resolution: Option<Resolution>,
 
-    /// How long a value is there when its writer does not say; 0 is for ever
+    /// How long a value lives if its writer sets no expiry; 0 is for ever
     #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
     ttl: Option<u64>,
 
-    /// How long a deletion is remembered; ten days, unless said
+    /// How long a tombstone is kept; ten days by default
     #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
     tombstone_grace: Option<u64>,
 
-    /// How many keys a second may be written through all routers, and to all nodes; 0 is no limit
+    /// How many keys per second may be written through all routers, and to all nodes; 0 is no limit
     #[arg(long, value_name = "COUNT")]
     write_keys_per_second: Option<u64>,
 }
 
 impl VersionedArguments {
-    /// What was said; `None` if that is nothing.
+    /// The options that were given; `None` if there are none.
     pub fn options(&self) -> Option<VersionedOptions> {
         let options = VersionedOptions {
             reads: self.reads,
@@ -91,7 +91,7 @@ impl VersionedArguments {
     }
 }
 
-/// The settings of a store, for people.
+/// The settings of a store, as text.
 pub fn text(settings: &VersionedResource) -> String {
     let preferred = |count: u32, required: u32, done: &str| match count > required {
         true => format!(" ({count} {done})"),
@@ -121,12 +121,12 @@ pub fn text(settings: &VersionedResource) -> String {
     text.push_str(&format!("handoff {}{counted}\n", settings.handoff));
     if let Some(ttl_ms) = settings.ttl_ms {
         text.push_str(&format!(
-            "values live {} unless their writers say otherwise\n",
+            "values live {} unless their writers set an expiry\n",
             output::span(ttl_ms)
         ));
     }
     text.push_str(&format!(
-        "deletions are remembered for {}\n",
+        "tombstones are kept for {}\n",
         output::span(settings.tombstone_grace_ms)
     ));
     if let Some(limit) = settings.write_keys_per_second {

@@ -1,4 +1,4 @@
-//! `fondaco versions`, `rollback` and `swap`: which version of a store is current.
+//! `fondaco versions`, `rollback` and `swap`: list the versions of a store, and choose the current one.
 
 use clap::Args;
 use fondaco_control::http::{RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
@@ -26,7 +26,7 @@ pub struct RollbackOptions {
     /// The store
     store: StoreName,
 
-    /// The version to go back to; the one before the current one unless given
+    /// The version to return to; the default is the one before the current one
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionNumber>,
 
@@ -41,7 +41,7 @@ pub struct SwapOptions {
     /// The store
     store: StoreName,
 
-    /// The version to make current; fondaco versions lists those that are kept
+    /// The version to make current; fondaco versions lists the kept versions
     #[arg(long, value_name = "VERSION")]
     to: VersionNumber,
 
@@ -49,14 +49,14 @@ pub struct SwapOptions {
     node: ControlPort,
 }
 
-/// Lists the versions of a store.
+/// Runs `fondaco versions`.
 pub fn list(options: &VersionsOptions, output: &Output) -> anyhow::Result<()> {
     let path = format!("/v1/stores/{}/versions", options.store);
     let list: VersionList = Client::new(&options.node)?.get(&path)?;
     output.result(&list, |list| text(options.store.as_str(), &list.versions))
 }
 
-/// Goes back to an earlier version.
+/// Runs `fondaco rollback`.
 pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<()> {
     let request = RollbackRequest {
         to: options.to.map(VersionNumber::get),
@@ -66,7 +66,7 @@ pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<(
     output.result(&store, serves)
 }
 
-/// Makes a version current.
+/// Runs `fondaco swap`.
 pub fn swap(options: &SwapOptions, output: &Output) -> anyhow::Result<()> {
     let request = SwapRequest {
         version: options.to.get(),

@@ -1,4 +1,4 @@
-//! Backups of clusters in which something happens meanwhile: processes are killed, partitions move, nodes are away.
+//! Backups of clusters during failures and changes: processes are killed, partitions move, nodes are absent.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::node::{Node, until, wait};
 
 const KEYS: u32 = 600;
 
-/// Slow enough for something to happen meanwhile: the store has some 200 kB on each node.
+/// Slow enough to interfere with a backup: the store has some 200 kB on each node.
 const BYTES_PER_SECOND: &str = "40000";
 
 fn value(key: u32) -> String {
@@ -41,7 +41,7 @@ fn check(node: &Node, store: &str) {
     }
 }
 
-/// Begins a slow backup by way of a process, and waits until some of it is there.
+/// Starts a slow backup through a process, and waits until part of it is written.
 fn begin(node: &Node, url: &str) -> Child {
     let arguments = ["backup", "s", "--output", url, "--bytes-per-second", BYTES_PER_SECOND];
     let child = node.command(&arguments).stderr(Stdio::inherit()).spawn().unwrap();
@@ -51,7 +51,8 @@ fn begin(node: &Node, url: &str) -> Child {
     child
 }
 
-/// A cluster whose data is nowhere else when a node has given it away, with a store that has been written.
+/// A cluster with one replica per partition and a written store: a node that hands a partition over deletes its copy,
+/// and no other replica has one.
 fn with_one_replica() -> Cluster {
     let cluster = Cluster::start(Shape {
         replicas: 1,
@@ -62,7 +63,7 @@ fn with_one_replica() -> Cluster {
     cluster
 }
 
-/// Has everything leave the second node.
+/// Starts moving all partitions away from the second node.
 fn begin_to_move(cluster: &Cluster) {
     let gone = cluster.number("node-2");
     cluster.any().http_post("/v1/routing/plans", json!({"remove": [gone]}));
@@ -75,7 +76,7 @@ fn until_moved(cluster: &Cluster) {
     });
 }
 
-/// The files that the manifest of a backup names.
+/// The files listed in the manifest of a backup.
 fn files(backup: &Path) -> Vec<Value> {
     let manifest = fs::read(backup.join("backup.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -83,7 +84,7 @@ fn files(backup: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_node_and_the_controller_are_killed_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
+fn a_backup_is_complete_after_node_and_controller_die() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..Shape::default()
@@ -92,20 +93,21 @@ fn a_node_and_the_controller_are_killed_in_the_middle_of_a_backup_and_nothing_is
     write(cluster.get("router-1"), "s");
     let url = cluster.data("backup");
     let url = url.to_str().unwrap();
-    // The node that was named is one of those that die: others say where everything is.
+    // The node named on the command line is one of those that are killed: the other nodes tell where the partitions
+    // are.
     let mut backup = begin(cluster.get("node-3"), url);
     let number = cluster.number("node-3");
     cluster.kill("node-3");
     cluster.kill("controller-1");
     assert!(wait(&mut backup).success());
 
-    // The node is still away, and need not be there.
+    // The node is still absent; the restore does not need it.
     let entry = cluster.get("node-1");
     let restored = entry.json(&["restore", "again", url, "--create"]);
     assert_eq!(restored["records"], KEYS);
     assert_eq!(restored["left_out"], json!([number]));
     check(cluster.get("router-1"), "again");
-    // It gets from others what it missed.
+    // Other replicas send it the writes that it missed.
     cluster.launch("controller-1");
     cluster.launch("node-3");
     cluster.until_ready();
@@ -114,7 +116,7 @@ fn a_node_and_the_controller_are_killed_in_the_middle_of_a_backup_and_nothing_is
 }
 
 #[test]
-fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
+fn a_backup_is_complete_when_partitions_move_meanwhile() {
     let cluster = with_one_replica();
     let any = cluster.any();
     let url = cluster.data("backup");
@@ -128,7 +130,7 @@ fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
 }
 
 #[test]
-fn partitions_move_in_the_middle_of_a_restore_and_nothing_is_missing_after_it() {
+fn a_restore_is_complete_when_partitions_move_meanwhile() {
     let cluster = with_one_replica();
     let any = cluster.any();
     let url = cluster.data("backup");
@@ -154,7 +156,7 @@ fn partitions_move_in_the_middle_of_a_restore_and_nothing_is_missing_after_it() 
 }
 
 #[test]
-fn what_is_cut_off_from_zookeeper_is_not_asked_where_everything_is() {
+fn a_backup_takes_no_routes_from_nodes_without_zookeeper() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
@@ -175,7 +177,7 @@ fn what_is_cut_off_from_zookeeper_is_not_asked_where_everything_is() {
         assert!(refused.contains("has heard nothing of the cluster"), "{refused}");
         cluster.any().done(arguments);
     }
-    // Nor is what starts then, and goes by what it remembers.
+    // A node that starts now serves with its remembered state, and is not asked either.
     cluster.kill("node-3");
     cluster.launch("node-3");
     let refused = cluster.get("node-3").refused(1, &["restore", "s", url]);
@@ -183,7 +185,7 @@ fn what_is_cut_off_from_zookeeper_is_not_asked_where_everything_is() {
 }
 
 #[test]
-fn what_nodes_keep_for_one_that_is_away_is_in_the_backup_of_a_sloppy_store() {
+fn a_backup_of_a_sloppy_store_includes_hints() {
     let mut cluster = Cluster::start(Shape::default());
     let options = ["--kind", "versioned", "--reads", "1", "--writes", "2", "--sloppy"];
     cluster.any().done(&[&["store", "create", "s"][..], &options].concat());
@@ -206,7 +208,7 @@ fn what_nodes_keep_for_one_that_is_away_is_in_the_backup_of_a_sloppy_store() {
     cluster.any().done(&["restore", "again", url, "--create"]);
     check(cluster.get("router-1"), "again");
 
-    // With two away, a write may be with just these.
+    // With two nodes absent, these may hold a write alone.
     for name in ["node-2", "node-3"] {
         let number = cluster.number(name);
         cluster.kill(name);

@@ -1,4 +1,4 @@
-//! Clocks that are set while a cluster runs: days ahead, days back, and not the same on all machines.
+//! Clocks that are set while a cluster runs: forward or back by days, and differently on each machine.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::values::read_all;
 const DAY_S: i64 = 86_400;
 
 #[test]
-fn clocks_that_jump_by_days_cost_no_read_no_push_and_no_node() {
+fn clocks_that_jump_by_days_fail_no_read_or_push() {
     let members = ["controller-1", "node-2", "router-1"];
     let Some(clocks) = members.iter().map(|_| Clock::right()).collect::<Option<Vec<_>>>() else {
         return println!("skipped: there is no C compiler");
@@ -51,7 +51,7 @@ fn clocks_that_jump_by_days_cost_no_read_no_push_and_no_node() {
             .all(|node| node["live"] == true),
         "{list}"
     );
-    // It is the controller that was asked for pushes: its clock did jump.
+    // The controller is the process that was asked for pushes, so its clock did jump.
     let day_ms = 1000 * DAY_S;
     assert!(
         started_unix_ms[1] - started_unix_ms[0] > 39 * day_ms,
@@ -63,7 +63,7 @@ fn clocks_that_jump_by_days_cost_no_read_no_push_and_no_node() {
     );
 }
 
-/// When the last push began, by the clock of the process that was asked for it.
+/// When the last push started, by the clock of the process that was asked for it.
 fn started(cluster: &Cluster) -> i64 {
     let push = cluster.any().http_get("/v1/stores/s/push");
     push["started_unix_ms"].as_i64().unwrap_or_else(|| panic!("{push}"))

@@ -1,4 +1,4 @@
-//! A cluster of processes and a ZooKeeper, each to be killed and started again by its name.
+//! A cluster of processes and a ZooKeeper; each can be killed and restarted by its name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,23 +13,23 @@ use tempfile::TempDir;
 
 use super::node::{Node, fondaco, until};
 
-/// How much of its log is shown of each member when a test fails.
+/// How many lines of each member's log to print when a test fails.
 const LOG_LINES_SHOWN: usize = 30;
 
-/// What a cluster is made of.
+/// The members and settings of a cluster.
 pub struct Shape {
     pub nodes: u32,
     pub replicas: u32,
     pub controllers: u32,
     pub routers: u32,
     pub partitions: u32,
-    /// How soon a process that says nothing counts as gone, in milliseconds. Longer than a busy machine may
-    /// keep a process waiting, unless the test is about that.
+    /// The session timeout in ZooKeeper, in milliseconds. Longer than a busy machine may delay a process, unless the
+    /// test is about that.
     pub session_timeout_ms: u64,
 }
 
 impl Shape {
-    /// As usual, for a test in which nothing fails.
+    /// The usual timeout, for a test without failures.
     pub fn steady() -> Self {
         Self {
             session_timeout_ms: 20_000,
@@ -51,17 +51,17 @@ impl Default for Shape {
     }
 }
 
-/// A running cluster. Dropping it kills all of it.
+/// A running cluster. Dropping it kills all its processes.
 pub struct Cluster {
-    /// What it is made of.
+    /// Its members and settings.
     pub shape: Shape,
-    /// Where ZooKeeper is.
+    /// The address of ZooKeeper.
     pub zookeeper: String,
     pub root: String,
     members: BTreeMap<String, Member>,
-    /// What every configuration begins and ends with.
+    /// The first and the last part of every configuration file.
     protection: (String, String),
-    /// What every process finds in its environment.
+    /// Environment variables of every process.
     environment: Vec<(String, String)>,
     pub dir: TempDir,
 }
@@ -70,21 +70,21 @@ struct Member {
     process: Option<Node>,
     resp: String,
     http: String,
-    /// Lines of its configuration that others do not have.
+    /// Lines for the configuration of this member only.
     more: String,
-    /// Where it finds ZooKeeper, if it goes another way than others.
+    /// The address at which it reaches ZooKeeper, if it differs from that of other members.
     zookeeper: Option<String>,
-    /// The command that starts it, if it is not the program alone.
+    /// The command that starts it, if it is not the program itself.
     through: Option<Command>,
 }
 
-/// A ZooKeeper that all tests share which do not harm it.
+/// A ZooKeeper shared by all tests that do not disturb it.
 fn shared_zookeeper() -> &'static ZooKeeper {
     static SHARED: OnceLock<ZooKeeper> = OnceLock::new();
     SHARED.get_or_init(ZooKeeper::start)
 }
 
-/// A root in ZooKeeper that nobody else has.
+/// A root in ZooKeeper that no other test uses.
 pub fn new_root() -> String {
     static ROOTS: AtomicU32 = AtomicU32::new(0);
     format!("/fondaco/test-{}", ROOTS.fetch_add(1, Relaxed))
@@ -104,12 +104,12 @@ impl Cluster {
         cluster
     }
 
-    /// As [`prepare`](Self::prepare), with a ZooKeeper that others use too.
+    /// Like [`prepare`](Self::prepare), with a ZooKeeper that other tests share.
     pub fn prepare_shared(shape: Shape) -> Self {
         Self::prepare(shape, &shared_zookeeper().address())
     }
 
-    /// A cluster of which nothing runs yet.
+    /// A cluster in which nothing runs yet.
     pub fn prepare(shape: Shape, zookeeper: &str) -> Self {
         let mut cluster = Self {
             members: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a member, which is to be launched, with these lines in its configuration.
+    /// Adds a member, without starting it, with these lines in its configuration.
     pub fn add(&mut self, name: &str, more: &str) {
         let member = Member {
             process: None,
@@ -148,7 +148,7 @@ impl Cluster {
         self.protection = (lines.to_owned(), sections.to_owned());
     }
 
-    /// Variables for every process.
+    /// Sets environment variables of every process.
     pub fn set_environment(&mut self, environment: &[(&str, String)]) {
         let variables = environment
             .iter()
@@ -156,12 +156,12 @@ impl Cluster {
         self.environment = variables.collect();
     }
 
-    /// Takes back what only this member's configuration says.
+    /// Removes the lines that only this member's configuration has.
     pub fn widen(&mut self, name: &str) {
         self.member(name).more.clear();
     }
 
-    /// Has a member serve at another address than loopback, to everybody.
+    /// Makes a member listen on another address than loopback, without authentication.
     pub fn listen_on(&mut self, name: &str, ip: &str) {
         let member = self.member(name);
         member.resp = format!("{ip}:{}", free_port());
@@ -169,17 +169,17 @@ impl Cluster {
         member.more.push_str("allow-insecure = true\n");
     }
 
-    /// Has a member be started by another command, which is given the program and its arguments.
+    /// Makes another command start a member; it gets the program and its arguments as arguments.
     pub fn enter(&mut self, name: &str, through: Command) {
         self.member(name).through = Some(through);
     }
 
-    /// Has a member find ZooKeeper somewhere else from its next start on.
+    /// Makes a member use another address of ZooKeeper from its next start on.
     pub fn reroute(&mut self, name: &str, zookeeper: &str) {
         self.member(name).zookeeper = Some(zookeeper.to_owned());
     }
 
-    /// Starts all that does not run.
+    /// Starts all members that do not run.
     pub fn launch_all(&mut self) {
         let names: Vec<String> = self.members.keys().cloned().collect();
         for name in names {
@@ -198,7 +198,7 @@ impl Cluster {
         self.member(name).process = Some(process);
     }
 
-    /// Starts a member that cannot go on: its exit code, and what it complained of.
+    /// Starts a member that is expected to fail; returns its exit code and its error output.
     pub fn launch_in_vain(&mut self, name: &str) -> (Option<i32>, String) {
         let mut child = self
             .command(name)
@@ -258,7 +258,7 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Where a member writes its log.
+    /// The file of a member's log.
     fn log(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.log"))
     }
@@ -269,7 +269,7 @@ impl Cluster {
         member.process.as_ref().unwrap_or_else(|| panic!("{name} does not run"))
     }
 
-    /// Kills a member, as a machine that loses its power does.
+    /// Kills a member, as a machine that loses power does.
     pub fn kill(&mut self, name: &str) {
         self.member(name).process.take().expect("it runs").kill();
     }
@@ -285,20 +285,20 @@ impl Cluster {
         status["node"].as_u64().unwrap_or_else(|| panic!("{name}: {status}"))
     }
 
-    /// Where all that runs and serves RESP serves it.
+    /// The RESP addresses of all running members that serve RESP.
     pub fn resp_addresses(&self) -> Vec<String> {
         let running = self.members.values().filter_map(|member| member.process.as_ref());
         let addresses = running.map(|process| process.resp.clone());
         addresses.filter(|address| !address.is_empty()).collect()
     }
 
-    /// Some process that runs, to ask for things: a controller, if one does.
+    /// Any running process, for requests; a controller, if one runs.
     pub fn any(&self) -> &Node {
         let mut running = self.members.values().filter_map(|member| member.process.as_ref());
         running.next().expect("something runs")
     }
 
-    /// Waits until all nodes of the shape are there and every running process is ready.
+    /// Waits until all nodes of the shape are live and every running process is ready.
     pub fn until_ready(&self) {
         let nodes = self.shape.nodes as usize;
         let mut seen = Value::Null;
@@ -311,13 +311,13 @@ impl Cluster {
         });
     }
 
-    /// Asks a process, which may refuse.
+    /// Sends a request to a process that may refuse it.
     pub fn try_get(&self, process: &Node, path: &str) -> Option<Value> {
         let url = format!("http://{}{path}", process.http);
         ureq::get(url).call().ok()?.body_mut().read_json().ok()
     }
 
-    /// Waits until the cluster sees a node, or no longer does.
+    /// Waits until the cluster sees a node as live, or as absent.
     pub fn until_live(&self, number: u64, live: bool) {
         until("the cluster notices", || {
             let list = self.any().http_get("/v1/nodes");
@@ -347,7 +347,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a process serves all that it should.
+/// Whether a process is ready to serve everything that it should.
 pub fn is_ready(process: &Node) -> bool {
     ureq::get(format!("http://{}/readyz", process.http)).call().is_ok()
 }

@@ -1,4 +1,4 @@
-//! ZooKeeper that is gone: what is served goes on, what needs a decision waits.
+//! ZooKeeper is down: serving continues, decisions wait.
 
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::readers::{Readers, none_since};
 use super::values::read_all;
 
 #[test]
-fn without_zookeeper_all_is_served_even_by_nodes_that_start_then_and_afterwards_all_goes_on() {
+fn without_zookeeper_nodes_serve_and_even_start() {
     let mut zookeeper = ZooKeeper::start();
     let mut cluster = Cluster::start_at(Shape::default(), &zookeeper.address());
     cluster.create(&[]);
@@ -31,7 +31,7 @@ fn without_zookeeper_all_is_served_even_by_nodes_that_start_then_and_afterwards_
     let told = cluster.get("router-1").done(&["status"]);
     assert!(told.contains("ZooKeeper") && told.contains("silent"), "{told}");
 
-    // A node serves what it remembers.
+    // A node serves the state that it remembers.
     cluster.kill("node-2");
     cluster.launch("node-2");
     until("it serves", || read_all(&mut cluster.get("node-2").redis()) == Ok(1));
@@ -46,12 +46,12 @@ fn without_zookeeper_all_is_served_even_by_nodes_that_start_then_and_afterwards_
 }
 
 #[test]
-fn processes_that_start_before_zookeeper_join_when_it_is_there() {
+fn processes_started_before_zookeeper_join_when_it_is_up() {
     let mut zookeeper = ZooKeeper::start();
     zookeeper.kill();
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
     std::thread::scope(|scope| {
-        // Each waits for a while, and then goes on without.
+        // Each process waits for a while, and then continues without ZooKeeper.
         scope.spawn(|| cluster.launch_all());
     });
     assert!(!is_ready(cluster.get("node-1")) && !is_ready(cluster.get("router-1")));
@@ -65,7 +65,7 @@ fn processes_that_start_before_zookeeper_join_when_it_is_there() {
 }
 
 #[test]
-fn a_router_cut_off_from_zookeeper_alone_hears_of_swaps_and_moves_from_nodes() {
+fn a_router_without_zookeeper_learns_changes_from_nodes() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
@@ -77,7 +77,7 @@ fn a_router_cut_off_from_zookeeper_alone_hears_of_swaps_and_moves_from_nodes() {
     cluster.until_live(4, true);
     cluster.create(&["--backups", "1"]);
     let mut redis = cluster.get("router-1").redis();
-    // What it has in its cache it would answer without asking anybody.
+    // It would answer from its cache without asking any node.
     cluster.any().done(&["config", "set", "router-cache-bytes=0"]);
     until("the router has no cache", || {
         let setting = redis::cmd("CONFIG")
@@ -94,7 +94,7 @@ fn a_router_cut_off_from_zookeeper_alone_hears_of_swaps_and_moves_from_nodes() {
     own_way.cut();
     let began = std::time::Instant::now();
     cluster.deploy(&cluster.build(2));
-    // Nodes keep version 1: it could answer from that for ever, and nobody would say that it is old.
+    // Nodes keep version 1: the router could serve it for ever without noticing that it is old.
     until("it hears of the swap", || read_all(&mut redis) == Ok(2));
     let leaving = cluster.number("node-1").to_string();
     cluster
@@ -119,11 +119,11 @@ fn a_router_cut_off_from_zookeeper_alone_hears_of_swaps_and_moves_from_nodes() {
 }
 
 #[test]
-fn a_process_ends_when_it_is_told_to_while_it_waits_for_its_cluster() {
+fn a_process_that_waits_for_its_cluster_can_be_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let configuration = dir.path().join("fondaco.toml");
     let resp = format!("127.0.0.1:{}", free_port());
-    // No server listens there.
+    // No server listens at this address.
     let text = format!(
         "data = {:?}\nresp = {resp:?}\nhttp = \"127.0.0.1:0\"\n[zookeeper]\nconnect = \"127.0.0.1:1\"\n",
         dir.path().join("data")
@@ -142,6 +142,6 @@ fn a_process_ends_when_it_is_told_to_while_it_waits_for_its_cluster() {
     let output = child.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(status.success(), "{log}");
-    assert!(output.stdout.is_empty(), "it had not come to serve");
-    assert!(log.contains("stopping before it served"), "{log}");
+    assert!(output.stdout.is_empty(), "it had not begun to serve");
+    assert!(log.contains("stopped before it could serve"), "{log}");
 }

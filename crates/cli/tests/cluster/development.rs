@@ -1,4 +1,4 @@
-//! `fondaco dev --nodes`: a cluster in one process, to try, to stop and to start by hand.
+//! `fondaco dev --nodes`: a cluster in one process, whose members can be stopped and started by hand.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn deploy(dev: &Node, source: &Path) {
 }
 
 #[test]
-fn three_nodes_in_one_process_serve_a_push_and_have_it_after_a_restart() {
+fn three_nodes_in_one_process_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let cluster = dev(&data, &["--nodes", "3"]);
@@ -72,14 +72,14 @@ fn three_nodes_in_one_process_serve_a_push_and_have_it_after_a_restart() {
     }
 
     let cluster = dev(&data, &["--nodes", "3"]);
-    // The router's were chosen anew, as asked for; those of all others are as before.
+    // The ports of the router are new, as asked for; those of all others are as before.
     let ports_again = resp_addresses(&cluster);
     assert_eq!(addresses[..3], ports_again[..3]);
-    until("all is as it was", || {
+    until("the state is as before", || {
         let served = |address: &String| read_all(&mut redis(address)) == Ok(1);
         resp_addresses(&cluster).iter().all(served)
     });
-    // What a single node would make of this directory is something else.
+    // A single node cannot use this directory.
     let error = fondaco().args(["dev", "--data"]).arg(&data).output().unwrap();
     assert_eq!(error.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&error.stderr).contains("--nodes"));
@@ -104,7 +104,7 @@ fn members_are_stopped_and_started_by_hand() {
     let absent = cluster.done(&["nodes"]);
     assert!(absent.contains("absent"), "{absent}");
 
-    // A leader that stops is followed by the other.
+    // When a leader stops, the other controller takes over.
     for name in ["controller-1", "controller-2"] {
         cluster.http_post(&format!("/v1/dev/members/{name}/stop"), json!({}));
         until("somebody leads", || {
@@ -123,7 +123,7 @@ fn members_are_stopped_and_started_by_hand() {
 }
 
 #[test]
-fn status_and_nodes_tell_people_and_programs_what_there_is() {
+fn status_and_nodes_show_the_cluster_as_text_and_json() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = dev(&dir.path().join("data"), &["--nodes", "3", "--replicas", "2"]);
     cluster.done(&["store", "create", STORE]);
@@ -154,7 +154,7 @@ fn status_and_nodes_tell_people_and_programs_what_there_is() {
 }
 
 #[test]
-fn a_fourth_node_is_given_its_share_and_another_gives_up_its_own_while_all_is_read() {
+fn a_node_joins_and_another_leaves_under_reads() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let cluster = dev(&data, &["--nodes", "3"]);
@@ -176,7 +176,7 @@ fn a_fourth_node_is_given_its_share_and_another_gives_up_its_own_while_all_is_re
     let plan = cluster.json(&["rebalance", "plan"]);
     let moves = plan["moves"].as_array().unwrap().len();
     assert!((7..=9).contains(&moves), "a quarter of 32 replicas moves, not {moves}");
-    assert_eq!(held()[3], 0, "looking at a plan changes nothing");
+    assert_eq!(held()[3], 0, "viewing a plan changes nothing");
 
     let readers = Readers::start(&resp_addresses(&cluster));
     let began = std::time::Instant::now();
@@ -189,12 +189,12 @@ fn a_fourth_node_is_given_its_share_and_another_gives_up_its_own_while_all_is_re
     none_since(&readers.stop(), began);
     let error = cluster.refused(1, &["rebalance", "run", "--remove", "1"]);
     assert!(!error.is_empty());
-    assert!(cluster.done(&["rebalance", "status"]).contains("no plan is under way"));
+    assert!(cluster.done(&["rebalance", "status"]).contains("no plan is running"));
     cluster.refused(1, &["rebalance", "cancel"]);
 }
 
 #[test]
-fn zookeeper_coordinates_it_if_asked_to() {
+fn the_cluster_can_be_coordinated_by_zookeeper() {
     let zookeeper = ZooKeeper::start();
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -208,7 +208,7 @@ fn zookeeper_coordinates_it_if_asked_to() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_is_wrong_usage() {
+fn an_impossible_cluster_is_wrong_usage() {
     let output = fondaco()
         .args(["dev", "--nodes", "2", "--replicas", "3"])
         .output()

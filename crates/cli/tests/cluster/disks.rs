@@ -1,4 +1,4 @@
-//! A disk that is full on one node of several, or slow.
+//! One of several nodes has a full disk, or a slow one.
 
 use fondaco_testing::{SlowDisk, SmallDisk};
 
@@ -6,13 +6,13 @@ use super::cluster::{Cluster, Shape, is_ready};
 use super::node::until;
 use super::values::{KEYS, STORE, build, elsewhere, read_all, value};
 
-/// How large the disk of the third node is, in bytes.
+/// The size of the third node's disk, in bytes.
 const LITTLE_BYTES: u64 = 2 << 20;
 
-/// Nodes but for the third have room.
+/// Gives the third node a disk with little room; the other nodes have enough.
 fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk> {
     let disk = SmallDisk::mount(&cluster.data("node-3"), LITTLE_BYTES);
-    // Where nothing can be mounted: more has to stay free than any disk has.
+    // If no file system can be mounted: require more free space than any disk has.
     let more = if disk.is_some() {
         "disk-reserve = \"1800KiB\""
     } else {
@@ -23,7 +23,7 @@ fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk> {
 }
 
 #[test]
-fn a_full_disk_on_one_node_fails_a_push_with_the_name_of_the_node() {
+fn a_full_disk_fails_a_push_naming_the_node() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let _disk = with_little_room(&mut cluster);
     cluster.launch_all();
@@ -42,7 +42,7 @@ fn a_full_disk_on_one_node_fails_a_push_with_the_name_of_the_node() {
 }
 
 #[test]
-fn a_full_disk_on_one_node_is_tolerated_where_that_was_allowed_until_it_has_room() {
+fn a_push_tolerates_a_full_disk_if_the_store_allows() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let disk = with_little_room(&mut cluster);
     cluster.launch_all();
@@ -55,7 +55,7 @@ fn a_full_disk_on_one_node_is_tolerated_where_that_was_allowed_until_it_has_room
     assert!(!is_ready(cluster.get("node-3")));
     cluster.kill("node-3");
     drop(disk);
-    // The same place, with room: without what was on the small disk, it is a node that lost its data.
+    // The same path, now with room. Without the data of the small disk, the node has lost its data.
     cluster.widen("node-3");
     cluster.launch("node-3");
     cluster.until_nobody_is_late();
@@ -64,14 +64,14 @@ fn a_full_disk_on_one_node_is_tolerated_where_that_was_allowed_until_it_has_room
 }
 
 #[test]
-fn keys_that_a_slow_disk_holds_up_time_out_by_themselves_and_are_read_from_another_replica() {
+fn another_replica_serves_keys_on_a_slow_disk() {
     const ENOUGH: usize = 5;
     let mut cluster = Cluster::start(Shape::steady());
     let Some(disk) = SlowDisk::of(cluster.dir.path()) else {
-        return println!("skipped: no disk can be throttled here (it needs root, and the first control groups)");
+        return println!("skipped: no disk can be throttled here (it needs root and cgroup v1)");
     };
     cluster.create(&[]);
-    // Of a file that several nodes had, all would wait for the one that reads it slowly.
+    // If several nodes had linked one file, all of them would wait for the one that reads it slowly.
     let sources = elsewhere();
     cluster.deploy(&build(sources.path(), 1, cluster.shape.partitions));
     cluster.kill("node-3");
@@ -84,7 +84,7 @@ fn keys_that_a_slow_disk_holds_up_time_out_by_themselves_and_are_read_from_anoth
     let mut timed_out = 0;
     for key in 0..KEYS {
         let mut read = redis::cmd("FONDACO.READ");
-        // Of whichever store has the name, its current version, within so many milliseconds.
+        // Any store of this name, the current version, a timeout in milliseconds.
         read.arg("v1;timeout=100").arg(0).arg(0).arg(STORE).arg(key);
         match read.query::<Vec<Option<String>>>(&mut redis) {
             Ok(values) => assert_eq!(values, [Some(value(1, key))]),

@@ -1,4 +1,4 @@
-//! Nodes that are not who they say: each is refused, says why, and serves nothing.
+//! Nodes with a wrong identity: each is refused, reports why, and serves nothing.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::cluster::{Cluster, Shape, new_root};
 use super::node::until;
 use super::values::read_all;
 
-/// Copies a directory with all that is in it.
+/// Copies a directory recursively.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -34,7 +34,7 @@ fn a_node_that_claims_the_number_of_another_is_refused() {
 }
 
 #[test]
-fn of_two_nodes_with_one_directory_copied_the_second_is_refused() {
+fn a_node_with_a_copied_data_directory_is_refused() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
@@ -47,7 +47,7 @@ fn of_two_nodes_with_one_directory_copied_the_second_is_refused() {
 }
 
 #[test]
-fn the_data_directory_of_another_cluster_stays_as_it_is() {
+fn a_data_directory_of_another_cluster_stays_unchanged() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
@@ -65,7 +65,7 @@ fn the_data_directory_of_another_cluster_stays_as_it_is() {
     other.root.clone_from(&cluster.root);
     other.launch_all();
     other.until_ready();
-    // It serves what it remembers, says that this is another cluster, and waits.
+    // It serves the state that it remembers, reports that this is another cluster, and waits.
     cluster.launch("node-3");
     let node = cluster.get("node-3").http.clone();
     until("the node says so", || {

@@ -1,5 +1,6 @@
-//! Whole clusters, as those who run them meet them: each process a real one, coordinated by a real
-//! ZooKeeper or, in development clusters, within one process; killed, cut off, filled and corrupted.
+//! Whole clusters, as operators see them: each process is a real one, coordinated by a real ZooKeeper or, in
+//! development clusters, within one process. Processes are killed, cut off from the network, and get full disks and
+//! corrupt files.
 
 mod backups;
 mod clocks;

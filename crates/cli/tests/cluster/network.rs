@@ -1,5 +1,5 @@
-//! A network that falls apart: one node on a host of its own, cut off from ZooKeeper and from
-//! all others without a word.
+//! Network partitions: one node runs in its own network namespace, and is cut off from ZooKeeper and from all other
+//! processes by dropping packets silently.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::readers::{Readers, none_since};
 use super::values::{KEYS, read_all, value};
 
 #[test]
-fn a_node_cut_off_from_all_others_is_done_without_and_returns() {
+fn the_cluster_serves_without_a_node_that_is_cut_off() {
     let Some(mut lan) = Lan::of(1) else {
         return println!("skipped: no network namespace can be made here (it needs root, and the ip command)");
     };
@@ -45,7 +45,7 @@ fn a_node_cut_off_from_all_others_is_done_without_and_returns() {
     cluster.deploy(&cluster.build(2));
     let answers = readers.answers();
     until("readers have gone on", || readers.answers() > answers + 500);
-    // The node serves what it knows, to who is on its side.
+    // The node serves its state to clients on its side of the partition.
     let held = (0..KEYS).find(|key| {
         let port = cluster.get("node-3").resp.rsplit(':').next().unwrap().to_owned();
         let asked = lan
@@ -67,7 +67,7 @@ fn a_node_cut_off_from_all_others_is_done_without_and_returns() {
 }
 
 #[test]
-fn a_node_cut_off_from_zookeeper_alone_goes_on_serving_and_sends_for_what_it_does_not_have() {
+fn a_node_without_zookeeper_serves_and_forwards_to_other_nodes() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
@@ -81,7 +81,7 @@ fn a_node_cut_off_from_zookeeper_alone_goes_on_serving_and_sends_for_what_it_doe
     cluster.until_live(number, false);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
-    // The others go on to a version that it does not fetch, and hears of from them.
+    // The other nodes swap to a version that this node does not fetch; it hears of it from them.
     cluster.deploy(&cluster.build(2));
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
     let mut redis = cluster.get("node-3").redis();

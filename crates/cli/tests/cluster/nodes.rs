@@ -1,4 +1,4 @@
-//! Nodes that are killed, come back, and come back without their data.
+//! Nodes that are killed and return, with or without their data.
 
 use std::fs;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::readers::{Readers, none_since};
 use super::values::read_all;
 
 #[test]
-fn a_killed_node_costs_no_read_after_its_detection_and_catches_up_when_it_returns() {
+fn a_detected_dead_node_fails_no_read_and_catches_up() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&["--tolerate-failures", "1"]);
     cluster.deploy(&cluster.build(1));
@@ -23,7 +23,7 @@ fn a_killed_node_costs_no_read_after_its_detection_and_catches_up_when_it_return
     let detected = Instant::now();
     let answers = readers.answers();
     until("readers have gone on", || readers.answers() > answers + 500);
-    // A push goes on without it.
+    // A push continues without it.
     cluster.deploy(&cluster.build(2));
     let store = cluster.any().http_get("/v1/stores/s");
     assert_eq!(store["late"], serde_json::json!([lost]));
@@ -32,7 +32,7 @@ fn a_killed_node_costs_no_read_after_its_detection_and_catches_up_when_it_return
 
     cluster.launch("node-3");
     cluster.until_nobody_is_late();
-    // Killed when its second version came: the first is a backup, and it has both.
+    // It was killed when its second version arrived: the first one is a backup, and it has both.
     cluster.until_holds("node-3", &["version-1", "version-2"]);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(2));
     let failures = readers.stop();
@@ -45,7 +45,7 @@ fn a_killed_node_costs_no_read_after_its_detection_and_catches_up_when_it_return
 }
 
 #[test]
-fn every_node_in_turn_may_be_killed_and_started_again_and_all_data_stays() {
+fn killing_and_restarting_every_node_in_turn_loses_no_data() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
@@ -62,12 +62,12 @@ fn every_node_in_turn_may_be_killed_and_started_again_and_all_data_stays() {
 }
 
 #[test]
-fn a_node_that_lost_its_data_gets_it_again_from_its_peers() {
+fn a_node_that_lost_its_data_fetches_it_from_peers() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     let source = cluster.build(1);
     cluster.deploy(&source);
-    // What was pushed may be gone by then.
+    // The source of the push may be gone by then.
     fs::remove_dir_all(&source).unwrap();
     let number = cluster.number("node-2");
     cluster.kill("node-2");
@@ -76,7 +76,7 @@ fn a_node_that_lost_its_data_gets_it_again_from_its_peers() {
     cluster.until_holds("node-2", &["version-1"]);
     assert_eq!(read_all(&mut cluster.get("node-2").redis()), Ok(1));
 
-    // The whole directory, and with it who the node was: it is known by where it stands.
+    // Deletes the whole directory, including the identity of the node: it is recognised by its address.
     cluster.kill("node-2");
     cluster.until_live(number, false);
     fs::remove_dir_all(cluster.data("node-2")).unwrap();
@@ -100,7 +100,7 @@ fn a_new_node_gets_a_number_and_waits_for_partitions() {
     until("it knows its number", || {
         cluster.get("node-4").http_get("/v1/status")["node"] == 4
     });
-    // It has nothing, and answers for all.
+    // It holds no data, and answers for all keys.
     assert_eq!(cluster.versions_on_disk("node-4"), [""; 0]);
     until("it knows the cluster", || {
         read_all(&mut cluster.get("node-4").redis()) == Ok(1)

@@ -1,4 +1,4 @@
-//! Programs of Redis's own that know Redis Cluster, unmodified, against three nodes.
+//! Redis's own programs with support for Redis Cluster, unmodified, against three nodes.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn port(address: &str) -> &str {
     address.rsplit(':').next().unwrap()
 }
 
-/// What a program prints; `None` where it is not installed.
+/// The output of a program; `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -54,7 +54,7 @@ fn redis_cli_follows_the_cluster_to_each_key() {
 fn redis_benchmark_drives_all_nodes_of_the_cluster() {
     let cluster = with_data();
     let node = cluster.get("node-2").resp.clone();
-    // Its own GET test would ask for keys that have no store: this one is asked of every slot by its tag.
+    // Its own GET test would read keys without a store; this one uses its tag for keys of every slot.
     let arguments = [
         "--cluster",
         "-p",

@@ -1,4 +1,4 @@
-//! Pushes that nodes, controllers and sources fail during.
+//! Pushes during which nodes, controllers and sources fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::node::until;
 use super::readers::{Readers, none_since};
 use super::values::{build, elsewhere, read_all};
 
-/// So slow that there is time to do something: a version takes some ten seconds.
+/// So slow that there is time to interfere: a version takes some ten seconds.
 const SLOWLY: u64 = 40_000;
 
-/// A file of a version whose name ends so.
+/// The file of a version whose name has this ending.
 fn file_of(version: &Path, ending: &str) -> PathBuf {
     let mut files: Vec<_> = fs::read_dir(version)
         .unwrap()
@@ -30,13 +30,13 @@ fn flip_a_bit(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
-    // Another file in its place: a node may have linked the old one.
+    // Write a new file, since a node may have linked the old one.
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
 #[test]
-fn without_tolerance_a_node_that_is_down_fails_a_push_and_the_old_version_stays() {
+fn without_tolerance_an_absent_node_fails_a_push() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&["--tolerate-failures", "0"]);
     cluster.deploy(&cluster.build(1));
@@ -57,7 +57,7 @@ fn without_tolerance_a_node_that_is_down_fails_a_push_and_the_old_version_stays(
 }
 
 #[test]
-fn the_next_controller_goes_on_with_the_push_of_one_that_was_killed() {
+fn the_next_controller_continues_the_push_of_a_killed_one() {
     let sources = elsewhere();
     let mut cluster = Cluster::start(Shape {
         controllers: 2,
@@ -91,7 +91,7 @@ fn the_next_controller_goes_on_with_the_push_of_one_that_was_killed() {
 }
 
 #[test]
-fn a_push_outlives_the_leader_of_zookeeper_and_no_read_notices() {
+fn a_push_survives_the_death_of_the_zookeeper_leader() {
     let sources = elsewhere();
     let mut ensemble = Ensemble::start(3);
     let cluster = Cluster::start_at(Shape::steady(), &ensemble.addresses());
@@ -146,7 +146,7 @@ fn a_push_is_cancelled_on_all_nodes() {
 }
 
 #[test]
-fn a_corrupt_chunk_at_the_source_fails_the_push_by_the_name_of_its_file() {
+fn a_corrupt_source_fails_the_push_naming_the_file() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
@@ -166,8 +166,8 @@ fn a_corrupt_chunk_at_the_source_fails_the_push_by_the_name_of_its_file() {
 }
 
 #[test]
-fn a_corrupt_chunk_at_a_peer_is_not_taken() {
-    // Each partition is on every node: whoever fetches from peers has two to choose from.
+fn a_corrupt_chunk_of_a_peer_is_rejected() {
+    // Each partition is on every node, so a node that fetches from peers has two to choose from.
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..Shape::default()
@@ -191,14 +191,14 @@ fn a_corrupt_chunk_at_a_peer_is_not_taken() {
 }
 
 #[test]
-fn a_version_directory_that_is_replaced_under_way_is_taken_for_no_other() {
+fn a_version_directory_replaced_during_a_push_is_noticed() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&["--tolerate-failures", "1"]);
     cluster.kill("node-3");
     let source = cluster.build(1);
     cluster.begin(&source);
     assert_eq!(cluster.ended()["state"], "swapped");
-    // Another version, whole and right, where the one was that node-3 still has to fetch.
+    // Put another valid version in the place of the one that node-3 still has to fetch.
     fs::remove_dir_all(&source).unwrap();
     fs::rename(cluster.build(2), &source).unwrap();
     cluster.launch("node-3");
@@ -210,7 +210,7 @@ fn a_version_directory_that_is_replaced_under_way_is_taken_for_no_other() {
 }
 
 #[test]
-fn what_is_fetched_is_what_the_replicas_need_and_no_more() {
+fn nodes_fetch_only_the_partitions_of_their_replicas() {
     let sources = elsewhere();
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
@@ -227,7 +227,7 @@ fn what_is_fetched_is_what_the_replicas_need_and_no_more() {
         .map(|name| bytes(&cluster.data(name).join("stores/s/version-1")))
         .sum();
     let expected = 2 * bytes(&source);
-    // Every node has the manifest whole, which is small.
+    // Every node has the whole manifest, which is small.
     let manifests = 3 * fs::metadata(file_of(&source, "manifest.json")).unwrap().len();
     assert!(held <= expected + manifests, "{held} bytes for {expected}");
     let versions = cluster.any().http_get("/v1/stores/s/versions");

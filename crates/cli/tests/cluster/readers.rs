@@ -1,4 +1,4 @@
-//! Readers that never stop: they note each answer that is wrong, and when each request failed.
+//! Readers that never stop: they record each wrong answer, and the time of each failed request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 
 use super::values::{KEYS, ask, one_version};
 
-/// How many keys a request asks for.
+/// The number of keys per request.
 const KEYS_PER_REQUEST: u64 = 50;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client waits before it connects again.
+/// The pause of a client before it reconnects.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Readers at work. They stop when they are dropped.
+/// Running readers. Dropping this stops them.
 pub struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -38,7 +38,7 @@ pub struct Failure {
 }
 
 impl Readers {
-    /// A reader for each of these addresses.
+    /// Starts a reader for each of these addresses.
     pub fn start(addresses: &[String]) -> Self {
         let shared = Arc::new(Shared::default());
         let reader = |(at, address): (usize, &String)| {
@@ -51,17 +51,17 @@ impl Readers {
         }
     }
 
-    /// How many requests were answered by now.
+    /// The number of answered requests so far.
     pub fn answers(&self) -> u64 {
         self.shared.answers.load(SeqCst)
     }
 
-    /// Ends them; the failures that there were. No answer may have been wrong.
+    /// Stops the readers; returns the failed requests. Panics if an answer was wrong.
     pub fn stop(mut self) -> Vec<Failure> {
         self.end();
         let wrong = self.shared.wrong.lock();
         assert!(wrong.is_empty(), "{} wrong answers, such as {}", wrong.len(), wrong[0]);
-        assert!(self.answers() > 0, "nothing was answered at all");
+        assert!(self.answers() > 0, "no request was answered");
         self.shared.failures.lock().clone()
     }
 
@@ -125,7 +125,7 @@ impl Shared {
     }
 }
 
-/// Fails if a request failed from this moment on.
+/// Fails if a request failed after this time.
 pub fn none_since(failures: &[Failure], moment: Instant) {
     let mut late = failures.iter().filter(|failure| failure.at > moment);
     if let Some(first) = late.next() {

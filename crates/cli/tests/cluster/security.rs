@@ -1,4 +1,4 @@
-//! A cluster that is open to nobody: users, a token and TLS, between its processes too.
+//! A secured cluster: users, a token and TLS, also between its processes.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf5
 const OPERATOR: &str = "59d504b980f96034e3d89ad0ad13906be95eca50df5f72697dc371b5d400574b";
 
 #[test]
-fn users_token_and_tls_hold_between_processes_too() {
+fn users_token_and_tls_also_protect_traffic_between_processes() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (cluster.data("certificate.pem"), cluster.data("key.pem"));
@@ -46,7 +46,7 @@ fn users_token_and_tls_hold_between_processes_too() {
     let deploy = ["deploy", "s", source.to_str().unwrap(), "--quiet"];
     cluster.any().done(&[&deploy[..], &access].concat());
 
-    // A node that lost its data asks its peers, with token and TLS.
+    // A node that lost its data fetches it from its peers, with token and TLS.
     fs::remove_dir_all(&source).unwrap();
     cluster.kill("node-2");
     fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();

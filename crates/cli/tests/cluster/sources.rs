@@ -1,5 +1,5 @@
-//! Versions that are built in a real object store and in a real HDFS: built once, fetched by every node,
-//! and no longer needed there once they are.
+//! Versions in a real object store and in a real HDFS: built once, fetched by every node, and not needed there any more
+//! after the push.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use fondaco_testing::{Hdfs, S3};
 use super::cluster::{Cluster, Shape};
 use super::values::{KEYS, STORE, read_all, value};
 
-/// Pushes to three nodes by way of a URL, then has one of them lose its data when the URL is gone.
+/// Pushes to three nodes through a URL, then deletes the data of one node after the URL is gone.
 fn push_by_way_of(url: &str, environment: &[(&str, String)], end: impl FnOnce()) {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     cluster.set_environment(environment);
@@ -35,7 +35,7 @@ fn push_by_way_of(url: &str, environment: &[(&str, String)], end: impl FnOnce())
 }
 
 #[test]
-fn a_version_goes_from_an_object_store_to_all_nodes_and_then_from_node_to_node() {
+fn nodes_fetch_from_an_object_store_and_then_from_peers() {
     let mut server = S3::start();
     let environment = [
         ("AWS_ENDPOINT_URL", server.endpoint()),
@@ -47,7 +47,7 @@ fn a_version_goes_from_an_object_store_to_all_nodes_and_then_from_node_to_node()
 }
 
 #[test]
-fn a_version_goes_from_hdfs_to_all_nodes_and_then_from_node_to_node() {
+fn nodes_fetch_from_hdfs_and_then_from_peers() {
     let mut server = Hdfs::start();
     let url = format!("{}/versions/s-1", server.url());
     push_by_way_of(&url, &[], || server.kill());

@@ -1,4 +1,4 @@
-//! What tests do with their store: deploying versions of it, and seeing what becomes of them.
+//! The store of the tests: deploys versions of it, and waits for their state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ impl Cluster {
         values::build(self.dir.path(), version, self.shape.partitions)
     }
 
-    /// The store of all tests, with these lines of options.
+    /// Creates the store of all tests, with these options.
     pub fn create(&self, options: &[&str]) {
         self.any().done(&[&["store", "create", STORE], options].concat());
     }
 
-    /// Deploys what was built, to the end.
+    /// Deploys a built version, and waits for the end.
     pub fn deploy(&self, source: &Path) -> Value {
         self.any().json(&["deploy", STORE, source.to_str().unwrap(), "--quiet"])
     }
 
-    /// Begins to deploy what was built.
+    /// Starts to deploy a built version.
     pub fn begin(&self, source: &Path) -> Value {
         self.any().http_post("/v1/stores/s/pushes", json!({ "source": source }))
     }
 
-    /// How the push under way ends.
+    /// Waits for the end of the running push, and returns its result.
     pub fn ended(&self) -> Value {
         let mut push = Value::Null;
         until("the push ends", || {
@@ -40,7 +40,7 @@ impl Cluster {
         push
     }
 
-    /// Has nodes fetch so slowly that there is time to do something meanwhile; 0 is fast again.
+    /// Limits the fetch rate of nodes, so that there is time to interfere; 0 removes the limit.
     pub fn set_rate(&self, bytes_per_second: u64) {
         let change = format!("fetch-rate-bytes-per-second={bytes_per_second}");
         self.any().done(&["config", "set", &change]);
@@ -54,7 +54,7 @@ impl Cluster {
         });
     }
 
-    /// The directories of versions that a node has.
+    /// The version directories of a node.
     pub fn versions_on_disk(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.data(name).join("stores").join(STORE))
             .into_iter()
@@ -66,7 +66,7 @@ impl Cluster {
         names
     }
 
-    /// Waits until a node that runs holds these versions, whole and served.
+    /// Waits until a running node holds these versions, complete and served.
     pub fn until_holds(&self, name: &str, versions: &[&str]) {
         let mut found = Vec::new();
         until(&format!("{name} holds {versions:?}"), || {

@@ -1,5 +1,5 @@
-//! One request never sees two versions: readers on every node and on the router, through hundreds of swaps
-//! and rollbacks, of which the nodes learn at different times.
+//! One request never sees two versions: readers on every node and on the router run through hundreds of swaps and
+//! rollbacks, which the nodes learn of at different times.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -31,12 +31,12 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
         .map(|name| cluster.get(name).redis())
         .collect();
     for swap in 0..SWAPS {
-        // Asked of whoever is next: all of them can.
+        // Ask a different process each time: all of them can swap.
         let asked = cluster.get(["node-1", "node-2", "node-3", "router-1", "router-2"][swap as usize % 5]);
         let waits = swap % 3 == 0;
         let current = match swap % 2 {
             0 => {
-                // Never the oldest one, since the next step is a rollback from it.
+                // Never the oldest version, since the next step is a rollback from it.
                 let version = swap / 2 % (VERSIONS - 1) + 2;
                 let path = format!("/v1/stores/{STORE}/swap?wait={waits}");
                 asked.http_post(&path, json!({ "version": version }));
@@ -49,7 +49,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
             }
         };
         if waits {
-            // Whoever asks a node after the answer gets the new version, even if other nodes have the key.
+            // A request to a node after the answer gets the new version, even if the key is on other nodes.
             for redis in &mut connections[..3] {
                 assert_eq!(read_all(redis), Ok(current), "after swap {swap}");
             }
@@ -66,7 +66,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
 }
 
 #[test]
-fn a_scan_and_the_number_of_keys_are_those_of_the_whole_cluster_from_everywhere() {
+fn scan_and_dbsize_cover_the_whole_cluster_from_every_process() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
@@ -79,7 +79,7 @@ fn a_scan_and_the_number_of_keys_are_those_of_the_whole_cluster_from_everywhere(
     let printed = cluster.get("router-1").done(&["scan", STORE]);
     let keys: BTreeSet<&str> = printed.lines().collect();
     assert_eq!(keys.len() as u64, super::values::KEYS);
-    // The command line asks any process.
+    // The command line may ask any process.
     assert_eq!(
         cluster.get("router-1").done(&["get", "s:7"]),
         super::values::value(1, 7)

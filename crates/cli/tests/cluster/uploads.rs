@@ -16,10 +16,10 @@ use super::values::{KEYS, STORE, read_all, value};
 /// So slow that a node needs some seconds for a version.
 const SLOWLY: u64 = 40_000;
 
-/// So late that a version of some dozens of files takes seconds.
+/// A delay at which a version of some dozens of files takes seconds.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What a node knows of the upload of a build; `None` if it has none of it.
+/// A node's state of the upload of a build; `None` if it has no part of it.
 fn upload(cluster: &Cluster, name: &str, build: &Path) -> Option<Value> {
     let (_, id) = Manifest::read_identified(build).unwrap();
     let path = format!("/v1/stores/{STORE}/uploads/{id}");
@@ -39,7 +39,7 @@ fn proxy_to(cluster: &Cluster, name: &str) -> Proxy {
     Proxy::to(port.parse().unwrap())
 }
 
-/// `fondaco deploy --upload` by this address.
+/// `fondaco deploy --upload` to this address.
 fn deploy(address: &str, build: &Path) -> Command {
     let mut command = fondaco();
     command.args([
@@ -70,7 +70,7 @@ fn read_everywhere(cluster: &Cluster, version: u64) {
 }
 
 #[test]
-fn a_push_by_upload_reaches_all_nodes_and_leaves_nothing_behind() {
+fn a_push_by_upload_reaches_all_nodes() {
     let cluster = Cluster::start(Shape::steady());
     let csv = cluster.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
@@ -82,7 +82,7 @@ fn a_push_by_upload_reaches_all_nodes_and_leaves_nothing_behind() {
         ]);
         command.arg(work.path()).output().unwrap()
     };
-    // A router has no disk, and says so before anything is built.
+    // A router has no disk, and reports that before anything is built.
     let refused = push("router-1");
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -109,7 +109,7 @@ fn a_push_by_upload_reaches_all_nodes_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_directory_that_no_node_can_read_is_refused_by_the_name_of_the_option_that_helps() {
+fn an_unreadable_directory_is_refused_with_advice_to_upload() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     let error = cluster.get("node-1").refused(1, &["deploy", STORE, "/nowhere/s-1"]);
@@ -117,7 +117,7 @@ fn a_directory_that_no_node_can_read_is_refused_by_the_name_of_the_option_that_h
 }
 
 #[test]
-fn an_upload_goes_on_where_it_stopped_after_a_kill_of_the_client_and_of_the_node() {
+fn an_upload_resumes_after_the_client_or_node_was_killed() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     let build = cluster.build(1);
@@ -142,7 +142,7 @@ fn an_upload_goes_on_where_it_stopped_after_a_kill_of_the_client_and_of_the_node
     assert_eq!(arrived(&cluster, "node-2", &build), before);
     let client = deploy(&proxy.address(), &build).spawn().unwrap();
     until("more has arrived", || arrived(&cluster, "node-2", &build) > before);
-    // This time, the client lives to see the node again.
+    // This time the client survives and waits for the node to return.
     cluster.kill("node-2");
     cluster.launch("node-2");
     proxy.heal();
@@ -150,13 +150,13 @@ fn an_upload_goes_on_where_it_stopped_after_a_kill_of_the_client_and_of_the_node
     assert!(done, "{errors}");
     let sent = &result["upload"];
     assert_eq!(sent["bytes_resumed"], before, "{result}");
-    // An answer that was lost by the kill is no byte that this client knows to have sent.
+    // If the kill loses an answer, this client does not know that those bytes were sent.
     assert!(sent["bytes_sent"].as_u64().unwrap() <= total - before, "{result}");
     read_everywhere(&cluster, 1);
 }
 
 #[test]
-fn a_node_that_dies_before_others_have_its_upload_fails_the_push_with_the_command_that_helps() {
+fn a_push_fails_if_the_node_with_the_upload_dies() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     let build = cluster.build(1);
@@ -171,7 +171,7 @@ fn a_node_that_dies_before_others_have_its_upload_fails_the_push_with_the_comman
             .any(|node| node["node"] != own && node["bytes_done"].as_u64() > Some(0))
     });
     cluster.kill("node-2");
-    // It watched by the node that died.
+    // It watched through the node that died.
     let (done, _, errors) = ended(client);
     assert!(!done, "{errors}");
     cluster.set_rate(0);
@@ -181,7 +181,7 @@ fn a_node_that_dies_before_others_have_its_upload_fails_the_push_with_the_comman
     assert!(error.contains(&format!("it was uploaded to node {own}")), "{error}");
     assert!(error.contains("fondaco deploy s DIRECTORY --upload"), "{error}");
 
-    // Any other node takes it.
+    // Any other node accepts it.
     let (done, result, errors) = ended(deploy(&cluster.get("node-1").http, &build).spawn().unwrap());
     assert!(done, "{errors}");
     assert_eq!(result["upload"]["bytes_resumed"], 0, "{result}");
@@ -189,7 +189,7 @@ fn a_node_that_dies_before_others_have_its_upload_fails_the_push_with_the_comman
 }
 
 #[test]
-fn a_file_that_is_not_what_its_manifest_says_is_named_and_the_push_does_not_begin() {
+fn a_file_that_contradicts_its_manifest_prevents_the_push() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     let build = cluster.build(1);

@@ -1,25 +1,25 @@
-//! Data that says of itself what it is: every value names its version and its key, so that any mixing shows.
+//! Self-describing data: every value names its version and its key, so that any mixing shows.
 
 use std::path::{Path, PathBuf};
 
 use super::node::{fondaco, write_csv};
 
-/// How many keys a version has.
+/// The number of keys of a version.
 pub const KEYS: u64 = 2000;
 /// The store that all tests use.
 pub const STORE: &str = "s";
 
 /// The value of a key in a version.
 pub fn value(version: u64, key: u64) -> String {
-    // Of many lengths, so that records lie differently in each version.
+    // Many lengths, so that records have different offsets in each version.
     let filler = "x".repeat((key * (version + 7) % 300) as usize);
     format!("version-{version} key-{key} {filler}")
 }
 
-/// Which version a value is of.
+/// The version of a value.
 ///
 /// # Errors
-/// It is not the value of the key in any version.
+/// The value is not that of the key in any version.
 pub fn version_of(text: &str, key: u64) -> Result<u64, String> {
     let version = text
         .strip_prefix("version-")
@@ -30,7 +30,7 @@ pub fn version_of(text: &str, key: u64) -> Result<u64, String> {
     }
 }
 
-/// Builds a version, beside others, and returns where it is.
+/// Builds a version, beside others, and returns its directory.
 pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
     let csv = dir.join(format!("{version}.csv"));
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(version, key))));
@@ -53,7 +53,8 @@ pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
     output
 }
 
-/// A directory that no node's files can be linked from, so that each node has files of its own, and fetching takes time.
+/// A directory on another file system than the nodes' data, so that nodes cannot link its files: each copies them, and
+/// fetching takes time.
 pub fn elsewhere() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     match shm.is_dir() {
@@ -65,7 +66,7 @@ pub fn elsewhere() -> tempfile::TempDir {
 /// Reads all keys at once, and returns their one version.
 ///
 /// # Errors
-/// A key that cannot be read, is not there, or has a wrong value; or several versions.
+/// A key cannot be read, is missing, or has a wrong value; or there are several versions.
 pub fn read_all(redis: &mut redis::Connection) -> Result<u64, String> {
     read(redis, &(0..KEYS).collect::<Vec<_>>())
 }
@@ -79,7 +80,7 @@ pub fn read(redis: &mut redis::Connection, keys: &[u64]) -> Result<u64, String> 
     one_version(keys, &texts)
 }
 
-/// Asks for keys.
+/// Reads keys.
 ///
 /// # Errors
 /// One of them cannot be read.
@@ -88,14 +89,14 @@ pub fn ask(redis: &mut redis::Connection, keys: &[u64]) -> redis::RedisResult<Ve
     redis::cmd("MGET").arg(wire_keys).query(redis)
 }
 
-/// The version that all these answers are of.
+/// The common version of these answers.
 ///
 /// # Errors
-/// There is none.
+/// There is no common version.
 pub fn one_version(keys: &[u64], texts: &[Option<String>]) -> Result<u64, String> {
     let mut versions = Vec::with_capacity(keys.len());
     for (&key, text) in keys.iter().zip(texts) {
-        let text = text.as_deref().ok_or_else(|| format!("key {key} is not there"))?;
+        let text = text.as_deref().ok_or_else(|| format!("key {key} is missing"))?;
         versions.push(version_of(text, key)?);
     }
     match versions.iter().all(|&version| version == versions[0]) {

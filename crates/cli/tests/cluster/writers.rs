@@ -1,4 +1,4 @@
-//! Stores that are written to, by clients that never stop, while nodes are killed and started again.
+//! Versioned stores: clients write without pause while nodes are killed and restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::node::until;
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many keys each client writes, again and again.
+/// The number of keys that each client writes repeatedly.
 const KEYS: u64 = 200;
 
-/// Clients that write and read back what they wrote. They stop when they are dropped.
+/// Clients that write and read back their writes. Dropping this stops them.
 pub struct Writers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<BTreeMap<String, u64>>>,
@@ -31,7 +31,7 @@ struct Shared {
 }
 
 impl Writers {
-    /// A client for each of these addresses.
+    /// Starts a client for each of these addresses.
     pub fn start(addresses: &[String]) -> Self {
         let shared = Arc::new(Shared::default());
         let writer = |(number, address): (usize, &String)| {
@@ -48,7 +48,7 @@ impl Writers {
         self.shared.writes.load(SeqCst)
     }
 
-    /// Waits until so many more writes were acknowledged.
+    /// Waits until this many more writes were acknowledged.
     pub fn go_on(&self, writes: u64) {
         let before = self.writes();
         until("writers have gone on", || {
@@ -56,7 +56,7 @@ impl Writers {
         });
     }
 
-    /// Ends them: what was acknowledged last of each key, and how often something failed.
+    /// Stops the clients; returns the last acknowledged write of each key, and all failures.
     pub fn stop(mut self) -> (BTreeMap<String, u64>, Vec<String>) {
         self.shared.stop.store(true, SeqCst);
         let threads = std::mem::take(&mut self.threads);
@@ -82,7 +82,7 @@ impl Shared {
                 break;
             }
             let key = format!("s:{number}-{}", round % KEYS);
-            // Plain writes, and such as depend on the value, by turns.
+            // Plain writes and conditional writes, in turn.
             let wanted = match round % 3 {
                 0 => acknowledged.get(&key).copied().unwrap_or(0) + 1,
                 _ => round,
@@ -110,12 +110,12 @@ impl Shared {
 }
 
 #[test]
-fn a_node_dies_and_comes_back_under_load_and_no_client_sees_an_error() {
+fn a_node_killed_and_restarted_under_load_causes_no_error() {
     lose_and_return("disk");
 }
 
 #[test]
-fn a_node_that_comes_back_with_nothing_costs_no_error_and_no_earlier_value() {
+fn an_empty_returning_node_causes_no_error_or_stale_read() {
     lose_and_return("memory");
 }
 
@@ -138,7 +138,7 @@ fn lose_and_return(engine: &str) {
     ];
     cluster.create(&options);
     let survivors = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
-    until("everybody knows the store", || {
+    until("all processes know the store", || {
         survivors.iter().all(|address| {
             let client = redis::Client::open(format!("redis://{address}")).unwrap();
             let mut connection = client.get_connection().unwrap();
@@ -170,7 +170,7 @@ fn lose_and_return(engine: &str) {
             assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
         }
     }
-    // What it missed is brought to it: it has all by itself.
+    // The other replicas send it the writes that it missed, so that it has all of them itself.
     let mut returned = cluster.get("node-3").redis();
     until("the node that was away has all", || {
         acknowledged.keys().all(|key| {

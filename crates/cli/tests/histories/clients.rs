@@ -1,6 +1,6 @@
-//! Clients that never stop: each does one thing after the other, by chance, and writes down what it did and saw.
+//! Clients that never stop: each sends one random request after another, and records its requests and answers.
 //!
-//! Every value is written once only, so that it tells who wrote it.
+//! Every value is written only once, so that it identifies its writer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,13 +15,13 @@ use super::connection::{Connection, Outcome};
 use super::ledger::{Account, Ledger, Seen, Writing};
 use super::stores::Keeps;
 
-/// How long a client rests between two requests: so many clients are busy without keeping servers from their work.
+/// The pause of a client between two requests: many clients can run without overloading the servers.
 const REST: Duration = Duration::from_millis(5);
-/// The most that is added at a time.
+/// The largest increment of a counter.
 const ADD_MAX: u32 = 9;
-/// How many requests a client sends to one server before it goes to another one, on average.
+/// How many requests a client sends to one server before it switches to another one, on average.
 const REQUESTS_PER_SERVER: u32 = 200;
-/// What stands for a context that was never read.
+/// The context of a key that was never read.
 const NO_CONTEXT: Bytes = Bytes::from_static(b"");
 
 /// A client.
@@ -30,13 +30,13 @@ pub struct Client<'a> {
     ledger: &'a Ledger,
     connection: Connection<'a>,
     rng: Rng,
-    /// What was read last of each key of each store, or written over that: the context and the values.
+    /// The last read of each key of each store, or the last write based on it: the context and the values.
     read: HashMap<(usize, Bytes), (Bytes, Vec<Bytes>)>,
     /// How many values it has written.
     values: u64,
 }
 
-/// What is known of a write once it is answered.
+/// The outcome of a write, as far as the client knows.
 enum Fate {
     Acknowledged,
     Unknown,
@@ -55,7 +55,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Works until it is over.
+    /// Sends requests until the test is over.
     pub fn work(mut self, is_over: &AtomicBool) {
         while !is_over.load(SeqCst) {
             if self.rng.u32(..REQUESTS_PER_SERVER) == 0 {
@@ -106,7 +106,7 @@ impl<'a> Client<'a> {
         let seen = match (self.ledger.accounts()[account].store.keeps, value) {
             (Keeps::Counters, value) => Seen::Total(number(&value)),
             (Keeps::Latest, value) => Seen::Latest(bytes(value)),
-            // Where there were several, it was an error.
+            // Several values would have been an error.
             (Keeps::All, value) => Seen::All(bytes(value).into_iter().collect()),
         };
         self.ledger.read(account, key, &seen, began_us);
@@ -123,14 +123,14 @@ impl<'a> Client<'a> {
         self.read.insert((account, key.clone()), (context, values));
     }
 
-    /// Whatever is there gives way to a new value.
+    /// A new value replaces whatever is stored.
     fn set(&mut self, account: usize, key: &Bytes, options: &[&str]) {
         let value = self.new_value();
         let request = self.command("SET", account, key).arg(&value[..]).arg(options).take();
         let writing = self.ledger.write_begins(account, key, Some(value), Knows::All);
         let is_conditional = options == ["NX"];
         self.write(&writing, account, key, &request, |answer| match answer {
-            // Somebody's value was there: perhaps its own, of a first attempt.
+            // A value was stored already: perhaps its own, from a first attempt.
             Value::Nil if is_conditional => Fate::Unknown,
             _ => Fate::Acknowledged,
         });
@@ -143,7 +143,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// What was read gives way to a new value.
+    /// A new value replaces the values that were read.
     fn put(&mut self, account: usize, key: &Bytes, context: &Bytes, values: Vec<Bytes>) {
         let value = self.new_value();
         let mut request = self.command("FONDACO.PUT", account, key);
@@ -153,15 +153,15 @@ impl<'a> Client<'a> {
             .write_begins(account, key, Some(value.clone()), Knows::Read(values.clone()));
         let answer = self.write(&writing, account, key, &request, |_| Fate::Acknowledged);
         if let Some(next) = answer.and_then(bytes) {
-            // Who goes on from there knows what it knew, and what it wrote unless others wrote meanwhile: then no
-            // context tells the one from the other, and it is given back its own.
+            // A write with this context covers all that the client had read, and its own value unless others wrote
+            // meanwhile: then no context distinguishes the two, and the client gets its own value back.
             let own = (next != *context).then_some(value);
             let known = values.into_iter().chain(own).collect();
             self.read.insert((account, key.clone()), (next, known));
         }
     }
 
-    /// What was read is deleted.
+    /// Deletes the values that were read.
     fn delete_over(&mut self, account: usize, key: &Bytes) {
         let Some((context, values)) = self.read.remove(&(account, key.clone())) else {
             return self.get_siblings(account, key);
@@ -171,18 +171,18 @@ impl<'a> Client<'a> {
         self.write(&writing, account, key, &request, |_| Fate::Acknowledged);
     }
 
-    /// Whatever is there is deleted.
+    /// Deletes whatever is stored.
     fn delete(&mut self, account: usize, key: &Bytes) {
         let request = self.command("DEL", account, key);
         let writing = self.ledger.write_begins(account, key, None, Knows::All);
         self.write(&writing, account, key, &request, |answer| match answer {
-            // Nothing was there: perhaps since a first attempt had deleted it.
+            // Nothing was stored: perhaps because a first attempt had deleted it.
             Value::Int(0) => Fate::Unknown,
             _ => Fate::Acknowledged,
         });
     }
 
-    /// Writes, and writes down what came of it; the answer, if there is one.
+    /// Sends a write and records its outcome; returns the answer, if there is one.
     fn write(
         &mut self,
         writing: &Writing,
@@ -204,7 +204,7 @@ impl<'a> Client<'a> {
         outcome.answer()
     }
 
-    /// Asks for something that changes nothing; the answer, if there is one.
+    /// Sends a read; returns the answer, if there is one.
     fn ask(&mut self, account: usize, key: &Bytes, request: &Cmd) -> Option<Value> {
         let outcome = self.connection.ask(request, &mut self.rng);
         self.say(account, key, request, &outcome);
@@ -235,7 +235,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The value in an answer, if one is.
+/// The value of an answer, if it is one.
 fn bytes(value: Value) -> Option<Bytes> {
     match value {
         Value::Nil => None,
@@ -244,14 +244,14 @@ fn bytes(value: Value) -> Option<Bytes> {
     }
 }
 
-/// The number in an answer; 0 if there is no value.
+/// The number of an answer; 0 if there is no value.
 pub fn number(value: &Value) -> i64 {
     redis::from_redis_value_ref::<Option<i64>>(value)
         .unwrap_or_else(|error| panic!("{value:?} is no number: {error}"))
         .unwrap_or(0)
 }
 
-/// The context and the values in an answer to `FONDACO.GET`.
+/// The context and the values of an answer to `FONDACO.GET`.
 pub fn siblings(value: Value) -> (Bytes, Vec<Bytes>) {
     let (context, values): (Vec<u8>, Vec<Vec<u8>>) =
         redis::from_redis_value(value).unwrap_or_else(|error| panic!("no context and values: {error}"));

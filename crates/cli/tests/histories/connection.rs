@@ -1,4 +1,4 @@
-//! A client's connection to one of the servers: made when something is asked, given up when no answer comes.
+//! A client's connection to one of the servers: made at the first request, closed when no answer comes.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use redis::{Cmd, Value};
 /// How long a client waits for an answer. Coordinators give up sooner; a server that was stopped does not.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Asks one server until that does not answer, then another one.
+/// Sends requests to one server until it does not answer, then to another one.
 pub struct Connection<'a> {
     addresses: &'a [String],
     open: Option<(String, redis::Connection)>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub enum Outcome {
     /// An answer.
     Answer(Value),
-    /// An error, or no answer: it may have been done.
+    /// An error or no answer: the request may have been executed.
     Unknown(String),
-    /// It was not sent.
+    /// The request was not sent.
     Unsent(String),
 }
 
@@ -46,12 +46,12 @@ impl fmt::Display for Outcome {
 }
 
 impl<'a> Connection<'a> {
-    /// To any of these.
+    /// A connection to any of these addresses.
     pub fn to(addresses: &'a [String]) -> Self {
         Self { addresses, open: None }
     }
 
-    /// Asks for something.
+    /// Sends a request.
     pub fn ask(&mut self, request: &Cmd, rng: &mut Rng) -> Outcome {
         let (address, connection) = match &mut self.open {
             Some(open) => open,
@@ -68,21 +68,21 @@ impl<'a> Connection<'a> {
             Err(error) => error,
         };
         let said = format!("{address}: {error}");
-        // An error that has a code came from the server: the connection is as it was.
+        // An error with a code came from the server: the connection is intact.
         if error.code().is_none() {
             self.open = None;
         }
         Outcome::Unknown(said)
     }
 
-    /// Goes to whichever server next time.
+    /// Uses a random server for the next request.
     pub fn leave(&mut self) {
         self.open = None;
     }
 
-    /// Who was asked last, if it answered.
+    /// The server of the last request, if it answered.
     pub fn address(&self) -> &str {
-        self.open.as_ref().map_or("nobody", |(address, _)| address)
+        self.open.as_ref().map_or("no server", |(address, _)| address)
     }
 }
 

@@ -1,7 +1,7 @@
-//! What fails, when, and for how long: from a seed.
+//! The schedule of faults: which, when and for how long, from a seed.
 //!
-//! Faults come in bouts of one to three, each of another node, with a calm between bouts in which everything works
-//! again. Each kind has its turn before one comes again.
+//! Faults come in bouts of one to three, each on a different node. Between bouts there is a calm period in which
+//! everything works again. Each kind occurs once before any kind repeats.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use fastrand::Rng;
 use super::ledger::Ledger;
 use super::machines::{Machines, Trouble};
 
-/// The most nodes that have trouble at a time.
+/// The most nodes with a fault at a time.
 const AT_ONCE_MAX: usize = 3;
-/// How long it takes until the next trouble of a bout, in milliseconds.
+/// The time until the next fault of a bout, in milliseconds.
 const NEXT_MS: std::ops::Range<u64> = 0..1200;
-/// How long a trouble lasts, in milliseconds.
+/// How long a fault lasts, in milliseconds.
 const LASTS_MS: std::ops::Range<u64> = 400..3500;
 /// How long nothing fails between bouts, in milliseconds.
 const CALM_MS: std::ops::Range<u64> = 1500..2600;
-/// How wrong clocks can be, in seconds, one way or the other.
+/// How far clocks can be off, in seconds, in either direction.
 const OFF_S: [i64; 4] = [1, 30, 600, 7200];
 
-/// The order of troubles.
+/// The sequence of faults.
 pub struct Faults {
     rng: Rng,
-    /// Those whose turn is still to come.
+    /// The kinds that have not occurred yet in this round.
     bag: Vec<Trouble>,
-    /// What was done, and when.
+    /// A log of the faults with their times.
     told: Vec<String>,
 }
 
 impl Faults {
-    /// The troubles of a seed.
+    /// The faults of a seed.
     pub fn of(seed: u64) -> Self {
         Self {
             rng: Rng::with_seed(seed),
@@ -40,7 +40,7 @@ impl Faults {
         }
     }
 
-    /// Makes trouble until it is time, or a promise is broken. In the end all is well.
+    /// Causes faults until the end time, or until a promise is broken. Heals everything at the end.
     pub fn make(&mut self, machines: &mut Machines, ledger: &Ledger, until: Instant) {
         while Instant::now() < until && !ledger.is_broken() {
             self.rest(CALM_MS);
@@ -68,7 +68,7 @@ impl Faults {
         for (until, node) in under_way {
             rest_until(until);
             machines.heal(node);
-            self.tell(ledger, format!("node {} is well again", node + 1));
+            self.tell(ledger, format!("node {} is healed", node + 1));
         }
     }
 
@@ -83,7 +83,7 @@ impl Faults {
         self.bag.pop().expect("processes can be killed everywhere")
     }
 
-    /// A clock jumps, and stays wrong.
+    /// Sets a clock forward or back; it stays wrong.
     fn set_a_clock(&mut self, machines: &Machines, ledger: &Ledger) {
         let node = self.rng.usize(..machines.nodes());
         let off_s = OFF_S[self.rng.usize(..OFF_S.len())] * [-1, 1][self.rng.usize(..2)];
@@ -100,7 +100,7 @@ impl Faults {
         self.told.push(format!("{:>9} us: {what}", ledger.now_us()));
     }
 
-    /// What was done, and when.
+    /// The log of the faults with their times.
     pub fn told(&self) -> String {
         self.told.join("\n")
     }

@@ -1,7 +1,9 @@
-//! What clients of all stores did and saw: written down while they do it, and held to what is promised at once.
+//! The history of all clients' requests and answers. Each answer is checked immediately against the promises of its
+//! store.
 //!
-//! Times are of one clock that is never set. A write begins before anything is sent, and is acknowledged after the
-//! answer has come; a read begins before it is sent. So what is taken for earlier was earlier.
+//! All times come from one clock that is never set. A write starts before anything is sent, and is acknowledged after
+//! its answer has arrived; a read starts before it is sent. So if one event is recorded as earlier than another, it was
+//! earlier.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,44 +16,44 @@ use parking_lot::Mutex;
 
 use super::stores::{Keeps, Store};
 
-/// How many keys of a store are written at a time.
+/// The number of keys of a store that are written at a time.
 const KEYS: usize = 6;
-/// After how many writes it is the turn of other keys: what is known of one is gone through at each read of it.
+/// The number of writes after which other keys are used: each read of a key scans its whole history.
 const WRITES_PER_GENERATION: u64 = 360;
-/// An answer that takes longer may have come from another replica than the one that was asked first.
+/// A slower answer may have come from another replica than the one that was asked first.
 const FAST: Duration = Duration::from_millis(100);
-/// How long after the last trouble, and the last slow answer, everything is taken to go its usual way.
+/// How long after the last fault and the last slow answer the cluster counts as calm.
 const CALM_AFTER: Duration = Duration::from_millis(1200);
-/// How much of what happened to a key is told when something is wrong with it.
+/// How many events of a key are printed when a check of it fails.
 const WORDS_TOLD: usize = 60;
-/// How many breaches of a store are written down.
+/// How many broken promises of a store are recorded.
 const BROKEN_MAX: usize = 3;
 
-/// The accounts of all stores.
+/// The histories of all stores.
 pub struct Ledger {
     began: Instant,
     accounts: Vec<Account>,
-    /// When the last trouble ended, in microseconds; the end of time while there is one.
+    /// When the last fault ended, in microseconds; the maximum while there is one.
     troubled_until_us: AtomicU64,
-    /// When the last slow answer came.
+    /// When the last slow answer arrived.
     slow_at_us: AtomicU64,
 }
 
-/// What was done with a store.
+/// The history of a store.
 pub struct Account {
     pub store: &'static Store,
     book: Mutex<Book>,
-    /// How many writes were begun.
+    /// The number of writes started.
     writes: AtomicU64,
-    /// How many answers to reads were compared with what can be.
+    /// The number of checked reads.
     reads: AtomicU64,
-    /// How many writes were certainly done once only.
+    /// The number of writes that were certainly executed only once.
     once: AtomicU64,
 }
 
 struct Book {
     tale: Tale,
-    /// What happened to each key, for people.
+    /// The events of each key, as text.
     words: BTreeMap<Bytes, Vec<String>>,
     broken: Vec<String>,
 }
@@ -61,7 +63,7 @@ enum Tale {
     Sums(Sums),
 }
 
-/// A write under way.
+/// A write in flight.
 pub struct Writing {
     account: usize,
     began_us: u64,
@@ -74,19 +76,19 @@ enum Number {
     Add(AddNumber),
 }
 
-/// What a read saw.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Seen {
-    /// All values that stand side by side.
+    /// All concurrent values.
     All(Vec<Bytes>),
     /// The latest of them.
     Latest(Option<Bytes>),
-    /// What a counter comes to.
+    /// The total of a counter.
     Total(i64),
 }
 
 impl Ledger {
-    /// Nothing has happened yet.
+    /// An empty ledger.
     pub fn new(stores: &'static [Store]) -> Self {
         Self {
             began: Instant::now(),
@@ -96,22 +98,22 @@ impl Ledger {
         }
     }
 
-    /// The accounts of all stores, in their order.
+    /// The histories of all stores, in their order.
     pub fn accounts(&self) -> &[Account] {
         &self.accounts
     }
 
-    /// The time since it was begun, in microseconds.
+    /// The time since the ledger was created, in microseconds.
     pub fn now_us(&self) -> u64 {
         self.began.elapsed().as_micros() as u64
     }
 
-    /// Something breaks.
+    /// Records that a fault starts.
     pub fn trouble_begins(&self) {
         self.troubled_until_us.store(u64::MAX, SeqCst);
     }
 
-    /// Nothing is broken any more.
+    /// Records that there is no fault any more.
     pub fn trouble_ends(&self) {
         self.troubled_until_us.store(self.now_us(), SeqCst);
     }
@@ -121,7 +123,7 @@ impl Ledger {
         since(&self.troubled_until_us) <= now_us && since(&self.slow_at_us) <= now_us
     }
 
-    /// Notes how long an answer took. Returns whether it was fast.
+    /// Records the latency of an answer. Returns whether it was fast.
     fn took(&self, began_us: u64, now_us: u64) -> bool {
         let is_fast = now_us - began_us < FAST.as_micros() as u64;
         if !is_fast {
@@ -130,7 +132,7 @@ impl Ledger {
         is_fast
     }
 
-    /// Somebody begins to write a value, or to delete.
+    /// Records the start of a write or delete.
     pub fn write_begins(&self, account: usize, key: &Bytes, value: Option<Bytes>, knows: Knows) -> Writing {
         self.accounts[account].writes.fetch_add(1, SeqCst);
         let mut book = self.accounts[account].book.lock();
@@ -139,7 +141,7 @@ impl Ledger {
             unreachable!("{} has counters", self.accounts[account].store.name)
         };
         let write = history.write_began(key, value, knows, began_us);
-        // Whoever coordinates it may have a second replica take it, and does not tell: the first may do so late.
+        // The coordinator may retry with a second replica without reporting it: the first one may apply the write late.
         history.write_tried_again(write);
         Writing {
             account,
@@ -149,7 +151,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody begins to add to a counter.
+    /// Records the start of an addition to a counter.
     pub fn add_begins(&self, account: usize, key: &Bytes, by: u32) -> Writing {
         self.accounts[account].writes.fetch_add(1, SeqCst);
         let mut book = self.accounts[account].book.lock();
@@ -165,7 +167,7 @@ impl Ledger {
         }
     }
 
-    /// The write was acknowledged.
+    /// Records that the write was acknowledged.
     pub fn acknowledged(&self, writing: &Writing) {
         let account = &self.accounts[writing.account];
         let mut book = account.book.lock();
@@ -184,7 +186,7 @@ impl Ledger {
         }
     }
 
-    /// The write was certainly not done: nobody was told of it.
+    /// Records that the write was certainly not executed: it was never sent.
     pub fn undone(&self, writing: &Writing) {
         let mut book = self.accounts[writing.account].book.lock();
         if let (Tale::Values(history), &Number::Write(number)) = (&mut book.tale, &writing.number) {
@@ -192,12 +194,12 @@ impl Ledger {
         }
     }
 
-    /// Nobody knows what became of the write: it may be done, now or later.
+    /// Records that the outcome of the write is unknown: it may be executed now or later.
     pub fn left(&self, writing: &Writing) {
         self.took(writing.began_us, self.now_us());
     }
 
-    /// A read is answered.
+    /// Checks the answer to a read.
     pub fn read(&self, account: usize, key: &Bytes, seen: &Seen, began_us: u64) {
         let account = &self.accounts[account];
         account.reads.fetch_add(1, SeqCst);
@@ -216,7 +218,7 @@ impl Ledger {
         book.note(checked, format!("a read that began at {began_us} us saw {seen:?}"));
     }
 
-    /// All is quiet, and all replicas are equal: this is what is there.
+    /// Checks a final read: nothing fails any more, and all replicas are equal.
     pub fn settled(&self, account: usize, key: &Bytes, seen: &Seen) {
         let mut book = self.accounts[account].book.lock();
         let checked = match (&book.tale, seen) {
@@ -227,7 +229,7 @@ impl Ledger {
         book.note(checked, format!("in the end there is {seen:?}"));
     }
 
-    /// Notes what happened to a key, for people.
+    /// Adds a line about a key, as text.
     pub fn say(&self, account: usize, key: &Bytes, words: String) {
         let now_us = self.now_us();
         let mut book = self.accounts[account].book.lock();
@@ -262,7 +264,7 @@ impl Account {
         }
     }
 
-    /// A key whose turn it is, or now and then one that had its turn.
+    /// One of the current keys, or now and then an earlier one.
     pub fn key(&self, rng: &mut Rng) -> Bytes {
         let generation = self.writes.load(SeqCst) / WRITES_PER_GENERATION;
         let generation = match rng.u8(..8) {
@@ -272,7 +274,7 @@ impl Account {
         Bytes::from(format!("{generation}-{}", rng.usize(..KEYS)))
     }
 
-    /// Whether a key is one that is deleted whatever there is: what excuses much.
+    /// Whether a key is one that is deleted unconditionally, which permits many outcomes.
     pub fn is_deleted(key: &Bytes) -> bool {
         key.ends_with(b"-0")
     }
@@ -285,12 +287,12 @@ impl Account {
         }
     }
 
-    /// Which promises it broke.
+    /// The broken promises.
     pub fn broken(&self) -> Vec<String> {
         self.book.lock().broken.clone()
     }
 
-    /// How many writes were acknowledged.
+    /// The number of acknowledged writes.
     pub fn acknowledged(&self) -> usize {
         match &self.book.lock().tale {
             Tale::Values(history) => history.acknowledged(),
@@ -298,12 +300,12 @@ impl Account {
         }
     }
 
-    /// How many reads were compared with what can be.
+    /// The number of checked reads.
     pub fn reads(&self) -> u64 {
         self.reads.load(SeqCst)
     }
 
-    /// What was done, in words.
+    /// A summary as text.
     pub fn summary(&self) -> String {
         format!(
             "{:>8}: {} writes begun, {} acknowledged, {} of them done once; {} reads compared, {} breaches",

@@ -1,7 +1,7 @@
-//! Nodes on machines of their own: each has a place in a network, a way to ZooKeeper, a disk and a clock, and all of
-//! that can fail.
+//! Nodes on simulated machines: each has its own network links, connection to ZooKeeper, disk and clock, and all of
+//! these can fail.
 //!
-//! Clients, the router, the controller and ZooKeeper are on this machine, which never fails.
+//! Clients, the router, the controller and ZooKeeper run on the host, which never fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -12,19 +12,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::cluster::{Cluster, Shape};
 use super::stores::REPLICAS;
 
-/// How large the disk of a node is, in bytes.
+/// The size of a node's disk, in bytes.
 const DISK_BYTES: u64 = 256 << 20;
-/// How much of it has to stay free, in MiB.
+/// The reserve that must stay free on it, in MiB.
 const RESERVE_MIB: u64 = 16;
-/// How often replicas are compared, in seconds.
+/// The interval of anti-entropy, in seconds.
 const EXCHANGE_EVERY_SECONDS: u32 = 2;
 
-/// A cluster whose nodes can be harmed. At most one trouble has a node at a time; a wrong clock does not count.
+/// A cluster whose nodes can be given faults. A node has at most one fault at a time; a wrong clock does not count.
 pub struct Machines {
     machines: Vec<Machine>,
     pub cluster: Cluster,
     lan: Option<Lan>,
-    /// What is the matter with nodes.
+    /// The current faults of nodes.
     under_way: BTreeMap<usize, Trouble>,
     zookeeper: ZooKeeper,
 }
@@ -36,33 +36,33 @@ struct Machine {
     clock: Option<Clock>,
 }
 
-/// What can be the matter with a node.
+/// The kinds of faults of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// Its process is killed.
     Killed,
-    /// Its process is stopped, and goes on later with all that reached it meanwhile.
+    /// Its process is stopped, and later continues with everything that reached it meanwhile.
     Stopped,
-    /// It is cut off from everybody, and nobody is told.
+    /// It is cut off from everything, without any notification.
     Alone,
-    /// It is cut off from the other nodes, while clients and ZooKeeper reach it.
+    /// It is cut off from the other nodes, but clients and ZooKeeper reach it.
     Apart,
-    /// It does not reach the other nodes, which reach it.
+    /// It cannot send to the other nodes, but receives from them.
     Mute,
-    /// It is not reached by the other nodes, which it reaches.
+    /// It cannot receive from the other nodes, but sends to them.
     Deaf,
-    /// It does not reach one other node.
+    /// It cannot send to one other node.
     Unheard,
-    /// It is cut off from ZooKeeper alone: others take it to be gone.
+    /// It is cut off from ZooKeeper only: others see it as absent.
     Unlisted,
-    /// Its disk has no room for writes, and a little for what it has begun.
+    /// Its disk has no room for new writes, and a little for work in progress.
     DiskReserved,
     /// Its disk has no room at all.
     DiskFull,
 }
 
 impl Trouble {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Killed,
         Self::Stopped,
@@ -76,7 +76,7 @@ impl Trouble {
         Self::DiskFull,
     ];
 
-    /// The lines that are cut.
+    /// The network links that this fault cuts.
     fn cuts(self, node: usize, nodes: usize) -> BTreeSet<Cut> {
         let end = |node: usize| End::Host(node as u8);
         let others = || (0..nodes).filter(|&other| other != node).map(end);
@@ -94,7 +94,7 @@ impl Trouble {
 }
 
 impl Machines {
-    /// So many nodes with a router and a controller, all ready.
+    /// Starts this many nodes, a router and a controller, and waits until all are ready.
     pub fn start(nodes: u8) -> Self {
         let zookeeper = ZooKeeper::start();
         let shape = Shape {
@@ -159,12 +159,12 @@ impl Machines {
         });
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.machines.len()
     }
 
-    /// Whether such a trouble can be made here.
+    /// Whether this fault can be caused on this machine.
     pub fn can(&self, trouble: Trouble) -> bool {
         match trouble {
             Trouble::Killed | Trouble::Stopped | Trouble::Unlisted => true,
@@ -173,12 +173,12 @@ impl Machines {
         }
     }
 
-    /// Whether nothing is the matter with a node.
+    /// Whether a node has no fault.
     pub fn is_well(&self, node: usize) -> bool {
         !self.under_way.contains_key(&node)
     }
 
-    /// Does something to a node that is well.
+    /// Causes a fault on a node without one.
     pub fn harm(&mut self, node: usize, trouble: Trouble) {
         let machine = &self.machines[node];
         match (trouble, &machine.disk) {
@@ -194,7 +194,7 @@ impl Machines {
         self.cut();
     }
 
-    /// Nothing is the matter with the node any more.
+    /// Ends the fault of a node.
     pub fn heal(&mut self, node: usize) {
         let trouble = self.under_way.remove(&node);
         self.cut();
@@ -211,14 +211,14 @@ impl Machines {
         }
     }
 
-    /// Sets the clock of a node, so many seconds off. Returns whether that can be done here.
+    /// Sets the clock of a node this many seconds off. Returns whether that is possible here.
     pub fn set_clock(&self, node: usize, ahead_s: i64) -> bool {
         let clock = &self.machines[node].clock;
         clock.iter().for_each(|clock| clock.set_ahead_s(ahead_s));
         clock.is_some()
     }
 
-    /// Nothing is the matter with anything any more; waits until all nodes are there.
+    /// Ends all faults, and waits until all nodes are live.
     pub fn heal_all(&mut self) {
         for node in 0..self.nodes() {
             self.heal(node);
@@ -246,7 +246,7 @@ impl Machines {
     }
 }
 
-/// A command that starts another one, which starts the program that follows.
+/// A command that runs another one, which runs the program that follows.
 fn followed_by(mut first: Command, second: &Command) -> Command {
     first.arg(second.get_program()).args(second.get_args());
     first

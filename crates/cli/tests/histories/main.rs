@@ -1,8 +1,8 @@
-//! Stores that are written to, held to what they promise: clients at work on a real cluster whose processes, network,
-//! disks and clocks fail, and each answer compared with all that was done before.
+//! Versioned stores, checked against their promises: clients use a real cluster whose processes, network, disks and
+//! clocks fail, and each answer is compared with the history of all requests.
 //!
-//! The checker is the one of the simulated cluster. There, everything happens in one thread and from a seed again and
-//! again; here are sockets, files and threads, which do not repeat themselves: a seed says what is tried, and when.
+//! The checker is that of the simulated cluster. The simulation runs in one thread and is repeatable from a seed. These
+//! tests use sockets, files and threads, which are not repeatable: a seed only fixes what is tried, and when.
 
 mod clients;
 #[allow(dead_code, reason = "shared with the tests of whole clusters, which need all of it")]

@@ -1,4 +1,4 @@
-//! What stores promise, and that it holds.
+//! Tests that stores keep their promises.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use super::node::until;
 use super::settling::settle;
 use super::stores::STORES;
 
-/// One more than have a key, so that some node has no part in it.
+/// One more than the number of replicas, so that each key has a node that does not own it.
 const NODES: u8 = 4;
 const CLIENTS: usize = 8;
-/// For how long things fail, unless `FONDACO_CHECKER_SECONDS` says otherwise.
+/// How long faults occur, unless `FONDACO_CHECKER_SECONDS` is set.
 const SECONDS: u64 = 28;
-/// What every store must have been asked for, so that the test says something.
+/// The least number of checked answers per store, so that the test proves something.
 const ANSWERS_MIN: u64 = 100;
 
-/// Ends clients when the test ends, however it does.
+/// Stops the clients when the test ends, even by a panic.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -39,11 +39,12 @@ fn given(variable: &str) -> Option<u64> {
     )
 }
 
-/// In every store no acknowledged write is lost, no concurrent one either, and replicas become equal. Where R + W > N
-/// and hints do not count, a read sees every write that was acknowledged before. That a store breaks this which reads
+/// In every store no acknowledged write is lost, including concurrent ones, and replicas converge. Where R + W > N and
+/// hints do not count, a read sees every write that was acknowledged before. The store that reads and writes a single
+/// replica breaks this, which proves that the checker would notice.
 /// and writes a single replica shows that it would be noticed.
 #[test]
-fn stores_keep_what_they_promise_while_processes_networks_disks_and_clocks_fail() {
+fn stores_keep_promises_while_processes_networks_disks_and_clocks_fail() {
     let seed = given("FONDACO_CHECKER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let seconds = given("FONDACO_CHECKER_SECONDS").unwrap_or(SECONDS);
     println!("FONDACO_CHECKER_SEED={seed} FONDACO_CHECKER_SECONDS={seconds}");

@@ -1,4 +1,4 @@
-//! The end: nothing fails any more, replicas become equal, and what they hold is held to what was promised.
+//! The end of a test: nothing fails any more, replicas converge, and their contents are checked against the promises.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use super::ledger::{Account, Ledger, Seen};
 use super::machines::Machines;
 use super::stores::{Keeps, REPLICAS};
 
-/// How long replicas may take to become equal.
+/// How long replicas may take to converge.
 const EQUAL_WITHIN: Duration = Duration::from_secs(60);
-/// How long it takes until they are looked at again.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a replica may take to answer, in milliseconds.
+/// The timeout of a replica, in milliseconds.
 const ANSWER_MS: u64 = 5000;
 
-/// The nodes, asked for what they hold by themselves.
+/// The nodes, queried as replicas for their local records.
 struct Replicas {
     nodes: Vec<(String, redis::Connection)>,
 }
 
-/// Waits until all replicas hold the same of all keys, and nobody keeps anything for others; then reads all.
+/// Waits until all replicas have equal records of all keys, and no node keeps hints; then checks a read of each key.
 pub fn settle(machines: &Machines, ledger: &Ledger) {
     let began = Instant::now();
     until_no_hints(machines);
@@ -99,12 +99,12 @@ impl Replicas {
         }
     }
 
-    /// Which nodes own a key, and what each holds of it.
+    /// The owners of a key, and each one's record of it.
     fn held(&mut self, at: usize, store: &str, key: &Bytes) -> Vec<(&str, Option<Bytes>)> {
         let mut held = Vec::new();
         for (name, connection) in &mut self.nodes {
             let mut request = redis::cmd("FONDACO.RGET");
-            // Stores are numbered as they are created.
+            // Stores are numbered in the order of their creation.
             request
                 .arg(format!("v1;timeout={ANSWER_MS}"))
                 .arg(at + 1)

@@ -1,55 +1,55 @@
-//! The stores that are put to the test, and what each promises.
+//! The tested stores and their promises.
 
 use fastrand::Rng;
 use fondaco_simulation::versioned::Promise;
 
 use super::cluster::Cluster;
 
-/// Where records may be that outlive a process.
+/// The engines whose records outlive a process.
 const ENGINES: [&str; 2] = ["disk", "log"];
 
-/// Who may keep hints.
+/// The policies for nodes that keep hints.
 const HANDOFFS: [&str; 3] = ["consistent", "any", "proximity"];
 
-/// How many nodes have each key.
+/// The number of replicas of each key.
 pub const REPLICAS: u32 = 3;
 
 /// A store.
 pub struct Store {
     pub name: &'static str,
-    /// What it is created with.
+    /// The options at its creation.
     options: &'static [&'static str],
-    /// What is held against it.
+    /// The promise that it is checked against.
     pub promise: Promise,
     pub keeps: Keeps,
-    /// Whether it cannot keep that, and is there to show that this is noticed.
+    /// Whether it cannot keep that promise: it is there to prove that the checker notices.
     pub is_weak: bool,
 }
 
-/// What clients do with a store.
+/// The kind of data that clients keep in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
-    /// Values, of which a plain read sees the latest.
+    /// Values; a plain read returns the latest one.
     Latest,
-    /// Values, of which a plain read fails where there are several.
+    /// Values; a plain read fails if there are several.
     All,
-    /// Numbers that are added to.
+    /// Counters.
     Counters,
 }
 
-/// A read sees what was acknowledged before it, and nothing is ever lost.
+/// A read sees all writes acknowledged before it, and nothing is ever lost.
 const STRICT: Promise = Promise {
     reads_see_writes: true,
     writes_stay: true,
 };
 
-/// A read may miss something, and nothing is ever lost.
+/// A read may miss a write, but nothing is ever lost.
 const EVENTUAL: Promise = Promise {
     reads_see_writes: false,
     writes_stay: true,
 };
 
-/// All of them, in the order in which they are created.
+/// All stores, in the order of their creation.
 pub const STORES: [Store; 6] = [
     Store {
         name: "strict",
@@ -86,7 +86,7 @@ pub const STORES: [Store; 6] = [
         keeps: Keeps::All,
         is_weak: false,
     },
-    // It reads one replica and writes one, and is held to what takes a majority of them.
+    // It reads and writes one replica, and is checked against the promise of majorities.
     Store {
         name: "weak",
         options: &["--reads", "1", "--writes", "1"],
@@ -97,7 +97,7 @@ pub const STORES: [Store; 6] = [
 ];
 
 impl Store {
-    /// Creates it. Where records are, and who keeps hints, is chosen by chance, unless the store says.
+    /// Creates it. The engine and the handoff are chosen at random, unless the store fixes them.
     pub fn create(&self, cluster: &Cluster, rng: &mut Rng) {
         let replicas = REPLICAS.to_string();
         let kind = [

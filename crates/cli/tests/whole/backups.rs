@@ -1,5 +1,5 @@
-//! Backups of stores that are written to: made under load, restored, interrupted, damaged, with no room, two in one
-//! place, and in S3 and HDFS.
+//! Backups of versioned stores: under load, restored, interrupted, damaged, on a full disk, two into one location, and
+//! in S3 and HDFS.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn longest(backup: &Path) -> PathBuf {
 }
 
 #[test]
-fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_into_a_dropped_store() {
+fn a_restored_backup_has_every_write_acknowledged_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let more = ["--nodes", "3", "--replicas", "3", "--loops", "1"];
     let cluster = Node::dev_with(&dir.path().join("data"), &more);
@@ -50,7 +50,7 @@ fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_i
         (Some(3), Some(2))
     );
     let mut redis = cluster.redis();
-    // What was deleted stays deleted.
+    // Deleted keys stay deleted.
     redis.set::<_, _, ()>("carts:deleted", "value").unwrap();
     redis.del::<_, ()>("carts:deleted").unwrap();
 
@@ -93,7 +93,7 @@ fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_i
     }
     assert_eq!(redis.get::<_, Option<String>>("carts:deleted").unwrap(), None);
 
-    // Into a cluster of one node, with other partitions.
+    // Restore into a cluster of one node, with another number of partitions.
     let mut command = fondaco();
     command
         .args(["dev", "--partitions", "2", "--data"])
@@ -108,7 +108,7 @@ fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_i
         assert_eq!(read(&one, "carts", key), Some(format!("value of {key}")));
     }
     assert_eq!(one.redis().get::<_, Option<String>>("carts:deleted").unwrap(), None);
-    // Writes go on where they were: none is taken for one that is older than what was restored.
+    // New writes continue the versions: none counts as older than a restored record.
     write(&one, 0..50, "later");
     one.done(&["restore", "carts", url]);
     for key in 0..50 {
@@ -117,7 +117,7 @@ fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_i
 }
 
 #[test]
-fn what_was_written_after_a_backup_stays_and_what_it_has_goes_into_another_store_as_well() {
+fn a_restore_keeps_later_writes_and_can_fill_another_store() {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..100, "old");
@@ -149,7 +149,7 @@ fn what_was_written_after_a_backup_stays_and_what_it_has_goes_into_another_store
 }
 
 #[test]
-fn as_many_partitions_as_is_said_are_read_side_by_side_and_the_backup_is_the_same() {
+fn backups_do_not_depend_on_parallelism() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::dev(&dir.path().join("data"));
     create(&node);
@@ -174,7 +174,7 @@ fn as_many_partitions_as_is_said_are_read_side_by_side_and_the_backup_is_the_sam
 }
 
 #[test]
-fn a_rotten_bit_or_a_missing_end_is_found_before_anything_is_restored() {
+fn corruption_and_truncation_are_found_before_anything_is_restored() {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..200, "value");
@@ -210,7 +210,7 @@ fn a_rotten_bit_or_a_missing_end_is_found_before_anything_is_restored() {
 }
 
 #[test]
-fn a_backup_that_is_killed_is_none_and_the_next_begins_anew() {
+fn a_killed_backup_is_no_backup_and_can_be_repeated() {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..200, "value");
@@ -228,7 +228,7 @@ fn a_backup_that_is_killed_is_none_and_the_next_begins_anew() {
     let made = dev.json(&["backup", "carts", "--output", url]);
     assert_eq!(made["records"], 200);
     dev.done(&["restore", "carts", url]);
-    // What is not of a backup is left alone.
+    // Files that are not part of a backup are left alone.
     let other = dev.path("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("notes.txt"), "mine").unwrap();
@@ -242,7 +242,7 @@ fn a_backup_that_is_killed_is_none_and_the_next_begins_anew() {
 }
 
 #[test]
-fn a_restore_that_is_killed_is_run_again() {
+fn a_killed_restore_can_be_repeated() {
     const KEYS: u64 = 40;
     let dev = Dev::start();
     create(&dev);
@@ -270,7 +270,7 @@ fn a_restore_that_is_killed_is_run_again() {
 }
 
 #[test]
-fn a_full_disk_fails_a_backup_by_name_and_leaves_none() {
+fn a_full_disk_fails_a_backup_and_leaves_no_files() {
     let dev = Dev::start();
     let Some(disk) = SmallDisk::temporary(64 << 10) else {
         return;
@@ -292,7 +292,7 @@ fn a_full_disk_fails_a_backup_by_name_and_leaves_none() {
 }
 
 #[test]
-fn a_store_that_is_dropped_and_created_again_meanwhile_is_not_backed_up_by_halves() {
+fn a_backup_fails_if_its_store_is_recreated_meanwhile() {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..200, "value");
@@ -312,7 +312,7 @@ fn a_store_that_is_dropped_and_created_again_meanwhile_is_not_backed_up_by_halve
 }
 
 #[test]
-fn of_two_backups_in_one_place_the_one_that_was_overtaken_fails() {
+fn of_two_backups_in_one_location_the_slower_one_fails() {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..200, "value");
@@ -335,7 +335,7 @@ fn there_and_back(url: &str, environment: &[(&str, String)]) {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..100, "value");
-    // One that is killed has left something behind.
+    // A killed backup has left files behind.
     let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "1000"];
     let mut killed = dev.command(&slow).envs(environment.iter().cloned()).spawn().unwrap();
     let location = storage(environment).locate(url).unwrap();
@@ -344,7 +344,7 @@ fn there_and_back(url: &str, environment: &[(&str, String)]) {
     });
     killed.kill().unwrap();
     killed.wait().unwrap();
-    // The second time there is one already.
+    // The second time, there is a backup already.
     for (arguments, succeeds) in [
         (&["backup", "carts", "--output", url][..], true),
         (&["backup", "carts", "--output", url], false),
@@ -363,7 +363,7 @@ fn there_and_back(url: &str, environment: &[(&str, String)]) {
     }
 }
 
-/// The way of this process to where programs with this environment go.
+/// The storage settings of this process for the location that programs with this environment use.
 fn storage(environment: &[(&str, String)]) -> StorageOptions {
     let value = |name| {
         let found = environment.iter().find(|(known, _)| *known == name);

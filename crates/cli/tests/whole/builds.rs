@@ -1,4 +1,4 @@
-//! What a build takes of the machine.
+//! The memory that a build uses.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::node::{fondaco, until, write_csv};
 
 const MIB: u64 = 1 << 20;
 
-/// The peak of the memory of a process so far, in bytes, or `None` if it has ended.
+/// The peak memory of a process so far, in bytes, or `None` if it has ended.
 fn peak_memory_bytes(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
 }
 
-/// Builds a version of all rows in a folder: the peak of its memory, in bytes.
+/// Builds a version of all rows in a folder; returns the peak of its memory, in bytes.
 fn peak_of_build(directory: &Path, input: &Path, options: &[&str]) -> u64 {
     let mut build = fondaco()
         .args(["build", "s", "--key", "key", "--value", "value"])
@@ -72,19 +72,19 @@ fn write_parquet(path: &Path, groups: u64, rows: u64, value_bytes: usize) {
 }
 
 #[test]
-fn many_threads_decode_no_more_at_a_time_than_there_is_memory_for() {
+fn many_threads_decode_within_the_memory_limit() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("input");
     fs::create_dir(&input).unwrap();
     // Each row group takes 8 MiB in memory, and more while it is decoded; together that would be 512 MiB.
     write_parquet(&input.join("rows.parquet"), 64, 2048, 4096);
     let peak = peak_of_build(directory.path(), &input, &["--memory", "32MiB", "--threads", "64"]);
-    // What the documentation promises.
+    // The limit promised in the documentation.
     assert!(peak < (32 + 256) * MIB, "{} MiB at the peak", peak / MIB);
 }
 
 #[test]
-fn a_build_takes_the_memory_that_it_may_and_little_more() {
+fn a_build_uses_little_more_than_its_memory_limit() {
     const FILES: u64 = 16;
     const ROWS: u64 = 16_000;
     let directory = tempfile::tempdir().unwrap();
@@ -96,8 +96,8 @@ fn a_build_takes_the_memory_that_it_may_and_little_more() {
     }
     // Four times as much input as memory, and many threads, each of which loads, sorts and frees its share.
     let peak = peak_of_build(directory.path(), &input, &["--memory", "64MiB", "--threads", "16"]);
-    // The documentation promises 256 MiB, which is for large batches of columns. These rows need 64 MiB for the sort, some
-    // 20 for the program, and 3 for each thread.
+    // The documentation promises 256 MiB above the limit, which covers large batches of columns. These rows need 64 MiB
+    // for the sort, some 20 for the program, and 3 for each thread.
     let most = (64 + 20 + 16 * 3 + 28) * MIB;
     assert!(peak > 64 * MIB && peak < most, "{} MiB at the peak", peak / MIB);
 }

@@ -1,4 +1,4 @@
-//! Data that is not in memory: read from the disk, whole and in order, and delaying nobody.
+//! Data that is not in memory: reads from disk are complete and in order, and delay no other client.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::node::{Dev, Node};
 const KEYS: u64 = 3000;
 
 fn value(key: u64) -> String {
-    // Some longer than a page, and so than what one read brings.
+    // Some values are longer than a page, and so longer than one read.
     format!("value of {key} {}", "z".repeat((key * 37 % 9000) as usize))
 }
 
-/// Has the kernel forget what it holds of all data files below a directory.
+/// Drops all data files below a directory from the page cache.
 fn forget(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -28,7 +28,7 @@ fn forget(dir: &Path) {
     }
 }
 
-/// A node that has just started, and has nothing of its data in memory.
+/// A node that has just started, with no data in memory.
 fn cold_node(dev: Dev) -> (Node, tempfile::TempDir) {
     let (node, dir) = dev.into_parts();
     assert_eq!(node.terminate(), Some(0));
@@ -42,7 +42,7 @@ fn counter(redis: &mut redis::Connection, name: &str) -> u64 {
 }
 
 #[test]
-fn keys_on_the_disk_are_all_found_one_by_one_and_together() {
+fn keys_on_disk_are_found_singly_and_in_batches() {
     let dev = Dev::start();
     dev.push("s", (0..KEYS).map(|key| (key.to_string(), value(key))));
     let (node, dir) = cold_node(dev);
@@ -57,14 +57,14 @@ fn keys_on_the_disk_are_all_found_one_by_one_and_together() {
         assert_eq!(found, &value(key as u64));
     }
     assert_eq!(counter(&mut redis, "failed_lookups"), 0);
-    // Where the kernel tells what it holds, some of that came from the disk. On a memory file system
-    // nothing is ever anywhere else.
+    // If the kernel reports page residency, some lookups read the disk. On a memory file system, data is always in
+    // memory.
     println!("{} look-ups read the disk", counter(&mut redis, "cold_lookups"));
     drop((node, dir));
 }
 
 #[test]
-fn many_clients_read_the_disk_at_once_and_each_gets_its_own() {
+fn many_clients_read_the_disk_at_once() {
     let dev = Dev::start();
     dev.push("s", (0..KEYS).map(|key| (key.to_string(), value(key))));
     let (node, dir) = cold_node(dev);

@@ -77,7 +77,7 @@ fn every_read_command_answers_as_redis_does() {
 }
 
 #[test]
-fn every_refusal_has_its_code_and_says_what_to_do() {
+fn every_error_has_its_code_and_a_remedy() {
     let dev = with_stores();
     dev.done(&["store", "create", "empty"]);
     let mut redis = dev.redis();
@@ -104,12 +104,12 @@ fn every_refusal_has_its_code_and_says_what_to_do() {
         let text = error(&mut redis, words);
         assert!(text.starts_with(code) && text.contains(advice), "{words:?}: {text}");
     }
-    // The connection is none the worse for it.
+    // The connection still works after an error.
     assert_eq!(ask(&mut redis, &["GET", "b:only"]).unwrap(), bulk("This is a string"));
 }
 
 #[test]
-fn a_pipeline_of_a_thousand_is_answered_in_order_whatever_is_in_it() {
+fn a_long_pipeline_of_mixed_commands_is_answered_in_order() {
     let dev = with_stores();
     let mut socket = dev.socket();
     let mut request = Vec::new();
@@ -149,7 +149,7 @@ fn a_pipeline_of_a_thousand_is_answered_in_order_whatever_is_in_it() {
 }
 
 #[test]
-fn inline_commands_are_understood_with_quotes() {
+fn inline_commands_may_have_quotes() {
     let dev = with_stores();
     let mut socket = dev.socket_saying(b"PING\r\n\r\nget \"b:only\"\nECHO 'a b'\r\nGET \"b\r\n");
     let mut lines = BufReader::new(&mut socket).lines();
@@ -162,7 +162,7 @@ fn inline_commands_are_understood_with_quotes() {
 }
 
 #[test]
-fn keys_and_values_may_be_of_any_bytes_and_lengths() {
+fn keys_and_values_may_have_any_bytes_and_lengths() {
     let dev = Dev::start();
     let long_key = "k".repeat(60_000);
     let long_value = "v".repeat(3_000_000);
@@ -208,7 +208,7 @@ fn redis_cli_works_as_it_does_with_redis() {
         cli(&["-3", "MGET", "b:only", "b:none"]).unwrap(),
         "This is a string\n\n"
     );
-    // What its completion and its hints are made of.
+    // The source of its completion and hints.
     let documents = cli(&["COMMAND", "DOCS", "GET"]).unwrap();
     assert!(
         documents.contains("summary") && documents.contains("arguments"),
@@ -222,7 +222,7 @@ fn redis_cli_works_as_it_does_with_redis() {
 #[test]
 fn redis_benchmark_runs_unmodified() {
     let dev = Dev::start();
-    // What its own GET test asks for.
+    // The key that its own GET test reads.
     dev.push("key", [("__rand_int__".to_owned(), "xxx".to_owned())]);
     let port = dev.resp.rsplit(':').next().unwrap();
     let output = Command::new("redis-benchmark")

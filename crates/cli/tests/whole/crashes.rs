@@ -1,4 +1,4 @@
-//! Killed at any moment: afterwards there is the old version or the new one, whole, and no file too many.
+//! Processes killed at any moment: afterwards the old or the new version is complete, and no superfluous file is left.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ fn a_while(random: &mut fastrand::Rng, ms_max: u64) {
     }
 }
 
-/// The version that is served; every key must be of it.
+/// The version that is served; panics if a key has another one.
 fn served_version(node: &Node) -> u64 {
     let mut redis = node.redis();
     let keys: Vec<String> = (0..KEYS).map(|key| format!("s:{key}")).collect();
@@ -68,7 +68,8 @@ fn names_in(dir: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Waits until the data directory holds what the node says that it keeps, and beside it only versions that can be taken back.
+/// Waits until the data directory contains only the versions that the node lists, and dropped ones that can be
+/// restored.
 fn until_nothing_leaks(node: &Node, data: &Path) {
     let (mut expected, mut found) = Default::default();
     let mut trash = BTreeSet::new();
@@ -87,7 +88,7 @@ fn until_nothing_leaks(node: &Node, data: &Path) {
 }
 
 #[test]
-fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothing() {
+fn a_node_killed_during_a_push_serves_a_complete_version() {
     const KILLS: u64 = 12;
     let mut random = fondaco_testing::random("kills during pushes");
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +119,7 @@ fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothi
             after == before || after == pushed,
             "kill {kill}: {before} or {pushed}, not {after}"
         );
-        // A push that was under way goes on by itself.
+        // A running push continues by itself.
         until("the push has ended", || {
             let push: Value = node.http_get("/v1/stores/s/push");
             !matches!(push["state"].as_str(), Some("fetching" | "ready"))
@@ -142,7 +143,7 @@ fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothi
 }
 
 #[test]
-fn a_build_killed_at_any_moment_leaves_nothing_that_looks_finished() {
+fn a_killed_build_never_looks_complete() {
     const KILLS: u64 = 10;
     let mut random = fondaco_testing::random("kills during builds");
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn a_build_killed_at_any_moment_leaves_nothing_that_looks_finished() {
             .output()
             .unwrap();
         if output.join("manifest.json").exists() {
-            // It was finished before it was killed, and then it is whole.
+            // It finished before it was killed, so it is complete.
             assert!(
                 inspected.status.success(),
                 "kill {kill}: {}",
@@ -202,7 +203,7 @@ fn a_build_killed_at_any_moment_leaves_nothing_that_looks_finished() {
 }
 
 #[test]
-fn a_killed_push_leaves_its_build_only_until_the_next_push() {
+fn the_next_push_deletes_the_build_of_a_killed_one() {
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -234,7 +235,7 @@ fn a_killed_push_leaves_its_build_only_until_the_next_push() {
     killed.kill().unwrap();
     wait(&mut killed);
     assert_eq!(names_in(&work).len(), 1);
-    // The node fetches on, without the watcher.
+    // The node continues to fetch without the watching command.
     node.done(&["config", "set", "fetch-rate-bytes-per-second=0"]);
     until("the push has ended", || {
         node.http_get("/v1/stores/s/push")["state"] == "swapped"
@@ -244,7 +245,7 @@ fn a_killed_push_leaves_its_build_only_until_the_next_push() {
 }
 
 #[test]
-fn an_interrupted_push_is_cancelled_and_leaves_the_store_as_it_was() {
+fn an_interrupted_push_is_cancelled_and_leaves_the_store_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let node = Node::dev(&data);
@@ -261,7 +262,7 @@ fn an_interrupted_push_is_cancelled_and_leaves_the_store_as_it_was() {
     until("the push is under way", || {
         node.http_get("/v1/stores/s/push")["state"] == "fetching"
     });
-    // Another one waits, and to end it does no harm to the first.
+    // Another push waits; ending it does not harm the first one.
     let mut waiting = node
         .command(&["deploy", "s", &sources[1]])
         .stdout(Stdio::null())
@@ -281,14 +282,14 @@ fn an_interrupted_push_is_cancelled_and_leaves_the_store_as_it_was() {
 }
 
 #[test]
-fn a_node_that_is_told_to_stop_stops_and_is_there_again_as_it_was() {
+fn a_stopped_node_restarts_with_its_state() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let node = Node::dev(&data);
     let source = build(dir.path(), 7);
     node.done(&["store", "create", "s"]);
     node.done(&["deploy", "s", &source]);
-    // What is pushed does not depend on where it was built.
+    // A pushed version does not depend on the directory of its build.
     fs::remove_dir_all(source).unwrap();
     assert_eq!(node.terminate(), Some(0));
     assert_eq!(served_version(&Node::dev(&data)), 7);

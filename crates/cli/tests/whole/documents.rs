@@ -1,4 +1,4 @@
-//! The documents for people, held against the program: nothing that it has is missing in them.
+//! Checks the documents against the program: they must not omit any of its features.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ fn document(name: &str) -> String {
 }
 
 #[test]
-fn every_error_code_of_the_control_port_is_documented_with_its_status() {
+fn every_error_code_is_documented_with_its_status() {
     let text = document("docs/http.md");
     for (code, status, _) in fondaco_control::http::ERROR_CODES {
         assert!(text.contains(&format!("| `{code}` | {status} |")), "{code} {status}");
@@ -92,7 +92,7 @@ fn every_command_that_reads_is_documented() {
 }
 
 #[test]
-fn every_link_between_the_documents_leads_somewhere() {
+fn every_link_between_documents_has_a_target() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
         .into_iter()
@@ -107,7 +107,7 @@ fn every_link_between_the_documents_leads_somewhere() {
     for path in documents {
         let text = fs::read_to_string(&path).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            // What `make bench` writes need not have been written yet.
+            // Files that `make bench` writes may not exist yet.
             if link.contains("://") || link.contains(char::is_whitespace) || link.contains("bench/results/") {
                 continue;
             }
@@ -118,7 +118,7 @@ fn every_link_between_the_documents_leads_somewhere() {
     }
 }
 
-/// For each crate those of ours that it uses, as its manifest says.
+/// For each crate, the workspace crates in its manifest.
 fn uses_by_manifest() -> BTreeMap<String, BTreeSet<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let uses = |entry: std::io::Result<fs::DirEntry>| {
@@ -139,7 +139,7 @@ fn uses_by_manifest() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn crates_use_what_the_arrows_of_the_architecture_say() {
+fn crates_depend_on_each_other_as_the_architecture_shows() {
     let text = document("ARCHITECTURE.md");
     let arrows = text
         .split("```mermaid\nflowchart RL\n")
@@ -163,7 +163,7 @@ fn crates_use_what_the_arrows_of_the_architecture_say() {
             "the table of crates lacks {name}"
         );
         let arrows = drawn.get(&name).cloned().unwrap_or_default();
-        // What tests alone use is not drawn.
+        // Crates that only tests use are not drawn.
         if name != "testing" {
             assert_eq!(uses, arrows, "{name}");
         }
@@ -171,7 +171,7 @@ fn crates_use_what_the_arrows_of_the_architecture_say() {
 }
 
 #[test]
-fn files_that_the_architecture_names_exist() {
+fn files_named_in_the_architecture_exist() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = document("ARCHITECTURE.md");
     let named = text.split('`').skip(1).step_by(2);

@@ -1,4 +1,4 @@
-//! What `fondaco inspect` says of versions, without any node.
+//! The output of `fondaco inspect` for versions, without any node.
 
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn base_cut_and_further_files_are_shown() {
 }
 
 #[test]
-fn a_version_of_the_former_format_is_shown_as_before() {
+fn a_version_of_the_previous_format_is_shown() {
     let shown = inspected(&version_1());
     assert_eq!(shown["manifest"]["format_version"], 1);
     assert_eq!(shown["manifest"]["value_type"], "bytes");

@@ -1,4 +1,4 @@
-//! What a new user does, in the order in which one does it, and what goes wrong on the way.
+//! The steps of a new user in their order, and the errors on the way.
 
 use std::fs;
 use std::io::Write;
@@ -85,7 +85,7 @@ fn rows_are_pushed_from_standard_input() {
 }
 
 #[test]
-fn a_store_that_does_not_exist_is_named_with_the_way_to_create_it() {
+fn the_error_for_a_missing_store_names_the_remedy() {
     let (dev, cities) = with_cities();
     let error = dev.refused(1, &["push", "cities", &cities, "--key", "id"]);
     assert!(
@@ -97,7 +97,7 @@ fn a_store_that_does_not_exist_is_named_with_the_way_to_create_it() {
 }
 
 #[test]
-fn a_refused_push_creates_no_store_and_names_the_column_that_was_meant() {
+fn a_refused_push_creates_no_store_and_suggests_a_column() {
     let (dev, cities) = with_cities();
     let error = dev.refused(1, &["push", "cities", &cities, "--key", "ids", "--create"]);
     assert!(error.contains("did you mean \"id\"?"), "{error}");
@@ -198,7 +198,7 @@ fn a_flipped_bit_is_found_by_inspect() {
 }
 
 #[test]
-fn look_ups_say_what_is_not_there_by_their_exit_code() {
+fn a_missing_key_has_its_own_exit_code() {
     let (dev, cities) = with_cities();
     dev.done(&["push", "cities", &cities, "--key", "id", "--value", "name", "--create"]);
     assert!(dev.refused(1, &["get", "cities:77"]).contains("has no key \"77\""));
@@ -212,7 +212,7 @@ fn look_ups_say_what_is_not_there_by_their_exit_code() {
 }
 
 #[test]
-fn scan_prints_every_key_once_and_no_more_than_the_limit() {
+fn scan_prints_every_key_once_up_to_the_limit() {
     let dev = Dev::start();
     dev.push("many", (0..3000).map(|n| (format!("k{n}"), n.to_string())));
     dev.push("other", [("k0".to_owned(), "x".to_owned())]);
@@ -246,7 +246,7 @@ fn stores_are_listed_altered_and_dropped() {
 }
 
 #[test]
-fn settings_are_changed_while_it_runs_and_remembered() {
+fn settings_change_at_runtime_and_persist() {
     let dir = tempfile::tempdir().unwrap();
     let node = super::node::Node::dev(dir.path());
     node.done(&["config", "set", "clients-max=77", "client-idle-seconds=5"]);
@@ -270,8 +270,8 @@ fn settings_are_changed_while_it_runs_and_remembered() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_named_with_what_to_do() {
-    // A port that was free a moment ago, and that nobody listens on.
+fn the_error_for_an_unreachable_node_says_what_to_do() {
+    // A port that was free a moment ago, without a listener.
     let address = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

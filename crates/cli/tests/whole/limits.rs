@@ -1,5 +1,5 @@
-//! Clients that are too many, too slow, too silent, or ask for too much: each is refused or dropped, and
-//! nobody else notices.
+//! Clients that are too many, too slow or too silent, or ask for too much: each is refused or dropped, without effect
+//! on other clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use super::node::Dev;
 
 const MIB: u64 = 1 << 20;
 
-/// What is sent until the connection ends.
+/// All that the server sends until the connection ends.
 fn rest(mut socket: TcpStream) -> String {
     let mut text = Vec::new();
     match socket.read_to_end(&mut text) {
         Ok(_) => {}
-        // Ended with something of ours unread.
+        // The connection ended with some of our data unread.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
     }
     String::from_utf8_lossy(&text).into_owned()
@@ -31,7 +31,7 @@ fn set(dev: &Dev, name: &str, value: u64) {
 }
 
 #[test]
-fn one_client_too_many_is_told_so() {
+fn a_client_over_the_limit_gets_an_error() {
     let dev = Dev::start();
     let mut first = dev.redis();
     dev.done(&["config", "set", "clients-max=3"]);
@@ -39,7 +39,7 @@ fn one_client_too_many_is_told_so() {
     assert_eq!(rest(dev.socket()), "-ERR max number of clients reached\r\n");
     assert_eq!(redis::cmd("PING").query(&mut first), Ok("PONG".to_owned()));
     drop(others);
-    // When one has gone there is room again.
+    // When one client has left, there is room again.
     super::node::until("there is room", || {
         let mut socket = dev.socket_saying(b"PING\r\n");
         let mut answer = [0; 5];
@@ -70,12 +70,12 @@ fn requests_over_the_limits_are_refused_and_the_connection_ends() {
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_of_a_request_is_dropped() {
+fn a_client_that_stops_within_a_request_is_dropped() {
     let dev = Dev::start();
     let idle = dev.socket();
     set(&dev, "client-stall-seconds", 1);
     assert_eq!(rest(dev.socket_saying(b"*2\r\n$3\r\nGE")), "");
-    // One that is between requests is not.
+    // A client that is between requests is not dropped.
     let mut idle = idle;
     idle.write_all(b"PING\r\n").unwrap();
     let mut answer = [0; 7];
@@ -84,14 +84,14 @@ fn a_client_that_stops_in_the_middle_of_a_request_is_dropped() {
 }
 
 #[test]
-fn a_silent_client_is_dropped_when_its_time_is_over() {
+fn a_silent_client_is_dropped_after_its_timeout() {
     let dev = Dev::start();
     set(&dev, "timeout", 1);
     assert_eq!(rest(dev.socket_saying(b"PING\r\n")), "+PONG\r\n");
 }
 
 #[test]
-fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() {
+fn a_client_that_does_not_read_replies_is_dropped() {
     let dev = Dev::start();
     dev.push("s", [("big".to_owned(), "x".repeat(MIB as usize / 4))]);
     let resident = || dev.http_get("/v1/status")["resident_bytes"].as_u64().unwrap();
@@ -103,7 +103,7 @@ fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() 
             let mut socket = dev.socket();
             socket.set_nonblocking(true).unwrap();
             let mut sent = 0;
-            super::node::until("all is sent, or no more is taken", || {
+            super::node::until("everything is sent, or the server accepts no more", || {
                 match socket.write(&request[sent..]) {
                     Ok(count) => {
                         sent += count;
@@ -115,7 +115,7 @@ fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() 
             socket
         })
         .collect();
-    // Somebody else is served meanwhile; and after a thousand answers, the slow ones have had theirs.
+    // Another client is served meanwhile; after a thousand answers, the slow ones have had their time.
     let mut redis = dev.redis();
     for _ in 0..1000 {
         let length: u64 = redis::cmd("STRLEN").arg("s:big").query(&mut redis).unwrap();
@@ -131,7 +131,7 @@ fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() 
 }
 
 #[test]
-fn an_answer_larger_than_any_buffer_is_sent_piece_by_piece() {
+fn an_answer_larger_than_any_buffer_is_sent_in_pieces() {
     const VALUES: usize = 500;
     let dev = Dev::start();
     dev.push("s", [("big".to_owned(), "x".repeat(MIB as usize))]);
@@ -155,7 +155,7 @@ fn an_answer_larger_than_any_buffer_is_sent_piece_by_piece() {
 }
 
 #[test]
-fn a_web_page_that_makes_a_browser_post_to_it_gets_no_answer() {
+fn a_cross_site_post_of_a_browser_gets_no_answer() {
     let dev = Dev::start();
     let request = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n";
     assert_eq!(rest(dev.socket_saying(request)), "");

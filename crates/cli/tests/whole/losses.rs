@@ -1,5 +1,5 @@
-//! A single node that has lost acknowledged writes: it says so, and serves nothing that may be older, until an operator
-//! decides.
+//! A single node that has lost acknowledged writes: it reports the loss, and refuses reads that may return stale values
+//! until an operator decides.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use redis::Commands;
 use super::node::{Node, until};
 
 #[test]
-fn a_single_node_reads_nothing_that_may_be_older_until_its_loss_is_given_up() {
+fn a_node_refuses_stale_reads_until_its_loss_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let node = Node::dev(&data);
@@ -49,7 +49,7 @@ fn a_single_node_reads_nothing_that_may_be_older_until_its_loss_is_given_up() {
         let answer = request.config().http_status_as_error(false).build().call();
         answer.unwrap().status().as_u16()
     };
-    assert_eq!(readiness(&node), 503, "a rolling restart is to wait");
+    assert_eq!(readiness(&node), 503, "a rolling restart must wait");
     let status = node.json(&["status"])["process"]["not_ready"].to_string();
     let losses = node.json(&["repair", "losses"]);
     let id = losses["losses"][0]["id"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! The whole program, as people and other programs meet it: started as a process, spoken to through
-//! its command line and its ports, killed at any moment.
+//! The whole program, as people and other programs see it: started as a process, used through its command line and its
+//! ports, killed at any moment.
 
 mod backups;
 mod builds;

@@ -1,4 +1,4 @@
-//! How much memory a process takes that may have little: long requests wait for one another, short ones for none.
+//! The memory of a process with a small limit: long requests wait for one another, short ones do not wait.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::node::{Node, write_csv};
 
 const MIB: usize = 1 << 20;
 
-/// A node that may have 256 MiB, with a batch store `s`.
+/// A node limited to 256 MiB, with a batch store `s`.
 fn small_node(dir: &Path) -> Node {
     let config = dir.join("fondaco.toml");
     let data = dir.join("data");
@@ -24,7 +24,7 @@ fn small_node(dir: &Path) -> Node {
     node
 }
 
-/// The most memory that the process has ever had, in bytes.
+/// The peak memory of the process, in bytes.
 fn peak_bytes(node: &Node) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", node.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -32,7 +32,7 @@ fn peak_bytes(node: &Node) -> usize {
     kib * 1024
 }
 
-/// Sends as much as is taken: all of it, or until nothing more is for a while.
+/// Sends until everything is sent, or the server accepts nothing more for a while; returns the bytes sent.
 fn send_what_is_taken(socket: &mut TcpStream, bytes: &[u8]) -> usize {
     socket.set_nonblocking(true).unwrap();
     let (mut sent, mut last) = (0, Instant::now());
@@ -48,10 +48,10 @@ fn send_what_is_taken(socket: &mut TcpStream, bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn unfinished_requests_stay_within_the_budget_and_all_are_answered_in_the_end() {
+fn unfinished_requests_stay_within_the_budget_and_are_all_answered() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
-    // 12 MiB, of arguments as long as they may be.
+    // 12 MiB, of arguments of the maximum length.
     let value = "x".repeat(MIB / 2);
     let pair = format!("$3\r\ns:k\r\n${}\r\n{value}\r\n", value.len());
     let request = format!("*49\r\n$4\r\nMSET\r\n{}", pair.repeat(24));
@@ -66,7 +66,7 @@ fn unfinished_requests_stay_within_the_budget_and_all_are_answered_in_the_end() 
         let clients: Vec<_> = (0..40).map(|_| scope.spawn(begin)).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
-    // 480 MiB were on their way. A short request waits for none of them.
+    // 480 MiB are on their way. A short request waits for none of them.
     let mut redis = node.redis();
     assert_eq!(redis::cmd("GET").arg("s:k").query(&mut redis), Ok("v".to_owned()));
     thread::scope(|scope| {
@@ -100,19 +100,21 @@ fn bodies_of_http_requests_stay_within_the_budget_too() {
             scope.spawn(|| {
                 let mut socket = TcpStream::connect(&node.http).unwrap();
                 socket.write_all(head.as_bytes()).unwrap();
-                // It may be refused before all of it is sent: so many at once take longer than a request may.
+                // The server may refuse before the whole body is sent: this many at once take longer than a request
+                // may.
                 let _ = socket.write_all(body.as_bytes());
                 let _ = socket.read_to_end(&mut Vec::new());
             });
         }
     });
     let grown = peak_bytes(&node) - before;
-    // The bodies of three requests, and a few copies of each: the text, the key. All of them at once take twice as much.
+    // The bodies of three requests, and a few copies of each: the text and the key. All of them at once would take
+    // twice as much.
     assert!(grown < 320 * MIB, "grown by {} MiB", grown / MIB);
     assert_eq!(node.http_get("/v1/status")["role"], "single");
 }
 
-/// A text that does not become shorter by compression.
+/// A text that does not compress.
 fn noise(bytes: usize) -> String {
     let mut random = fastrand::Rng::with_seed(7);
     std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
@@ -131,8 +133,8 @@ fn reply(socket: &mut BufReader<TcpStream>) -> Result<usize, String> {
     Ok(length)
 }
 
-/// Has many clients ask for a long value at once, which begin to receive it when all have asked. By how much the process
-/// grew, at most.
+/// Many clients request a long value at once, and start to receive it when all have sent their requests. Returns the
+/// largest growth of the process's memory.
 fn read_by_many(node: &Node, key: &str, length: usize) -> usize {
     let before = peak_bytes(node);
     let request = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
@@ -143,7 +145,7 @@ fn read_by_many(node: &Node, key: &str, length: usize) -> usize {
     };
     let clients: Vec<_> = (0..30).map(ask).collect();
     thread::sleep(Duration::from_secs(2));
-    // One that asks for little is served meanwhile.
+    // A client with a small request is served meanwhile.
     let mut redis = node.redis();
     assert_eq!(redis::cmd("GET").arg("s:k").query(&mut redis), Ok("v".to_owned()));
     thread::scope(|scope| {
@@ -167,7 +169,7 @@ fn read_by_many(node: &Node, key: &str, length: usize) -> usize {
 }
 
 #[test]
-fn long_values_that_many_clients_ask_for_stay_within_the_budget_and_all_get_them() {
+fn long_values_for_many_clients_stay_within_the_budget() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let value = noise(24 * MIB);
@@ -181,7 +183,7 @@ fn long_values_that_many_clients_ask_for_stay_within_the_budget_and_all_get_them
 }
 
 #[test]
-fn long_values_of_versioned_stores_stay_within_the_budget_too() {
+fn long_values_of_versioned_stores_stay_within_the_budget() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     node.done(&["config", "set", &format!("bulk-bytes-max={}", 8 * MIB)]);

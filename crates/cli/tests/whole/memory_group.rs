@@ -1,8 +1,8 @@
-//! A server in a control group that has little memory, as a container does, while it is written to as fast as it takes it:
-//! it is not killed, refuses by name what it has no memory for, and loses nothing that it acknowledged.
+//! A server in a control group with little memory, like a container, under maximal write load: it is not killed,
+//! refuses writes that do not fit with a named error, and loses no acknowledged write.
 //!
-//! Where no control group can be made (no right to, or no controller of memory), the tests say so, and watch a process that
-//! was told that it has so much memory instead.
+//! If no control group can be made (missing rights, or no memory controller), the tests report that, and watch the
+//! memory of a process that was configured with this limit instead.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,20 +18,20 @@ use super::node::{DEADLINE, Node, fondaco};
 
 const MIB: u64 = 1 << 20;
 const MEMORY_BYTES: u64 = 256 * MIB;
-/// How much is written, or for how long, whichever comes first.
+/// The number of bytes written, unless the time limit comes first.
 const WRITTEN_BYTES: u64 = 700 * MIB;
 const WRITING_TIME: Duration = Duration::from_secs(45);
 const CLIENTS: u64 = 2;
-/// More than there is memory for in a log.
+/// More than a log has memory for.
 const KEYS: u64 = 300_000;
 const VALUE_BYTES: usize = 1024;
-/// Those that come first are short, so that memory for keys is used up soon.
+/// The first values are short, so that the memory for keys is used up soon.
 const FIRST_VALUE_BYTES: usize = 64;
 const PIPELINE: u64 = 64;
-/// What a refused write may be answered by.
+/// The possible error codes of a refused write.
 const REFUSALS: [&str; 3] = ["KEYSFULL", "OVERLOADED", "DISKFULL"];
 
-/// A control group with a limit of memory, of version 1 or 2. Dropping it removes it.
+/// A control group with a memory limit, of version 1 or 2, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -46,7 +46,7 @@ impl Group {
             false => ("/sys/fs/cgroup", "memory.max", "memory.swap.max"),
         };
         if !is_first {
-            // Mostly done already.
+            // Usually enabled already.
             let _ = fs::write(Path::new(root).join("cgroup.subtree_control"), "+memory");
         }
         let dir = Path::new(root).join(format!("fondaco-test-{}-{name}", std::process::id()));
@@ -55,12 +55,12 @@ impl Group {
         let limited = fs::write(group.0.join(limit), MEMORY_BYTES.to_string());
         limited.map_err(|error| format!("cannot limit {:?}: {error}", group.0))?;
         let swap_bytes = if is_first { MEMORY_BYTES } else { 0 };
-        // There may be no swap to be limited.
+        // There may be no swap to limit.
         let _ = fs::write(group.0.join(swap), swap_bytes.to_string());
         Ok(group)
     }
 
-    /// How many processes of the group were killed for want of memory.
+    /// How many processes of the group were killed by the OOM killer.
     fn kills(&self) -> u64 {
         let texts = ["memory.oom_control", "memory.events"].map(|file| fs::read_to_string(self.0.join(file)));
         let texts = texts.into_iter().flatten().collect::<String>();
@@ -71,7 +71,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that has ended leaves it a moment later.
+        // A process that has ended leaves the group a moment later.
         let ends = Instant::now() + Duration::from_secs(5);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < ends {
             thread::sleep(Duration::from_millis(5));
@@ -79,14 +79,14 @@ impl Drop for Group {
     }
 }
 
-/// What a process has of memory that is no file's.
+/// The anonymous memory of a process.
 fn own_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
-/// Whether a write is one of the first round through all keys of a client.
+/// Whether a write belongs to the first round through all keys of a client.
 fn is_first(write: u64) -> bool {
     write < KEYS / CLIENTS
 }
@@ -98,10 +98,10 @@ fn value_bytes(write: u64) -> usize {
     }
 }
 
-/// A value that says of which key it is, and which write.
+/// A value that identifies its key and its write.
 fn value(key: u64, write: u64) -> Vec<u8> {
     let mut value = vec![0; value_bytes(write)];
-    // As good as random: it is not to become shorter.
+    // Pseudo-random, so that it does not compress.
     fastrand::Rng::with_seed(key << 32 ^ write).fill(&mut value);
     value
 }
@@ -151,14 +151,14 @@ fn request(arguments: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// What one client has written: of each of its keys the last write that was acknowledged.
+/// The record of one client: the last acknowledged write of each of its keys.
 #[derive(Default)]
 struct Ledger {
     acknowledged: Vec<Option<u64>>,
     refused: u64,
 }
 
-/// Writes keys of its own, pipelined, and reads some of them in between.
+/// Writes the client's own keys, pipelined, and reads some of them in between.
 fn write(address: &str, client: u64, written_bytes: &AtomicU64) -> Ledger {
     let mut connection = Client::connect(address);
     let mut random = fastrand::Rng::with_seed(client);
@@ -169,7 +169,7 @@ fn write(address: &str, client: u64, written_bytes: &AtomicU64) -> Ledger {
     };
     let (ends, mut number) = (Instant::now() + WRITING_TIME, 0);
     while Instant::now() < ends && written_bytes.load(Relaxed) < WRITTEN_BYTES {
-        // In turn at first, so that all keys come.
+        // In turn at first, so that every key is written.
         let mut chosen: Vec<u64> = (0..PIPELINE)
             .map(|at| match is_first(number + at) {
                 true => number + at,
@@ -195,16 +195,19 @@ fn write(address: &str, client: u64, written_bytes: &AtomicU64) -> Ledger {
                 line => {
                     assert!(
                         REFUSALS.iter().any(|name| line.contains(name)),
-                        "not by its name: {line}"
+                        "not a named refusal: {line}"
                     );
                     ledger.refused += 1;
-                    // It was asked to write as fast as it can, and not to be asked for nothing for ever.
+                    // The client was to write as fast as it can, but a refused write must not keep it going for ever.
                     written_bytes.fetch_add(VALUE_BYTES as u64 / 8, Relaxed);
                 }
             }
         }
         let expected = ledger.acknowledged[read].map(|number| value(read as u64, number));
-        assert!(connection.value() == expected, "key {read} is not what was written");
+        assert!(
+            connection.value() == expected,
+            "key {read} does not have the written value"
+        );
         number += PIPELINE;
     }
     ledger
@@ -216,11 +219,14 @@ fn check(address: &str, client: u64, ledger: &Ledger) {
     for (key, number) in ledger.acknowledged.iter().enumerate().step_by(37) {
         connection.send(&request(&[b"GET", format!("s:{client}-{key}").as_bytes()]));
         let expected = number.map(|number| value(key as u64, number));
-        assert!(connection.value() == expected, "key {key} is not what was written");
+        assert!(
+            connection.value() == expected,
+            "key {key} does not have the written value"
+        );
     }
 }
 
-/// Connections that have sent half of a long request each.
+/// Connections that have each sent half of a long request.
 fn half_sent(address: &str) -> Vec<TcpStream> {
     let begin = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -231,7 +237,7 @@ fn half_sent(address: &str) -> Vec<TcpStream> {
             bytes.resize(bytes.len() + 500_000, b'x');
             bytes.extend(b"\r\n");
         }
-        // No more than it takes now.
+        // As much as the server accepts now.
         let _ = stream.write_all(&bytes);
         stream
     };
@@ -239,7 +245,7 @@ fn half_sent(address: &str) -> Vec<TcpStream> {
 }
 
 fn writes_to(engine: &str) {
-    // Not on a file system in memory, whose files would count.
+    // Not on a memory file system, whose files would count as memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let config = dir.path().join("fondaco.toml");
     let data = dir.path().join("data");
@@ -248,7 +254,7 @@ fn writes_to(engine: &str) {
         Ok(_) => String::new(),
         Err(reason) => {
             eprintln!(
-                "NO CONTROL GROUP: {reason}. The memory of a process is watched instead, which was told how much it has."
+                "NO CONTROL GROUP: {reason}. Watching the memory of a process that is configured with the limit."
             );
             "memory = \"256MiB\"\n".to_owned()
         }
@@ -303,14 +309,14 @@ fn writes_to(engine: &str) {
         most_bytes.load(Relaxed) / MIB
     );
     assert!(acknowledged > 50_000, "only {acknowledged} keys");
-    assert!(most_bytes.load(Relaxed) < MEMORY_BYTES, "it took too much");
+    assert!(most_bytes.load(Relaxed) < MEMORY_BYTES, "it used too much memory");
     if let Ok(group) = &group {
         assert_eq!(group.kills(), 0);
     }
     for (client, ledger) in ledgers.iter().enumerate() {
         check(&node.resp, client as u64, ledger);
     }
-    // And after a kill, with all that memory has to have again.
+    // Also after a kill, when the node has to load its memory again.
     node.kill();
     drop(group);
     let node = Node::server(&config);
@@ -320,11 +326,11 @@ fn writes_to(engine: &str) {
 }
 
 #[test]
-fn a_log_in_a_small_container_takes_writes_without_being_killed() {
+fn the_log_engine_survives_writes_in_a_small_container() {
     writes_to("log");
 }
 
 #[test]
-fn trees_in_a_small_container_take_writes_without_being_killed() {
+fn the_disk_engine_survives_writes_in_a_small_container() {
     writes_to("disk");
 }

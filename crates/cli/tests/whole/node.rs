@@ -1,4 +1,4 @@
-//! A node, or any other role, as a process of its own, and the command line that talks to it.
+//! A process in any role, and the command line that talks to it.
 
 use std::fs;
 use std::io::Write;
@@ -11,18 +11,18 @@ pub use fondaco_testing::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take. Far more than it does: the machine may be busy.
+/// The time limit of any step. Far longer than it takes: the machine may be busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A running node. Dropping it kills it.
 pub struct Node {
     child: Child,
-    /// Where it serves RESP; nothing of a controller.
+    /// The address of RESP; empty for a controller.
     pub resp: String,
     pub http: String,
 }
 
-/// A node with a directory of its own, which goes with it.
+/// A node with its own directory, which is deleted on drop.
 pub struct Dev {
     node: Node,
     pub dir: TempDir,
@@ -36,7 +36,7 @@ impl Dev {
         Self { node, dir }
     }
 
-    /// The node and its directory, apart.
+    /// Separates the node from its directory.
     pub fn into_parts(self) -> (Node, TempDir) {
         (self.node, self.dir)
     }
@@ -53,7 +53,7 @@ impl Dev {
         path
     }
 
-    /// A store of these rows, in its first version.
+    /// Creates a store with these rows as its first version.
     pub fn push(&self, store: &str, rows: impl IntoIterator<Item = (String, String)>) {
         let path = self.csv(&format!("{store}.csv"), rows);
         let path = path.to_str().unwrap();
@@ -79,7 +79,7 @@ pub fn write_csv(path: &Path, rows: impl IntoIterator<Item = (String, String)>) 
 }
 
 impl Node {
-    /// `fondaco dev` on free ports, on this data.
+    /// `fondaco dev` on free ports, with this data directory.
     pub fn dev(data: &Path) -> Self {
         Self::dev_with(data, &[])
     }
@@ -103,11 +103,11 @@ impl Node {
         Self::start(command)
     }
 
-    /// A command that says where it serves.
+    /// Starts a command that prints its addresses.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.arg("--json").stdout(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        // One JSON object, when it serves; the stream ends if it cannot.
+        // It prints one JSON object when it serves; the stream ends if it cannot serve.
         let serving = serde_json::Deserializer::from_reader(stdout)
             .into_iter::<Value>()
             .next();
@@ -122,19 +122,19 @@ impl Node {
         }
     }
 
-    /// The number of its process. Only tests of clusters ask for it.
+    /// The id of its process. Only tests of clusters use it.
     #[allow(dead_code)]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, and the end.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM; returns the exit code.
+    /// Sends SIGTERM; returns the exit code.
     pub fn terminate(mut self) -> Option<i32> {
         signal(&self.child, rustix::process::Signal::TERM);
         let ended = wait(&mut self.child);
@@ -156,7 +156,7 @@ impl Node {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs a command that succeeds; what it printed.
+    /// Runs a command that succeeds; returns its output.
     pub fn done(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -169,7 +169,7 @@ impl Node {
         serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// Runs a command that fails with this exit code; what it complained of.
+    /// Runs a command that fails with this exit code; returns its error output.
     pub fn refused(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -198,27 +198,27 @@ impl Node {
         connection
     }
 
-    /// A bare connection to the RESP port.
+    /// A raw connection to the RESP port.
     pub fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(&self.resp).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         socket
     }
 
-    /// A bare connection to the RESP port, with something sent.
+    /// A raw connection to the RESP port, with these bytes sent.
     pub fn socket_saying(&self, bytes: &[u8]) -> TcpStream {
         let mut socket = self.socket();
         socket.write_all(bytes).unwrap();
         socket
     }
 
-    /// Asks the control port.
+    /// Sends GET to the control port.
     pub fn http_get(&self, path: &str) -> Value {
         let url = format!("http://{}{path}", self.http);
         ureq::get(url).call().unwrap().body_mut().read_json().unwrap()
     }
 
-    /// Has the control port do something.
+    /// Sends POST to the control port.
     pub fn http_post(&self, path: &str, body: Value) -> Value {
         let url = format!("http://{}{path}", self.http);
         let request = ureq::post(url).config().http_status_as_error(false).build();
@@ -237,7 +237,7 @@ impl Drop for Node {
     }
 }
 
-/// The program, knowing nothing of the environment that the tests run in.
+/// The program, without the environment variables of the tests.
 pub fn fondaco() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fondaco"));
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! Who may do what: users and their stores, the token, TLS, and no open door by mistake.
+//! Access control: users and their stores, the token, TLS, and no unprotected port by mistake.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -54,7 +54,7 @@ fn get(redis: &mut redis::Connection, key: &str) -> Result<String, String> {
 }
 
 #[test]
-fn a_user_reads_only_the_stores_that_are_its_own() {
+fn a_user_reads_only_its_permitted_stores() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::server(&configuration(dir.path(), &users()));
     push(&node, dir.path(), "a", &["--token", TOKEN]);
@@ -95,7 +95,7 @@ fn a_user_reads_only_the_stores_that_are_its_own() {
 }
 
 #[test]
-fn the_control_port_wants_its_token_for_everything_but_signs_of_life() {
+fn the_control_port_requires_its_token_except_for_health_checks() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::server(&configuration(dir.path(), &users()));
     let error = node.refused(1, &["status"]);
@@ -114,7 +114,7 @@ fn the_control_port_wants_its_token_for_everything_but_signs_of_life() {
 }
 
 #[test]
-fn both_ports_speak_tls_and_nothing_else_when_told_to() {
+fn with_tls_configured_both_ports_speak_only_tls() {
     let dir = tempfile::tempdir().unwrap();
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -137,16 +137,16 @@ fn both_ports_speak_tls_and_nothing_else_when_told_to() {
         get(&mut client.get_connection().unwrap(), "a:1"),
         Ok("value in a".to_owned())
     );
-    // Whoever does not trust the certificate does not connect.
+    // A client that does not trust the certificate does not connect.
     let error = node.refused(1, &["status", "--tls"]);
     assert!(error.contains("--ca"), "{error}");
     for command in [&["status"][..], &["scan", "a"]] {
         let error = node.refused(1, command);
-        assert!(error.contains("speaks TLS: say --tls"), "{error}");
+        assert!(error.contains("speaks TLS: use --tls"), "{error}");
     }
     let mut plain = node.socket_saying(b"PING\r\n");
     let mut answer = Vec::new();
-    // An alert, or the end; a reset is an end too.
+    // An alert or the end of the connection; a reset ends it too.
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"+PONG"));
     let port = node.resp.rsplit(':').next().unwrap();
@@ -164,7 +164,7 @@ fn both_ports_speak_tls_and_nothing_else_when_told_to() {
 }
 
 #[test]
-fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_to() {
+fn all_commands_trust_a_self_signed_openssl_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
     let made = Command::new("openssl")
@@ -185,7 +185,7 @@ fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_
         .arg(&certificate)
         .output();
     if !made.is_ok_and(|made| made.status.success()) {
-        // Without openssl, one that is the same in what matters: its own authority.
+        // Without openssl, an equivalent certificate: it is its own authority.
         let mut params = rcgen::CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let made = rcgen::KeyPair::generate().unwrap();
@@ -193,7 +193,7 @@ fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_
         fs::write(&key, made.serialize_pem()).unwrap();
     }
     let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", users());
-    // Users stand behind the token, which is no member of a table.
+    // Users come after the token, since the token is not part of a table.
     let (token, tls) = (
         format!("token = \"{TOKEN}\"\n"),
         tls.replace(&format!("token = \"{TOKEN}\"\n"), ""),
@@ -208,7 +208,7 @@ fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_
     let wrong = node.refused(1, &["scan", "a", "--ca", ca, "--user", "reader", "--password", "guess"]);
     assert!(wrong.contains("--password"), "{wrong}");
 
-    // Another one of the same names is not trusted.
+    // Another certificate with the same names is not trusted.
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let path = dir.path().join("other.pem");
     fs::write(&path, other.cert.pem()).unwrap();
@@ -219,7 +219,7 @@ fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_
 }
 
 #[test]
-fn a_handshake_that_never_comes_delays_nobody() {
+fn a_missing_handshake_delays_no_other_client() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
@@ -240,7 +240,7 @@ fn a_handshake_that_never_comes_delays_nobody() {
 }
 
 #[test]
-fn an_open_door_to_the_network_has_to_be_asked_for() {
+fn unprotected_network_access_must_be_enabled_explicitly() {
     let dir = tempfile::tempdir().unwrap();
     let start = |more: &[&str]| {
         fondaco()
@@ -261,7 +261,7 @@ fn an_open_door_to_the_network_has_to_be_asked_for() {
 }
 
 #[test]
-fn users_without_a_token_have_to_be_asked_for() {
+fn users_without_a_token_must_be_enabled_explicitly() {
     let dir = tempfile::tempdir().unwrap();
     let users = users().replace(&format!("token = \"{TOKEN}\"\n"), "");
     let path = configuration(dir.path(), &users);
@@ -282,7 +282,7 @@ fn users_without_a_token_have_to_be_asked_for() {
 }
 
 #[test]
-fn a_configuration_with_a_slip_is_refused_with_its_line() {
+fn a_configuration_error_is_reported_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = configuration(dir.path(), "partitons = 8\n");
     let output = fondaco().arg("server").arg("--config").arg(&path).output().unwrap();

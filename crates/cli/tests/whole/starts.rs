@@ -1,4 +1,4 @@
-//! A node finds at its start what it had, whatever became of the files of keys beside its log.
+//! A node restores its data at start, whatever happened to the key files beside its log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ fn files_of_keys(data: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_node_starts_with_all_it_had_whatever_became_of_its_files_of_keys() {
+fn a_node_restores_its_data_without_intact_key_files() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let mut node = Node::dev(&data);
@@ -62,7 +62,7 @@ fn a_node_starts_with_all_it_had_whatever_became_of_its_files_of_keys() {
     let remove = |path: &PathBuf| fs::remove_file(path).unwrap();
     let damages: [&dyn Fn(&PathBuf); 3] = [&|_| {}, &flip, &remove];
     for (round, damage) in damages.into_iter().enumerate() {
-        // Of the newest and of older segments.
+        // Keys of the newest segment and of older ones.
         for key in (0..VALUES).skip(round).step_by(200) {
             set(&mut redis, &mut written, key, key + VALUES);
             redis.del::<_, ()>(format!("carts:{}", key + 1)).unwrap();

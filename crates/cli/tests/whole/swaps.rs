@@ -1,6 +1,6 @@
-//! Readers that never stop, through a hundred swaps and rollbacks: no wrong answer, no failed one.
+//! Readers that never stop, through a hundred swaps and rollbacks: no wrong and no failed answer.
 //!
-//! Every value says which version it belongs to and which key, so that any mixing shows.
+//! Every value names its version and its key, so that any mixing shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -14,14 +14,14 @@ const VERSIONS: u64 = 3;
 const VERSIONS_PUSHED: u64 = 6;
 
 fn value(version: u64, key: u64) -> String {
-    // Of many lengths, so that records lie differently in each version.
+    // Many lengths, so that records have different offsets in each version.
     format!(
         "version-{version} key-{key} {}",
         "x".repeat((key * (version + 7) % 300) as usize)
     )
 }
 
-/// Which version a value is of; it must be that of the key.
+/// The version of a value; the value must be that of the key.
 fn version_of(text: &str, key: u64) -> u64 {
     let version = text
         .strip_prefix("version-")
@@ -42,7 +42,7 @@ fn with_versions() -> Dev {
     dev
 }
 
-/// Reads until told to stop; how many answers it got.
+/// Reads until told to stop; returns the number of answers.
 type Reader = fn(&mut redis::Connection, &AtomicBool) -> u64;
 
 fn read_one_by_one(redis: &mut redis::Connection, stop: &AtomicBool) -> u64 {
@@ -94,7 +94,7 @@ fn read_in_pipelines(redis: &mut redis::Connection, stop: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn readers_get_no_wrong_and_no_failed_answer_through_a_hundred_swaps_and_rollbacks() {
+fn a_hundred_swaps_and_rollbacks_disturb_no_reader() {
     let dev = with_versions();
     let stop = AtomicBool::new(false);
     let answers = AtomicU64::new(0);
@@ -119,7 +119,7 @@ fn readers_get_no_wrong_and_no_failed_answer_through_a_hundred_swaps_and_rollbac
         let mut redis = dev.redis();
         for swap in 0..SWAPS {
             let current = if swap % 2 == 0 {
-                // Never the oldest one, since the next step is a rollback from it.
+                // Never the oldest version, since the next step is a rollback from it.
                 let version = swap / 2 % (VERSIONS - 1) + 2;
                 dev.http_post("/v1/stores/s/swap", json!({ "version": version }));
                 version
@@ -127,7 +127,7 @@ fn readers_get_no_wrong_and_no_failed_answer_through_a_hundred_swaps_and_rollbac
                 let store = dev.http_post("/v1/stores/s/rollback", json!({}));
                 store["current_version"].as_u64().unwrap()
             };
-            // Whoever asks after the answer gets the new version.
+            // A request after the answer gets the new version.
             let text: String = redis::cmd("GET").arg("s:1").query(&mut redis).unwrap();
             assert_eq!(version_of(&text, 1), current, "after swap {swap}");
             assert!(!stop.load(SeqCst), "a reader failed before swap {swap}");
@@ -138,7 +138,7 @@ fn readers_get_no_wrong_and_no_failed_answer_through_a_hundred_swaps_and_rollbac
 }
 
 #[test]
-fn readers_get_no_failed_answer_while_versions_come_and_old_ones_are_deleted() {
+fn no_read_fails_while_versions_come_and_are_deleted() {
     let dev = Dev::start();
     dev.done(&["store", "create", "s", "--backups", "0"]);
     let stop = AtomicBool::new(false);
@@ -169,7 +169,7 @@ fn readers_get_no_failed_answer_while_versions_come_and_old_ones_are_deleted() {
 }
 
 #[test]
-fn a_scan_through_swaps_returns_every_key_that_all_versions_have() {
+fn a_scan_during_swaps_returns_all_permanent_keys() {
     let dev = with_versions();
     let mut redis = dev.redis();
     let mut found = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What the command line says when something is wrong, and how little it has to be told.
+//! Errors of the command line, and the few arguments that it needs.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn rows(count: usize) -> impl Iterator<Item = (String, String)> {
     (0..count).map(|n| (format!("k{n}"), format!("value of {n}")))
 }
 
-/// What a command that knows only these arguments says when it fails.
+/// The error output of a command with only these arguments.
 fn error(arguments: &[&str]) -> String {
     let output = fondaco().args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
@@ -20,7 +20,7 @@ fn error(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn one_address_of_either_kind_is_enough() {
+fn one_address_of_either_port_is_enough() {
     let dev = Dev::start();
     dev.push("a", rows(3));
     for address in [["--http", &dev.http], ["--resp", &dev.resp]] {
@@ -38,7 +38,7 @@ fn one_address_of_either_kind_is_enough() {
 }
 
 #[test]
-fn a_port_of_the_other_kind_is_named_as_what_it_is() {
+fn the_error_for_a_wrong_port_names_its_protocol() {
     let dev = Dev::start();
     let said = error(&["status", "--http", &dev.resp]);
     assert!(
@@ -51,9 +51,9 @@ fn a_port_of_the_other_kind_is_named_as_what_it_is() {
         "{said}"
     );
     let said = error(&["status", "--tls", "--http", &dev.http]);
-    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+    assert!(said.contains("does not use TLS: omit --tls"), "{said}");
     let said = error(&["scan", "a", "--tls", "--resp", &dev.resp]);
-    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+    assert!(said.contains("does not use TLS: omit --tls"), "{said}");
 }
 
 #[test]
@@ -73,17 +73,17 @@ fn errors_for_programs_are_json_with_a_code() {
 }
 
 #[test]
-fn no_error_sends_people_to_the_control_port() {
+fn no_error_names_a_path_of_the_control_port() {
     let dev = Dev::start();
     let said = dev.refused(1, &["store", "show", "none"]);
     assert!(said.contains("fondaco store list") && !said.contains("/v1/"), "{said}");
 }
 
 #[test]
-fn a_push_to_a_versioned_store_is_refused_before_it_is_built() {
+fn a_push_to_a_versioned_store_is_refused_first() {
     let dev = Dev::start();
     dev.done(&["store", "create", "carts", "--kind", "versioned"]);
-    // There is nothing that could be built.
+    // The input does not exist, so nothing could be built.
     let said = dev.refused(1, &["push", "carts", "/none.csv", "--key", "key", "--value", "value"]);
     assert!(
         said.contains("is versioned") && said.contains("SET carts:KEY"),
@@ -92,7 +92,7 @@ fn a_push_to_a_versioned_store_is_refused_before_it_is_built() {
 }
 
 #[test]
-fn two_first_pushes_that_create_the_store_both_succeed() {
+fn two_concurrent_pushes_that_create_the_store_both_succeed() {
     let dev = Dev::start();
     let pushes: Vec<_> = (0..2)
         .map(|number| {
@@ -111,7 +111,7 @@ fn two_first_pushes_that_create_the_store_both_succeed() {
 }
 
 #[test]
-fn a_store_in_mysql_is_refused_where_nodes_have_none() {
+fn a_mysql_store_is_refused_if_nodes_have_no_database() {
     let dev = Dev::start();
     let said = dev.refused(1, &["store", "create", "m", "--kind", "versioned", "--engine", "mysql"]);
     assert!(
@@ -121,7 +121,7 @@ fn a_store_in_mysql_is_refused_where_nodes_have_none() {
     assert_eq!(dev.json(&["store", "list"])["stores"], json!([]));
 }
 
-/// A node that accepts no push, for its disk is never free enough.
+/// A node that accepts no push, because its required free space exceeds its disk.
 fn full_node(dir: &Path) -> Node {
     let path = dir.join("fondaco.toml");
     let data = dir.join("data");
@@ -131,7 +131,7 @@ fn full_node(dir: &Path) -> Node {
 }
 
 #[test]
-fn what_was_built_for_a_push_that_failed_is_kept_for_another_try() {
+fn a_failed_push_keeps_its_build_for_a_retry() {
     let dir = tempfile::tempdir().unwrap();
     let node = full_node(dir.path());
     let csv = dir.path().join("s.csv");
@@ -167,12 +167,12 @@ fn what_was_built_for_a_push_that_failed_is_kept_for_another_try() {
 }
 
 #[test]
-fn spans_sizes_and_changes_are_written_as_people_write_them() {
+fn durations_and_sizes_are_accepted_and_shown_with_units() {
     let dev = Dev::start();
     dev.done(&["store", "create", "carts", "--kind", "versioned", "--ttl", "1h"]);
     let shown = dev.done(&["store", "show", "carts"]);
     assert!(shown.contains("values live 1h unless"), "{shown}");
-    assert!(shown.contains("deletions are remembered for 10days"), "{shown}");
+    assert!(shown.contains("tombstones are kept for 10days"), "{shown}");
     assert!(shown.contains('Z'), "a time has its zone: {shown}");
     let said = dev.refused(2, &["store", "alter", "carts", "--ttl", "60"]);
     assert!(said.contains("90s, 1h or 10days"), "{said}");

@@ -1,5 +1,5 @@
-//! Stores that are written to, as people and programs meet them: created, written, read, listed, protected, and
-//! there again after a crash.
+//! Versioned stores, as people and programs use them: created, written, read, listed, protected, and intact after a
+//! crash.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,7 +82,7 @@ fn a_store_is_created_written_read_listed_and_dropped() {
 }
 
 #[test]
-fn batch_stores_and_commands_on_several_keys_are_refused_by_name() {
+fn writes_to_batch_stores_and_of_several_keys_are_refused() {
     let dev = Dev::start();
     dev.push("batch", [("1".to_owned(), "x".to_owned())]);
     create(&dev, "s", &[]);
@@ -92,14 +92,14 @@ fn batch_stores_and_commands_on_several_keys_are_refused_by_name() {
     assert_eq!(code(redis.rename::<_, _, ()>("s:1", "s:2")), "ERR");
     assert_eq!(code(redis.set::<_, _, ()>("s:", "y")), "BADKEY");
     assert_eq!(code(redis.set::<_, _, ()>("none:1", "y")), "NOSTORE");
-    // Look-ups may span stores of both kinds.
+    // Lookups may span stores of both kinds.
     redis.set::<_, _, ()>("s:1", "y").unwrap();
     let both: Vec<Option<String>> = redis.mget(&["s:1", "batch:1", "s:2"]).unwrap();
     assert_eq!(both, [Some("y".to_owned()), Some("x".to_owned()), None]);
 }
 
 #[test]
-fn a_user_writes_only_the_stores_that_are_its_own_and_a_quota_holds_writers_back() {
+fn a_user_writes_only_permitted_stores_within_its_quota() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fondaco.toml");
     let users = format!(
@@ -133,7 +133,7 @@ fn a_user_writes_only_the_stores_that_are_its_own_and_a_quota_holds_writers_back
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_kill_9() {
+fn acknowledged_writes_survive_kill_9() {
     for durability in ["log", "fsync"] {
         let (node, dir) = Dev::start().into_parts();
         create(&node, "s", &["--durability", durability]);
@@ -158,7 +158,7 @@ fn what_was_acknowledged_is_there_after_kill_9() {
 #[test]
 fn redis_benchmark_runs_its_writes() {
     let dev = Dev::start();
-    // What its keys begin with.
+    // The prefix of its keys.
     create(&dev, "key", &[]);
     create(&dev, "counter", &[]);
     let (host, port) = dev.resp.rsplit_once(':').unwrap();
@@ -202,7 +202,7 @@ fn redis_benchmark_runs_its_writes() {
 }
 
 #[test]
-fn a_node_that_refuses_all_writes_is_not_ready_and_says_why() {
+fn a_node_that_refuses_all_writes_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let server = |reserve: &str| {
         let config = dir.path().join("fondaco.toml");

@@ -17,7 +17,7 @@ use crate::client::Inner;
 use crate::operation::{AskId, Outgoing};
 use crate::read::{Answer, BatchRequest, Failure};
 
-/// What a connection carries.
+/// A request that a connection can carry.
 pub(crate) trait Request: Sized {
     /// The reply to it.
     type Reply;
@@ -53,7 +53,7 @@ impl Request for ReplicaRequest {
     const ENDS_WITH_OPERATION: bool = false;
 
     fn message(ask: Ask<Self>) -> Message {
-        // Boxed, since they are rare: the queue's entries should not be as wide as they are.
+        // Boxed because they are rare and larger than the other entries of the queue.
         Message::Replica(Box::new(ask))
     }
 
@@ -185,7 +185,7 @@ impl<Q: Request> Ask<Q> {
 
     /// Ends it: it was not sent in time.
     pub(super) fn expire(self) {
-        self.fail(Failure::Unsent("its time was over before it could be sent".into()));
+        self.fail(Failure::Unsent("its deadline passed before it could be sent".into()));
     }
 
     fn tell(&mut self, outcome: Result<Q::Reply, Failure>) {
@@ -213,6 +213,6 @@ impl<Q: Request> Drop for Ask<Q> {
         if let Some(in_flight) = self.in_flight.take() {
             in_flight.fetch_sub(1, Relaxed);
         }
-        self.tell(Err(Failure::Lost("the connection was given up".into())));
+        self.tell(Err(Failure::Lost("the connection was closed".into())));
     }
 }

@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 use super::ask::Ask;
 use crate::read::{Answer, BatchRequest, Element, Failure};
 
-/// The most keys of a combined request: as many as a node looks up side by side. With more, the first request would
-/// wait longer than behind the others.
+/// The most keys of a combined request: as many as a node looks up in parallel. With more, the first request would wait
+/// longer than in a queue behind the others.
 const KEYS_MAX: usize = 64;
 
 /// Requests to be combined.
@@ -42,8 +42,8 @@ enum Sent {
         /// Whether it is the last of a combined request.
         is_last: bool,
     },
-    /// A request that is never combined. Boxed, since they are rare: the queue's entries should not be as wide as they
-    /// are.
+    /// A request that is never combined. Boxed because such requests are rare and larger than the other entries of the
+    /// queue.
     Alone(Box<Ask<ReplicaRequest>>),
 }
 
@@ -87,7 +87,7 @@ impl Coalesced {
             debug_assert_eq!(
                 ask.request.store(),
                 first.request.store(),
-                "a request is about one store"
+                "a request has keys of one store"
             );
             ask.request.keys().for_each(|key| writer.bulk(key.key()));
         }
@@ -129,7 +129,7 @@ impl Owed {
             let keys = self.sent.iter().take(last + 1).map(Sent::keys);
             let keys: usize = keys.sum();
             if elements.len() != keys {
-                let error = format!("ERR {} elements were answered for {keys} keys", elements.len());
+                let error = format!("ERR {} elements were returned for {keys} keys", elements.len());
                 whole = Whole::Error(error.into());
             }
         }

@@ -1,7 +1,7 @@
 //! One live connection: sends requests in order, and receives the answers in that order.
 //!
-//! All requests that are there when its turn comes go out in one write, [combined](super::coalescing) where possible. A
-//! node that is silent while it owes answers is probed over a separate connection: a slow node answers the probe, a
+//! All requests that are queued when its turn comes go out in one write, [combined](super::coalescing) where possible.
+//! A node that is silent while it owes answers is probed over a separate connection: a slow node answers the probe, a
 //! dead one does not.
 
 use std::future::{Future, poll_fn};
@@ -55,7 +55,7 @@ pub(super) struct Connection<'a> {
     needed: usize,
     items: ReplyItems,
     owed: Owed,
-    /// When a byte last arrived, or the first outstanding answer began to be owed.
+    /// When a byte last arrived, or when the first outstanding request was sent.
     heard_us: u64,
     /// The node is suspended, and this connection must probe it.
     watching: bool,
@@ -93,7 +93,7 @@ impl<'a> Connection<'a> {
     pub(super) async fn serve(mut self) -> End {
         let end = poll_fn(|context| self.poll(context)).await;
         let reason: Arc<str> = match &end {
-            End::Unused => "the client has gone".into(),
+            End::Unused => "the client was dropped".into(),
             End::Broken(reason) => Arc::clone(reason),
         };
         self.owed.fail(&reason);
@@ -209,7 +209,12 @@ impl<'a> Connection<'a> {
     fn read(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         match self.fill(context) {
             Poll::Pending => return Ok(false),
-            Poll::Ready(Ok(0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")),
+            Poll::Ready(Ok(0)) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the node closed the connection",
+                ));
+            }
             Poll::Ready(Ok(_)) => {
                 self.heard_us = self.owner.clock.now_us();
                 self.owner.health.heard(self.heard_us);
@@ -224,7 +229,7 @@ impl<'a> Connection<'a> {
                     if !self.owed.answer(&reply, self.items.as_slice()) {
                         return Err(io::Error::new(
                             io::ErrorKind::InvalidData,
-                            "the node answered what was not asked",
+                            "the node sent an answer that fits no request",
                         ));
                     }
                 }
@@ -259,7 +264,7 @@ impl<'a> Connection<'a> {
                         (self.heard_us, self.watching, self.timer_set) = (now_us, false, false);
                     }
                     Err(error) if !self.is_silent(now_us) => {
-                        tracing::debug!(address = %self.owner.address, %error, "a suspended node was not reached");
+                        tracing::debug!(address = %self.owner.address, %error, "a suspended node cannot be reached");
                         self.owner.health.probe_failed(now_us);
                         self.timer_set = false;
                     }
@@ -287,14 +292,14 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// When the node is to be probed.
+    /// When the next probe of the node is due.
     fn probe_due_us(&mut self) -> Option<u64> {
         let suspended = self.watching.then(|| self.owner.health.probe_at_us()).flatten();
         self.watching = suspended.is_some();
         [self.silent_from_us(), suspended].into_iter().flatten().min()
     }
 
-    /// When the node will have been silent for too long.
+    /// When the node's silence will exceed the limit.
     fn silent_from_us(&self) -> Option<u64> {
         let silence_us = self.owner.transport.silence.as_micros() as u64;
         (!self.owed.is_empty()).then(|| self.heard_us.saturating_add(silence_us))

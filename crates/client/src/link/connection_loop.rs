@@ -1,7 +1,7 @@
-//! The loop of a connection: connect, use it until it breaks, connect again with growing backoff.
+//! The loop of a connection: connect, use it until it breaks, reconnect with growing backoff.
 //!
 //! While there is no connection and none is being made, requests fail at once, so that they can go to other nodes. A
-//! successful connection is what brings a suspended node back.
+//! successful connection ends the suspension of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,7 +55,7 @@ impl ConnectionLoop {
                 Err(error) => {
                     let now_us = self.clock.now_us();
                     if self.health.unreachable(now_us) {
-                        tracing::warn!(address = %self.address, %error, "a node cannot be reached: others are asked");
+                        tracing::warn!(address = %self.address, %error, "a node cannot be reached: using other nodes");
                     }
                     error.to_string().into()
                 }

@@ -1,8 +1,8 @@
 //! The link to one node: a few connections, each shared by many requests at a time.
 //!
-//! It is not a pool to borrow from: a request is put in a connection's queue and its answer comes back to the
-//! operation's [`Inbox`], so that no request waits for a free connection. The invariant: each request given to
-//! [`Link::submit`] gets exactly one outcome, an answer or a failure.
+//! It is not a pool: a request is put in a connection's queue and its answer comes back to the operation's [`Inbox`],
+//! so no request waits for a free connection. The invariant: each request given to [`Link::submit`] gets exactly one
+//! outcome, an answer or a failure.
 
 mod ask;
 mod coalescing;

@@ -104,17 +104,17 @@ impl Transport {
         let (reply, items) = call(stream, challenge, &self.limits).await?;
         let Some([server_nonce, advertised]) = first_bulks(&reply, &items) else {
             return Err(io::Error::other(
-                "the answer is no challenge: is this a fondaco of the same version?",
+                "the answer is not a challenge: is this a fondaco of the same version?",
             ));
         };
         // With TLS it has shown a certificate for the connected name.
         if self.tls.is_none() && advertised != address.as_bytes() {
             let advertised = String::from_utf8_lossy(advertised);
             return Err(io::Error::other(format!(
-                "the server at {address} calls itself {advertised:?}: connect to it by that name, or by TLS"
+                "the server at {address} calls itself {advertised:?}: connect by that name, or over TLS"
             )));
         }
-        let client_nonce = proof::nonce().map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let client_nonce = proof::nonce().map_err(|_| io::Error::other("the system provides no random numbers"))?;
         let introduction = Introduction {
             server_nonce,
             client_nonce: client_nonce.as_bytes(),
@@ -130,14 +130,14 @@ impl Transport {
             _ => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "the server at {address} does not know the password of the user: it is no node of this cluster"
+                    "the server at {address} does not know the password of the user: it is not a node of this cluster"
                 ),
             )),
         }
     }
 }
 
-/// Sends one command over a connection that has no other user. Returns the reply and its items.
+/// Sends one command over a connection that nothing else uses. Returns the reply and its items.
 ///
 /// # Errors
 /// The connection breaks, or the node answers with an error, which becomes the message.

@@ -37,8 +37,8 @@ macro_rules! counts {
                 QuorumCounts { $($name: self.$name.load(Relaxed),)* }
             }
 
-            /// Counts writes that a node made alone, without an operation: of keys of which it is the only replica, at
-            /// a quorum of one.
+            /// Counts writes that a node made alone, without an operation: writes of keys that it is the only replica
+            /// of, at a quorum of one.
             pub fn count_alone(&self, written: u64, failed: u64) {
                 self.writes.fetch_add(written + failed, Relaxed);
                 self.no_quorum.fetch_add(failed, Relaxed);
@@ -48,7 +48,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Keys read at a quorum, those that an update or a conditional write read first included.
+    /// Keys read at a quorum, including the reads of updates and conditional writes.
     reads,
     /// Keys read that had several values at once, or sums of a counter.
     siblings,
@@ -60,21 +60,21 @@ counts! {
     retries,
     /// Of these, those sent because another one took long.
     hedges,
-    /// Requests to replicas that took so long that they were counted on no more.
+    /// Requests to replicas that timed out before the operation ended.
     late,
-    /// Conditional writes that found another value, and were tried again.
+    /// Conditional writes that found another value, and were retried.
     conflicts,
-    /// Records sent to replicas that had answered a read with less.
+    /// Records sent to replicas that had answered a read with an older record.
     repairs,
-    /// Repairs that a replica did not take.
+    /// Repairs that a replica did not accept.
     repairs_failed,
-    /// Hints stored for replicas that did not take a write.
+    /// Hints stored for replicas that did not accept a write.
     hints,
-    /// Replicas that did not take a write, and for which no node could be found to keep a hint.
+    /// Missed writes of replicas for which no node could keep a hint.
     hints_failed,
-    /// Operations that were answered, and whose repairs or hints were not waited for, since too many others were.
+    /// Operations that ended without waiting for their repairs or hints, because too many others did.
     abandoned,
-    /// Operations that failed for want of a quorum.
+    /// Operations that failed because a quorum was not reached.
     no_quorum,
 }
 

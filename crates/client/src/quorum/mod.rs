@@ -1,9 +1,10 @@
 //! Versioned stores: reads and writes that several replicas must answer.
 //!
 //! Like [`read`](crate::read), this is the logic without sockets, clock or runtime. An
-//! [`Operation`](crate::operation::Operation), i.e. a [`Get`], a [`Write`] or an [`Update`], says what to send to which
-//! node, is given the outcomes, and yields an answer. Its requests to replicas are [`ReplicaRequest`]s, sent over the
-//! wire or passed to a [`LocalReplica`] on the node itself. The client drives it with tokio, a simulation from a seed.
+//! [`Operation`](crate::operation::Operation), i.e. a [`Get`], a [`Write`] or an [`Update`], tells which request to
+//! send to which node, receives the outcomes, and yields an answer. Its requests to replicas are [`ReplicaRequest`]s,
+//! sent over the wire or passed to a [`LocalReplica`] on the node itself. The client drives it with tokio, a simulation
+//! from a seed.
 
 mod counts;
 mod get;

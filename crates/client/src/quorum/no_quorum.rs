@@ -1,5 +1,5 @@
-//! The error when a quorum is not reached: what was required, what was reached, and which replicas were missing, and
-//! why.
+//! The error when a quorum is not reached: the required and the actual numbers, and which replicas are missing for what
+//! reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use smallvec::SmallVec;
 use crate::error::ClientError;
 use crate::read::{Directory, Failure, Member};
 
-/// Fewer replicas did their part than the settings of the store require.
+/// Fewer replicas answered or took the write than the settings of the store require.
 ///
 /// A failed write may nevertheless be on some replicas, and spread to the others: it may be read from then on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoQuorum {
-    /// What was required of replicas.
+    /// The action required of replicas.
     pub part: QuorumPart,
     /// How many replicas did it, or had been asked and could still do it when the operation failed: it fails as soon as
-    /// these cannot be enough.
+    /// even these are not enough.
     pub had: u32,
-    /// How many replicas had to do it.
+    /// How many replicas were required.
     pub required: u32,
     /// The number of other zones that these replicas are in.
     pub zones_had: u32,
@@ -33,23 +33,23 @@ pub struct NoQuorum {
     pub missing: Vec<MissingReplica>,
 }
 
-/// What replicas had to do.
+/// The action required of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuorumPart {
     /// Answer with their records.
     Reads,
-    /// Take a write.
+    /// Accept a write.
     Writes,
 }
 
-/// A replica that did not do its part.
+/// A replica that did not answer, or did not take the write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingReplica {
     /// The node.
     pub node: NodeId,
     /// Its RESP address, if known.
     pub address: Option<Arc<str>>,
-    /// What happened, in words that follow the node's name.
+    /// The reason, as the end of a sentence that begins with the node.
     pub why: Arc<str>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for NoQuorum {
                 write!(f, "{}{zone:?}", if place == 0 { "" } else { ", " })?;
             }
             f.write_str(if self.zones_missing.is_empty() {
-                "others: no replica stands there)"
+                "others: no replica is there)"
             } else {
                 ")"
             })?;
@@ -88,20 +88,20 @@ impl fmt::Display for NoQuorum {
     }
 }
 
-/// Why nodes did not do their part, as far as is known: the last failure of each.
+/// The last known failure of each node.
 #[derive(Debug, Default)]
 pub(super) struct ReplicaFailures {
     list: SmallVec<[(NodeId, ReplicaFailure); 2]>,
 }
 
-/// Why a node did not do its part.
+/// Why a node is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReplicaFailure {
     /// It took longer than a request may.
     TimedOut,
     /// It was not expected to answer, and not asked.
     NotThere,
-    /// It serves, and was not asked.
+    /// It is healthy, but was not asked.
     NotAsked,
     /// The request failed without an answer.
     Failure(Failure),
@@ -111,7 +111,7 @@ pub(super) enum ReplicaFailure {
     Nonsense,
     /// Its answer is not a valid record.
     Unreadable,
-    /// It was to be asked instead of a failed node, and the retry budget was used up.
+    /// It should have replaced a failed node, but the retry budget was used up.
     NoBudget,
 }
 
@@ -143,7 +143,7 @@ impl ReplicaFailure {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)
     }
 
-    /// Whether no other node is to be asked instead: it would refuse as well, or would bear the cost of this one.
+    /// Whether no other node is asked instead: it would refuse as well, or would bear the cost of this one.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -169,20 +169,20 @@ impl ReplicaFailure {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Conflict)
     }
 
-    /// The words that follow the node's name.
+    /// The end of a sentence that begins with the node's name.
     pub(super) fn words(&self) -> Arc<str> {
         match self {
             Self::TimedOut => "timed out".into(),
-            Self::NotThere => "is not there".into(),
+            Self::NotThere => "is absent".into(),
             Self::NotAsked => "was not asked".into(),
             Self::Failure(Failure::Unsent(reason) | Failure::Lost(reason)) => {
                 format!("cannot be reached ({reason})").into()
             }
-            Self::Failure(Failure::Full { in_flight }) => format!("has {in_flight} requests under way").into(),
+            Self::Failure(Failure::Full { in_flight }) => format!("has {in_flight} requests in flight").into(),
             Self::Error(error) => format!("said {:?}", error.to_string()).into(),
-            Self::Nonsense => "answered what was not asked".into(),
-            Self::Unreadable => "answered a record that cannot be read".into(),
-            Self::NoBudget => "was not asked: too many requests fail, and no more are tried again".into(),
+            Self::Nonsense => "sent an answer that does not fit the request".into(),
+            Self::Unreadable => "sent a record that cannot be read".into(),
+            Self::NoBudget => "was not asked: too many requests fail, the retry budget is used up".into(),
         }
     }
 }
@@ -224,8 +224,8 @@ impl ReplicaFailures {
         }
     }
 
-    /// Why these nodes did not do their part. A node without a recorded failure has timed out if it is in `asked`; else
-    /// it was not asked, or is down.
+    /// Why these nodes are missing. A node without a recorded failure has timed out if it is in `asked`; otherwise it
+    /// was not asked, or is down.
     pub(super) fn missing(
         &self,
         nodes: impl Iterator<Item = NodeId>,

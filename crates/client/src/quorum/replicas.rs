@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::ClientError;
 use crate::read::{Directory, Member};
 
-/// Nodes, of which there are mostly three.
+/// Nodes; usually three.
 pub(super) type Nodes = SmallVec<[NodeId; 4]>;
 
 /// A coordinator's place in the cluster: it asks the nearest nodes first.

@@ -1,5 +1,5 @@
-//! Read-modify-write: read at a quorum, decide, and write on condition that nothing was written meanwhile; if something
-//! was, try again.
+//! Read-modify-write: read at a quorum, decide, and write on condition that nothing was written meanwhile; otherwise
+//! try again.
 //!
 //! All coordinators ask one replica to take the write, the first healthy one of the routing table, which accepts one of
 //! several concurrent changes. It is not a lock: while coordinators disagree about which nodes are healthy, two changes
@@ -23,37 +23,37 @@ use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldBudget, ValueBudget};
 
-/// How often a change is tried, each time on the newest record.
+/// The limit of attempts of a change, each on the newest record.
 const TRIES_MAX: u32 = 16;
 /// The first backoff after a conflict; each further one is up to twice as long.
 const REST_FIRST_US: u64 = 500;
 const REST_LAST_US: u64 = 32_000;
 
-/// The decision about a key.
+/// The result of a change function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// It stays as it is: nothing is written.
+    /// The key stays as it is: nothing is written.
     Keep,
-    /// It has this value.
+    /// The key gets this value.
     Put {
         /// The value.
         value: Bytes,
         /// When the value expires.
         expiry: Expiry,
     },
-    /// It is gone.
+    /// The key is deleted.
     Delete,
 }
 
-/// What happens to additions to a counter between the read and the write. In other stores, any write meanwhile is a
+/// How additions to a counter between the read and the write are handled. In other stores, any write meanwhile is a
 /// conflict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AddedMeanwhile {
     /// They are a conflict: for changes that depend on the number.
     #[default]
     Conflicts,
-    /// They stay, on top of what is written: for changes that do not depend on the number, and should not fail because
-    /// of additions.
+    /// They stay, on top of the written number: for changes that do not depend on the number, and should not fail
+    /// because of additions.
     Stays,
 }
 
@@ -62,7 +62,7 @@ pub enum AddedMeanwhile {
 pub struct EditOptions {
     /// How long it may take, including the read.
     pub times: WriteTimes,
-    /// What happens to concurrent additions to a counter.
+    /// How to handle concurrent additions to a counter.
     pub added: AddedMeanwhile,
     /// The memory limit for the values read, shared with other requests.
     pub room: Option<Arc<ValueBudget>>,
@@ -81,7 +81,7 @@ impl From<WriteTimes> for EditOptions {
 /// When a value expires.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Expiry {
-    /// As the settings of the store say.
+    /// According to the settings of the store.
     #[default]
     Store,
     /// Never.
@@ -175,7 +175,7 @@ impl Update {
         })
     }
 
-    /// The result. To be taken once, when the operation is answered.
+    /// The result. Call it once, when the operation is answered.
     ///
     /// # Errors
     /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] after too many conflicts.
@@ -190,7 +190,7 @@ impl Update {
         self.is_answered = true;
     }
 
-    /// The time left for the rest of it.
+    /// The time left for the rest of the change.
     fn times_left(&self, moment: &Moment<'_>) -> WriteTimes {
         let left_us = self.deadline_us.saturating_sub(moment.now_us);
         WriteTimes {
@@ -199,7 +199,7 @@ impl Update {
         }
     }
 
-    /// Enters the next phase, if the present one is done.
+    /// Enters the next phase, if the current one is done.
     fn advance(&mut self, moment: &Moment<'_>) {
         while !self.is_answered {
             let next = match &mut self.phase {
@@ -243,7 +243,7 @@ impl Update {
         }
     }
 
-    /// Writes the decision about the record; `None` if nothing is to be written.
+    /// Writes the decision about the record; `None` if it changes nothing.
     fn write(&mut self, record: Record, moment: &Moment<'_>) -> Result<Option<Phase>, ClientError> {
         let now_unix_ms = moment.now_unix_ms;
         let edit = (self.decide)(&record, now_unix_ms);
@@ -278,7 +278,7 @@ impl Update {
         Ok(Some(Phase::Writing(Box::new(write))))
     }
 
-    /// Enters a phase: outcomes for the former one are ignored from now on.
+    /// Enters a phase: outcomes of the previous one are ignored from now on.
     fn enter(&mut self, phase: Phase) {
         self.base += match &self.phase {
             Phase::Reading(get) => get.requests(),

@@ -1,8 +1,8 @@
 //! Budgets for extra requests: a share of the ordinary ones, and a bounded reserve for bursts.
 //!
-//! A token bucket filled by requests, not by time: an idle client saves nothing up, and a cluster in trouble gets a
-//! fixed share of extra load, never a multiple. The invariant: over any number of requests at most `share × requests +
-//! stock` are taken. Shared by all requests of a client; takes no lock.
+//! A token bucket filled by requests, not by time: an idle client saves nothing, and a cluster in trouble gets a fixed
+//! share of extra load, never a multiple. The invariant: over any number of requests, at most `share × requests +
+//! stock` tokens are taken. Shared by all requests of a client; takes no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_taken_than_the_share_and_the_stock(steps in prop::collection::vec(any::<bool>(), 0..2000)) {
+        fn no_more_is_taken_than_share_and_stock(steps in prop::collection::vec(any::<bool>(), 0..2000)) {
             let budget = Budget::new(0.05, 3, 10);
             let (mut sent, mut taken) = (0u64, 0u64);
             for extra in steps {

@@ -1,7 +1,7 @@
 //! The choice of the replica for a key.
 //!
-//! The candidates are all able to answer, and healthy: suspended nodes, late nodes and nodes that were asked already
-//! are excluded. A choice sees one key at a time; keys for which it picks the same node go in one request.
+//! All candidates can answer and are healthy: suspended nodes, late nodes and nodes that were asked already are
+//! excluded. A choice sees one key at a time; keys for which it picks the same node go in one request.
 
 use std::fmt::Debug;
 
@@ -22,25 +22,25 @@ pub trait NodeChoice: Debug + Send + Sync {
 pub struct Candidate {
     /// Its number.
     pub node: NodeId,
-    /// Whether it stands in the client's zone.
+    /// Whether it is in the client's zone.
     pub near: bool,
 }
 
-/// The same key to the same node, so that the replicas' caches divide the keys between them.
+/// Sends the same key to the same node, so that the page caches of the replicas divide the keys between them.
 ///
-/// By rendezvous hashing: when a node goes, only its own keys move, and they spread over the others.
+/// It uses rendezvous hashing: when a node leaves, only its own keys move, and they spread over the others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sticky;
 
-/// Each request to the next node.
+/// Sends each request to the next node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RoundRobin;
 
-/// Nodes in the client's zone before others; among equals, as [`Sticky`].
+/// Prefers nodes in the client's zone; among equals, chooses like [`Sticky`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NearestFirst;
 
-/// The first node of the partition's list, while it is well: the others are spares.
+/// Sends requests to the first node of the partition's list, while it is healthy: the others are spares.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PreferenceOrder;
 
@@ -117,13 +117,13 @@ mod tests {
             counts[place] += 1;
             let without: Vec<Candidate> = all.iter().copied().filter(|c| c.node != all[2].node).collect();
             let then = Sticky.choose(&key(number), 0, &without);
-            assert!(place == 2 || then == place, "key {number} moved for nothing");
+            assert!(place == 2 || then == place, "key {number} moved without need");
         }
         assert!(counts.iter().all(|&count| (900..1100).contains(&count)), "{counts:?}");
     }
 
     #[test]
-    fn the_nearest_are_chosen_while_there_are_any() {
+    fn nodes_in_the_zone_are_preferred() {
         for number in 0..100 {
             assert_eq!(NearestFirst.choose(&key(number), 0, &candidates(&[2])), 1);
             let anywhere = NearestFirst.choose(&key(number), 0, &candidates(&[]));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_round() {
+    fn requests_rotate_over_nodes() {
         let turns: Vec<usize> = (0..4)
             .map(|turn| RoundRobin.choose(&key(1), turn, &candidates(&[])))
             .collect();

@@ -1,7 +1,7 @@
 //! A topology prepared for look-ups, with the health of its nodes.
 //!
-//! Made anew with every topology; a node keeps its health as long as its address does not change. Immutable except for
-//! health: a request takes one directory and keeps it until it needs a newer one.
+//! A new one is made with every topology; a node keeps its health as long as its address does not change. Immutable
+//! except for health: a request takes one directory and keeps it until it needs a newer one.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use fondaco_model::{NodeId, PartitionId, StoreName};
 
 use super::health::{HealthPolicy, NodeHealth};
 
-/// Where keys are, and the health of the nodes that have them.
+/// The owners of keys, and the health of nodes.
 #[derive(Debug)]
 pub struct Directory {
     topology: Arc<Topology>,
@@ -20,16 +20,16 @@ pub struct Directory {
     owners: Vec<Box<[u32]>>,
 }
 
-/// A node, for one client.
+/// A node, from a client's view.
 #[derive(Debug, Clone)]
 pub struct Member {
     /// Its number.
     pub id: NodeId,
-    /// Where it serves RESP: host and port.
+    /// Its RESP address: host and port.
     pub address: Arc<str>,
-    /// Whether it stands in the client's zone.
+    /// Whether it is in the client's zone.
     pub near: bool,
-    /// Whether the cluster saw it.
+    /// Whether the cluster sees it as live.
     pub live: bool,
     /// The outcomes of its requests.
     pub health: Arc<NodeHealth>,
@@ -60,7 +60,7 @@ impl Directory {
         }
         let place = |id: &NodeId| members.binary_search_by_key(id, |member| member.id).ok();
         let places = |owners: &Vec<NodeId>| {
-            // This client has not learnt of an owner without an entry: it cannot be asked.
+            // An owner without an entry is unknown to this client, and cannot be asked.
             owners.iter().filter_map(place).map(|place| place as u32).collect()
         };
         let owners = topology.owners.iter().map(places).collect();
@@ -71,7 +71,7 @@ impl Directory {
         }
     }
 
-    /// The topology that it was made of.
+    /// The topology that it was made from.
     pub fn topology(&self) -> &Arc<Topology> {
         &self.topology
     }
@@ -94,7 +94,7 @@ impl Directory {
     }
 
     /// The indices in [`Self::members`] of the nodes that have a partition of a store, in the order of preference. Like
-    /// [`Topology::replicas`], but without a look-up for each.
+    /// [`Topology::replicas`], but without a look-up for each node.
     #[inline]
     pub fn replicas<'a>(
         &'a self,
@@ -167,7 +167,7 @@ mod tests {
     const ALL: [(u32, &str); 3] = [(1, "a"), (2, "b"), (3, "c")];
 
     #[test]
-    fn replicas_are_the_first_owners_that_are_known_and_not_late() {
+    fn replicas_are_the_first_known_owners_that_are_not_late() {
         let mut directory = directory(&ALL, None);
         let replicas = |directory: &Directory, partition| {
             let (_, store) = directory.store("s").unwrap();
@@ -177,7 +177,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(replicas(&directory, 0), [3, 1]);
-        assert_eq!(replicas(&directory, 1), [2], "nobody knows node 9");
+        assert_eq!(replicas(&directory, 1), [2], "node 9 is unknown");
         assert_eq!(replicas(&directory, 2), Vec::<u32>::new(), "there is no such partition");
         let mut topology = Topology::clone(directory.topology());
         topology.stores.get_mut("s").unwrap().late.insert(id(3));

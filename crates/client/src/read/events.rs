@@ -63,7 +63,7 @@ impl Operation for Read {
                 }
             }
             Answer::Elements(elements) => {
-                let error = format!("ERR {} elements were answered for {} keys", elements.len(), keys.len());
+                let error = format!("ERR {} elements were returned for {} keys", elements.len(), keys.len());
                 self.unanswered_of(&keys)
                     .for_each(|key| came.error(key, error.clone().into()));
             }
@@ -226,7 +226,7 @@ impl Read {
             if state.answer.is_some() {
                 continue;
             }
-            // Whether the key waits at this moment, or is being asked for again, is chance.
+            // It is chance whether the key waits at this moment or is being retried.
             let error = match state.stranded {
                 false => ClientError::Timeout { deadline_ms },
                 true => ClientError::NoReplica {
@@ -239,7 +239,7 @@ impl Read {
         }
     }
 
-    /// Whether a sub-request is for the version that its keys are read at now.
+    /// Whether a sub-request is for the version at which its keys are read now.
     fn is_of_now(&self, id: AskId) -> bool {
         let sub = &self.asks.get(id).purpose;
         sub.generation == self.parts[usize::from(sub.part)].generation

@@ -4,25 +4,25 @@
 //! successes over a window falls below a threshold. A suspended node is probed, at first soon, then ever less often;
 //! one answered probe brings it back. Suspension is advice: if no other node is left, a suspended node is asked.
 //!
-//! Slowness is not failure: hedging handles that. But a node that owes an answer for longer than usual, and has sent
-//! nothing to any request since, e.g. during a garbage collection, is *late*: until it sends something, new requests go
-//! elsewhere, so that a pause delays only the requests that it began with.
+//! Slowness is not failure: hedging handles that. But a node is *late* if it owes an answer for longer than usual, and
+//! has sent nothing to any request since, e.g. during a garbage collection pause: until it sends something, new
+//! requests go elsewhere, so that a pause delays only the requests that it began with.
 //!
-//! Time is passed in. All numbers are independent atomics, read and written without order: two concurrent requests may
-//! lose a count, never a suspension.
+//! Time is a parameter. All numbers are independent atomics, read and written without ordering: two concurrent requests
+//! may lose a count, never a suspension.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// When a node is suspended, and when it is probed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthPolicy {
-    /// The window, in microseconds. Judgement covers the last half to whole of it.
+    /// The window, in microseconds. The success ratio covers between half and all of it.
     pub window_us: u64,
-    /// With fewer requests in the window, there is no judgement.
+    /// With fewer requests in the window, the node is not judged.
     pub requests_min: u32,
     /// The share of successes below which a node is suspended.
     pub success_ratio_min: f64,
-    /// Failures in a row that suspend it, however long they took.
+    /// The number of consecutive failures that suspends it, however long they took.
     pub failures_in_row_max: u32,
     /// How soon a suspended node is first probed, in microseconds.
     pub probe_first_us: u64,
@@ -102,8 +102,8 @@ impl NodeHealth {
 
     /// The node has sent something.
     ///
-    /// To be called by the connection, also for answers to reads that are over: these reads get no events any more, and
-    /// a node that lost to a hedge answers late.
+    /// Called by the connection, also for answers to reads that are over: these reads get no events any more, and a
+    /// node that lost to a hedge answers late.
     #[inline]
     pub fn heard(&self, now_us: u64) {
         self.heard_at_us.store(now_us, Relaxed);
@@ -112,7 +112,7 @@ impl NodeHealth {
         }
     }
 
-    /// A request sent at `sent_us` should have been answered by now. Returns whether the node has become late by it.
+    /// A request sent at `sent_us` should have been answered by now. Returns whether this makes the node late.
     pub fn overdue(&self, sent_us: u64, now_us: u64) -> bool {
         if self.heard_at_us.load(Relaxed) >= sent_us || self.is_late(now_us) {
             return false;
@@ -149,12 +149,12 @@ impl NodeHealth {
         self.suspend(now_us)
     }
 
-    /// When it is to be probed next; `None` while it is not suspended.
+    /// When to probe it next; `None` while it is not suspended.
     pub fn probe_at_us(&self) -> Option<u64> {
         self.is_suspended().then(|| self.probe_at_us.load(Relaxed))
     }
 
-    /// A probe was answered, or a connection made: it may be asked again, and its window starts empty.
+    /// A probe was answered, or a connection made: the node is used again, and its window starts empty.
     pub fn probe_succeeded(&self, now_us: u64) {
         if self.is_suspended() {
             self.forget_window(now_us);
@@ -190,7 +190,7 @@ impl NodeHealth {
             .store(rest.saturating_mul(2).min(self.policy.probe_last_us), Relaxed);
     }
 
-    /// Begins a new half of the window when the present one is full.
+    /// Starts a new half of the window when the current one is full.
     #[inline]
     fn turn_window(&self, now_us: u64) {
         let age_us = now_us.saturating_sub(self.half_began_us.load(Relaxed));
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(
             health.probe_at_us(),
             Some(now + 1 + policy().probe_last_us),
-            "it comes and goes"
+            "it is flapping"
         );
         health.probe_succeeded(now + 2);
         let later = now + 2 + 5 * policy().probe_last_us;
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(
             health.probe_at_us(),
             Some(later + policy().probe_first_us),
-            "it was well for long"
+            "it was healthy for long"
         );
     }
 
@@ -301,7 +301,7 @@ mod tests {
     fn a_silent_node_is_late_until_it_sends_something() {
         let health = NodeHealth::new(policy());
         health.heard(100);
-        assert!(!health.overdue(100, 900), "it answered somebody since");
+        assert!(!health.overdue(100, 900), "it has answered another request since");
         assert!(health.overdue(101, 900));
         assert!(!health.overdue(102, 901), "it is late already");
         assert!(health.is_late(901) && !health.is_suspended());
@@ -309,8 +309,11 @@ mod tests {
         assert!(!health.is_late(950));
         assert!(health.overdue(960, 1_000));
         let later = 1_000 + policy().late_us_max;
-        assert!(!health.is_late(later), "nobody heard it, and it is tried again");
-        assert!(health.overdue(970, later), "in vain");
+        assert!(
+            !health.is_late(later),
+            "no request received from it, so it is tried again"
+        );
+        assert!(health.overdue(970, later), "still no answer");
     }
 
     proptest! {

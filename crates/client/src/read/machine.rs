@@ -1,6 +1,6 @@
-//! One request as a state machine: begun, asked what to send, finally turned into its answer.
+//! One request as a state machine: started, asked for its sub-requests, and finally turned into its answer.
 //!
-//! `events` takes what comes from outside, `plan` chooses the nodes. The invariants: all values of a store are from one
+//! `events` handles outside events, `plan` chooses the nodes. The invariants: all values of a store are from one
 //! version; a node is asked for a key once, until a newer topology makes it worth asking again; every request ends at
 //! its deadline.
 
@@ -25,8 +25,8 @@ use crate::options::{Partial, ReadOptions};
 
 /// The most keys of one request.
 pub const KEYS_MAX: usize = 1 << 20;
-/// The most keys of one sub-request: more are divided, so that other requests on the same connection need not wait for
-/// all of them.
+/// The most keys of one sub-request: larger ones are split, so that other requests on the same connection need not wait
+/// for all of them.
 pub const SUB_REQUEST_KEYS_MAX: usize = 1024;
 /// The most outstanding sub-requests of one request.
 pub const SUB_REQUESTS_UNDER_WAY_MAX: usize = 64;
@@ -57,7 +57,7 @@ pub struct Read {
 /// A request to a node: `FONDACO.READ envelope store-id version store key …`.
 #[derive(Debug, Clone)]
 pub struct BatchRequest {
-    /// The number of the store: its name may be another store's by now.
+    /// The number of the store, since its name may belong to another store by now.
     pub store_id: u16,
     /// The version to ask for.
     pub version: VersionNumber,

@@ -1,9 +1,8 @@
 //! The logic of look-ups: pure, without sockets, clock or runtime.
 //!
-//! A [`Read`] is one request, an [`Operation`](crate::operation::Operation). It says what to send, is given the
-//! outcomes, and finally yields a [`BatchReply`]. Its driver owns time and transport: in the client that is tokio, in a
-//! simulation a seed. State shared by requests, [`Steering`] and the [`NodeHealth`] in a [`Directory`], is free of
-//! both, too.
+//! A [`Read`] is one request, an [`Operation`](crate::operation::Operation). It tells what to send, receives the
+//! outcomes, and finally yields a [`BatchReply`]. Its driver owns time and transport: tokio in the client, a seed in a
+//! simulation. State shared by requests, [`Steering`] and the [`NodeHealth`] in a [`Directory`], uses neither directly.
 
 mod answer;
 mod budget;

@@ -17,7 +17,7 @@ use crate::operation::{AskId, Moment};
 /// How often the versions of stores may change under one request before it fails.
 const REPINS_MAX: u32 = 16;
 
-/// Keys to be read from one node.
+/// Keys to read from one node.
 struct Group {
     member: u32,
     part: u16,
@@ -27,7 +27,7 @@ struct Group {
 /// Which nodes to ask for which keys. A plain value: making it has no effect.
 #[derive(Default)]
 struct Plan {
-    /// At most one open group for each store and node; full ones besides.
+    /// At most one open group per store and node, and any number of full ones.
     groups: SmallVec<[Group; 3]>,
     /// Keys for which no node can be asked.
     nowhere: KeyPlaces,
@@ -100,7 +100,7 @@ impl Read {
             mut groups,
             mut nowhere,
         } = Plan::default();
-        // The store of the part that the key before belongs to.
+        // The store of the previous key's part.
         let mut store_of = None;
         let mut choose = |key: u32| {
             let part = self.states[key as usize].part;
@@ -245,14 +245,14 @@ impl Read {
         self.ask_for(keys, Purpose::Redirect, moment);
     }
 
-    /// Takes a newer directory. Stores in flux whose version it changes are read anew as a whole.
+    /// Takes a newer directory. Stores in flux whose version it changes are read again completely.
     pub(super) fn adopt(&mut self, moment: &Moment<'_>) {
         let directory = moment.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
         if is_newer {
             self.directory = Arc::clone(directory);
         }
-        // Also if it is not newer: a store that was not in flux when it was taken may be now.
+        // Even if it is not newer: a store that was not in flux when the directory was taken may be now.
         for place in 0..self.parts.len() {
             let part = &mut self.parts[place];
             if !part.in_flux {
@@ -278,7 +278,7 @@ impl Read {
         }
     }
 
-    /// Reads all keys of a part anew, at another version, or from another store of the name.
+    /// Reads all keys of a part again, at another version, or from another store with the same name.
     fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), moment: &Moment<'_>) {
         self.repins += 1;
         moment.steering.counts.repins.fetch_add(1, Relaxed);

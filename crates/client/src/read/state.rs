@@ -1,4 +1,4 @@
-//! The parts that the state of a request is made of: its keys, its stores, its sub-requests.
+//! The parts of a request's state: its keys, its stores, its sub-requests.
 
 use bytes::Bytes;
 use fondaco_model::cluster::TopologyStore;
@@ -16,11 +16,11 @@ pub(super) struct KeyState {
     /// Its part; meaningless when its store is unknown, and its answer final.
     pub(super) part: u16,
     pub(super) partition: PartitionId,
-    /// Sub-requests under way that may answer it.
+    /// Outstanding sub-requests that may answer it.
     pub(super) pending: u8,
     /// It waits for a newer topology, or for nodes to catch up.
     pub(super) waiting: bool,
-    /// It had to wait, at this version: all nodes that should have it were asked in vain.
+    /// It had to wait, at this version: no node that should have it could answer it.
     pub(super) stranded: bool,
     /// Nodes that were asked for it, at this version, since it last waited.
     pub(super) asked: SmallVec<[NodeId; 3]>,
@@ -31,18 +31,18 @@ pub(super) struct KeyState {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: StoreName,
-    /// The number of the store that all its keys are asked of.
+    /// The number of the store of all its keys.
     pub(super) id: u16,
-    /// The version that all its keys are asked at.
+    /// The version at which all its keys are read.
     pub(super) version: VersionNumber,
-    /// Raised whenever the store or the version changes: answers to what was asked before do not count.
+    /// Raised whenever the store or the version changes: answers to earlier requests do not count.
     pub(super) generation: u32,
     /// A node contradicted the topology: a newer topology may change the version.
     pub(super) in_flux: bool,
 }
 
 impl Part {
-    /// The part of a store, at its current version; nothing if it has none.
+    /// The part of a store, at its current version; `None` if it has no version.
     pub(super) fn of(name: &StoreName, store: &TopologyStore) -> Option<Self> {
         Some(Self {
             name: name.clone(),

@@ -1,24 +1,24 @@
-//! What all requests of a client share: budgets, thresholds, and counts.
+//! State shared by all requests of a client: budgets, thresholds, and counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::budget::Budget;
 use super::threshold::Thresholds;
 
-/// How much extra work the requests of a client may make together.
+/// The limits of extra work, for all requests of a client together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SteeringPolicy {
     /// Retries after failures, as a share of sub-requests.
     pub retry_share: f64,
-    /// How many retries may be saved up: that many failures at once, as when a connection breaks, can be retried.
+    /// How many retries may be saved up: this many simultaneous failures, as when a connection breaks, can be retried.
     pub retry_stock_max: u32,
     /// Hedges, as a share of sub-requests.
     pub hedge_share: f64,
     /// How many hedges may be saved up: a pause of a node affects many requests at once.
     pub hedge_stock_max: u32,
-    /// The quantile of latencies that the threshold of hedging is a multiple of.
+    /// The quantile of latencies for the threshold of hedging.
     pub hedge_quantile: f64,
-    /// The multiple.
+    /// The threshold is this multiple of the quantile.
     pub hedge_margin: f64,
 }
 
@@ -35,7 +35,7 @@ impl Default for SteeringPolicy {
     }
 }
 
-/// What all requests of a client share. Takes no lock.
+/// State shared by all requests of a client. Takes no lock.
 #[derive(Debug)]
 pub struct Steering {
     pub(super) retries: Budget,
@@ -58,12 +58,12 @@ impl Steering {
         }
     }
 
-    /// What was done so far.
+    /// The current counts.
     pub fn counts(&self) -> ReadCounts {
         self.counts.read()
     }
 
-    /// When a second node is asked for this many keys, in microseconds; `None` before that is known.
+    /// After how long a second node is asked for this many keys, in microseconds; `None` before enough samples.
     pub fn hedge_threshold_us(&self, keys: usize) -> Option<u64> {
         self.thresholds.threshold_us(keys)
     }
@@ -109,7 +109,7 @@ impl Steering {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What the requests of a client have done, since it was made.
+        /// The counts of a client's requests, since it was made.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct ReadCounts {
             $($(#[$doc])* pub $name: u64,)*
@@ -129,7 +129,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Requests begun.
+    /// Requests started.
     requests,
     /// Keys asked for.
     keys,
@@ -141,15 +141,15 @@ counts! {
     hedges,
     /// Hedges that answered a key first.
     hedges_won,
-    /// Of these, those sent because a node did not have what it was asked for.
+    /// Of these, those sent because a node did not have the requested keys or version.
     redirects,
-    /// Retries that were not made for want of budget.
+    /// Retries denied because the budget was used up.
     retries_denied,
-    /// Hedges that were not made for want of budget.
+    /// Hedges denied because the budget was used up.
     hedges_denied,
     /// How often a node was found to be late.
     lates,
-    /// Stores asked for again at another version, because the first was gone.
+    /// Stores read again at another version, because the first one was gone.
     repins,
     /// Keys without an answer at the deadline.
     keys_timed_out,

@@ -1,10 +1,10 @@
 //! The threshold for hedging, learned from latencies.
 //!
-//! One quantile for each class of sizes (by powers of four of the number of keys), because a thousand keys take longer
-//! than one. It is estimated by steps: up a little when a sample is above it, down a little when it is below, in the
-//! proportion that leaves the wanted share above. This needs one number a class, follows changes, and, unlike a
-//! histogram, only asks *whether* an answer took longer: a request that is unanswered at the threshold is a whole
-//! sample.
+//! There is one quantile for each size class (by powers of four of the number of keys), because a thousand keys take
+//! longer than one. It is estimated in steps: up a little when a sample is above it, down a little when it is below, in
+//! the proportion that leaves the wanted share above. This needs one number per class, follows changes, and, unlike a
+//! histogram, only needs to know *whether* an answer took longer: a request that is unanswered at the threshold is a
+//! complete sample.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const CLASSES: usize = 6;
 /// The number of samples before the threshold is used.
 const SAMPLES_MIN: u32 = 64;
-/// The share of a step, once there are many samples.
+/// The relative size of a step, once there are many samples.
 const GAIN: f64 = 0.05;
 /// Faster answers are not worth a second request, which costs as much.
 const THRESHOLD_MIN_US: u64 = 100;
@@ -33,10 +33,10 @@ struct Class {
 }
 
 impl Thresholds {
-    /// Thresholds at `margin` times this quantile (0 to 1) of what is observed.
+    /// Thresholds at `margin` times this quantile (0 to 1) of the samples.
     ///
-    /// The margin is what keeps a healthy cluster from spending its budget on the quantile itself, so
-    /// that there is some when a node falters.
+    /// Without the margin, a healthy cluster would spend its budget on the quantile itself, and none would be left when
+    /// a node falters.
     pub fn new(quantile: f64, margin: f64) -> Self {
         Self {
             quantile: quantile.clamp(0.0, 1.0),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_enough_was_seen() {
+    fn there_is_no_threshold_before_enough_samples() {
         let thresholds = Thresholds::new(0.95, 1.0);
         (1..SAMPLES_MIN).for_each(|_| thresholds.answered(1, 5_000));
         assert_eq!(thresholds.threshold_us(1), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_quantile_and_follows_it() {
+    fn the_threshold_finds_and_follows_the_quantile() {
         let (thresholds, mut random) = (Thresholds::new(0.95, 10.0), fastrand::Rng::with_seed(1));
         let mean = |random: &mut fastrand::Rng, factor: u64| {
             let mut sum = 0;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_requests_raise_it() {
+    fn unanswered_requests_raise_the_threshold() {
         let thresholds = Thresholds::new(0.95, 1.0);
         (0..100).for_each(|_| thresholds.answered(1, 2_000));
         let before = thresholds.threshold_us(1).unwrap();

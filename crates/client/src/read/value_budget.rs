@@ -1,8 +1,8 @@
 //! A memory limit for the values of all requests that share it, in bytes.
 //!
-//! A request takes memory for each value as it arrives, and keeps it until its answer is dropped, so that sizes need
-//! not be known beforehand. A value beyond the limit is not kept: its key fails. The invariant: the total taken never
-//! exceeded the limit at the time of taking, except for a request that has all of it.
+//! A request takes memory for each value as it arrives, and keeps it until its answer is dropped, so sizes need not be
+//! known beforehand. A value beyond the limit is not kept: its key fails. The invariant: the total never exceeded the
+//! limit at the time of taking, except for a request that holds all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -71,7 +71,7 @@ impl HeldBudget {
             (None, _) => *self = other,
             (Some(_), None) => {}
             (Some(own), Some(others)) => {
-                debug_assert!(Arc::ptr_eq(own, others), "two rooms are not one");
+                debug_assert!(Arc::ptr_eq(own, others), "shares of two limits cannot be joined");
                 self.bytes += std::mem::take(&mut other.bytes);
             }
         }
@@ -110,7 +110,7 @@ impl HeldBudget {
     /// Returns the memory of a value.
     pub(super) fn give_back(&mut self, bytes: usize) {
         if let Some(room) = &self.room {
-            debug_assert!(bytes as u64 <= self.bytes, "more goes back than was taken");
+            debug_assert!(bytes as u64 <= self.bytes, "more is returned than was taken");
             room.give_back(bytes as u64);
             self.bytes -= bytes as u64;
         }
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_held_than_there_is_room_for_and_all_of_it_goes_back(
+        fn the_limit_holds_and_all_shares_are_returned(
             steps in prop::collection::vec((0usize..4, 0usize..60), 0..200),
         ) {
             let room = Arc::new(ValueBudget::new(100));

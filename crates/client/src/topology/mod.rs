@@ -1,4 +1,4 @@
-//! How a client learns the topology: from its process, or by asking the cluster itself.
+//! How a client learns the topology: from its own process, or by asking the cluster.
 
 mod seeds;
 
@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 
 use crate::link::Transport;
 
-/// Where topologies come from.
+/// The source of topologies.
 #[derive(Debug)]
 pub(crate) enum TopologySource {
-    /// From the code that made the client, which has them from the coordination service.
+    /// The code that made the client, which gets them from the coordination service.
     Given(watch::Receiver<Option<Arc<Topology>>>),
-    /// From any node or router, these at first.
+    /// Any node or router, starting with these.
     Seeds(Vec<String>),
 }
 
-/// Topologies as they come.
+/// A stream of topologies.
 #[derive(Debug)]
 pub(crate) struct Topologies {
     pub(crate) latest: watch::Receiver<Option<Arc<Topology>>>,
@@ -27,15 +27,15 @@ pub(crate) struct Topologies {
     pub(crate) trouble: watch::Receiver<Arc<str>>,
     /// Requests a newer one, where the source allows it.
     pub(crate) wanted: Arc<Notify>,
-    /// What must be ended with the client.
+    /// The task to end with the client.
     pub(crate) task: Option<JoinHandle<()>>,
 }
 
 impl TopologySource {
-    /// Begins to follow the source. Must be called within a tokio runtime. With `roams`, each request goes to another
-    /// server.
+    /// Starts to follow the source. Must be called within a tokio runtime. With `roams`, each request goes to a
+    /// different server.
     pub(crate) fn follow(self, transport: &Arc<Transport>, wanted: Arc<Notify>, roams: bool) -> Topologies {
-        let (trouble, heard) = watch::channel(Arc::from("nothing was heard yet"));
+        let (trouble, heard) = watch::channel(Arc::from("no server has answered yet"));
         match self {
             Self::Given(latest) => Topologies {
                 latest,

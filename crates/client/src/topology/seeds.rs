@@ -2,9 +2,9 @@
 //!
 //! The answer is an array of two strings, a tag and the topology as JSON, or null if the tag in the request is the
 //! latest. One server is asked once a second, and soon after a request found the topology to be old. The next server is
-//! asked when this one does not answer, or keeps answering an old topology. Further servers are learnt from the
-//! topologies. Known state never goes back: of an older answer, only the newer parts are taken. A server of another
-//! cluster is believed if it is a seed: then the cluster has moved there.
+//! asked when this one does not answer, or keeps answering an old topology. Further servers are learned from the
+//! topologies. Known state never goes back: from an older answer, only the newer parts are taken. A seed that belongs
+//! to another cluster is trusted: then the cluster has moved there.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::link::{Stream, Transport, call, first_bulks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The least time between two requests, however many operations want a newer topology.
 const SPACING: Duration = Duration::from_millis(10);
-/// The pause after all servers were asked in vain.
+/// The pause after no server answered.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Asks for topologies until the client is dropped.
@@ -31,7 +31,7 @@ pub(super) struct Seeds {
     wanted: Arc<Notify>,
     /// The server of the next request, and the open connection to it.
     turn: usize,
-    /// Whether each request goes to another server.
+    /// Whether each request goes to a different server.
     pub(super) roams: bool,
     connection: Option<Stream>,
     tag: Vec<u8>,
@@ -73,14 +73,14 @@ impl Seeds {
             match self.ask().await {
                 Ok(told) => {
                     failures = 0;
-                    // The client knew the topology to be old, from a node, and this server knows no newer one: it is
+                    // The client knew from a node that the topology is old, but this server has no newer one: it is
                     // behind.
                     if self.roams || urgent && matches!(told, Told::Unchanged) {
                         self.next_server();
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(server = self.server(), %error, "a server did not tell the topology");
+                    tracing::debug!(server = self.server(), %error, "a server did not return the topology");
                     let _ = self.trouble.send(format!("{} said: {error}", self.server()).into());
                     self.next_server();
                     failures += 1;
@@ -112,7 +112,7 @@ impl Seeds {
             return Ok(Told::Unchanged);
         }
         let Some([tag, topology]) = first_bulks(&reply, &items) else {
-            return Err(io::Error::other("the answer is no tag and topology"));
+            return Err(io::Error::other("the answer is not a tag and a topology"));
         };
         let mut topology: Topology = serde_json::from_slice(topology)?;
         self.tag = tag.to_vec();

@@ -1,4 +1,4 @@
-//! Nodes that die, hang up, say nothing, or talk nonsense.
+//! Nodes that die, hang up, do not answer, or send malformed answers.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn suspended(client: &Client) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_dead_node_costs_no_request_and_comes_back() {
+async fn a_dead_node_fails_no_request_and_comes_back() {
     let mut cluster = Cluster::start(3, 2).await;
     let client = cluster.client().await;
     let keys = keys(60);
@@ -23,7 +23,7 @@ async fn a_dead_node_costs_no_request_and_comes_back() {
     until("the dead node is suspended", || suspended(&client) == [2]).await;
     for _ in 0..20 {
         let reply = client.get_many(&keys, &ReadOptions::default()).await.unwrap();
-        assert_eq!((reply.retried, reply.hedged), (0, 0), "nobody asks it");
+        assert_eq!((reply.retried, reply.hedged), (0, 0), "no request goes to it");
     }
     cluster.nodes[1].restart().await;
     until("the node is no longer suspended", || suspended(&client).is_empty()).await;
@@ -33,7 +33,7 @@ async fn a_dead_node_costs_no_request_and_comes_back() {
 }
 
 #[tokio::test]
-async fn requests_under_way_to_a_node_that_dies_are_answered_by_others() {
+async fn other_nodes_answer_requests_of_a_dying_node() {
     let mut cluster = Cluster::start(3, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::Slow(Duration::from_secs(60)));
@@ -64,7 +64,7 @@ async fn requests_under_way_to_a_node_that_dies_are_answered_by_others() {
 }
 
 #[tokio::test]
-async fn a_node_that_hangs_up_on_reads_is_asked_less_and_others_answer() {
+async fn a_node_that_hangs_up_on_reads_gets_fewer_requests() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::HangUp);
@@ -76,7 +76,7 @@ async fn a_node_that_hangs_up_on_reads_is_asked_less_and_others_answer() {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_given_up_probed_and_suspended() {
+async fn a_silent_node_times_out_and_is_probed_and_suspended() {
     let cluster = Cluster::start(2, 2).await;
     let silence = Duration::from_millis(100);
     let builder = cluster.builder().silence(silence).connect_timeout(silence);
@@ -90,7 +90,7 @@ async fn a_silent_node_is_given_up_probed_and_suspended() {
     }
     let began = Instant::now();
     client.get_many(&keys(20), &within(2_000)).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(1), "nobody waits for it");
+    assert!(began.elapsed() < Duration::from_secs(1), "no request waits for it");
     cluster.nodes[0].behave(Behaviour::Answer);
     until("it is asked again", || suspended(&client).is_empty()).await;
 }
@@ -124,7 +124,7 @@ async fn a_deadline_ends_unanswered_requests() {
 }
 
 #[tokio::test]
-async fn nonsense_closes_the_connection_and_others_answer() {
+async fn a_malformed_answer_closes_the_connection_and_others_answer() {
     let nonsense = [
         "+OK\r\n",
         "*1\r\n:5\r\n",
@@ -144,7 +144,7 @@ async fn nonsense_closes_the_connection_and_others_answer() {
 }
 
 #[tokio::test]
-async fn an_unknown_error_is_asked_about_elsewhere_and_a_refusal_is_not() {
+async fn unknown_errors_are_retried_elsewhere_but_refusals_are_not() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::Say("-ERR out of sorts\r\n"));
@@ -175,7 +175,7 @@ async fn a_corrupt_record_is_read_elsewhere_without_blaming_the_node() {
 }
 
 #[tokio::test]
-async fn when_all_replicas_fail_the_error_says_what_the_last_one_said() {
+async fn when_all_replicas_fail_the_error_has_the_last_message() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     for node in &cluster.nodes {
@@ -196,7 +196,7 @@ async fn when_all_replicas_fail_the_error_says_what_the_last_one_said() {
 }
 
 #[tokio::test]
-async fn no_more_is_tried_again_than_the_budget_has() {
+async fn retries_stay_within_the_budget() {
     let cluster = Cluster::start(2, 2).await;
     let policy = SteeringPolicy {
         retry_share: 0.1,
@@ -218,7 +218,7 @@ async fn no_more_is_tried_again_than_the_budget_has() {
     let counts = client.stats().reads;
     assert!(
         (20..=10 + 200 / 10).contains(&counts.retries),
-        "what was saved up, and a tenth of the requests: {counts:?}"
+        "the saved budget, and a tenth of the requests: {counts:?}"
     );
     assert_eq!(counts.retries_denied, 200 - counts.retries);
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::server::{Node, value};
 
-/// How long anything may take to come true.
+/// The time limit of any condition.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Cluster {
@@ -22,7 +22,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes, each partition on so many of them, and a store `s` at version 1, open everywhere.
+    /// Starts this many nodes, with this many replicas of each partition, and a store `s` at version 1, open
+    /// everywhere.
     pub async fn start(nodes: u32, replicas: u32) -> Self {
         let mut started = Vec::new();
         for _ in 0..nodes {
@@ -96,13 +97,13 @@ impl Cluster {
         });
     }
 
-    /// How many reads all nodes have seen.
+    /// How many reads all nodes have received.
     pub fn reads(&self) -> usize {
         self.nodes.iter().map(Node::reads).sum()
     }
 }
 
-/// Sixteen partitions, dealt around the nodes.
+/// Sixteen partitions, assigned to the nodes in turn.
 pub fn topology(addresses: &[String], replicas: u32) -> Topology {
     let count = addresses.len() as u32;
     let node = |(place, address): (usize, &String)| {
@@ -142,7 +143,7 @@ pub fn name(store: &str) -> StoreName {
     store.parse().unwrap()
 }
 
-/// So many keys of the store `s`.
+/// This many keys of the store `s`.
 pub fn keys(count: usize) -> Vec<(StoreName, String)> {
     (0..count).map(|number| (name("s"), format!("key-{number}"))).collect()
 }
@@ -162,7 +163,7 @@ pub fn within(deadline_ms: u64) -> ReadOptions {
     }
 }
 
-/// Waits for something to come true.
+/// Waits for a condition.
 pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_true() {

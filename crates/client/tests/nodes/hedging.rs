@@ -1,4 +1,4 @@
-//! Second requests to other nodes when the first takes long: when, to whom, and how many.
+//! Hedging: when, to which nodes, and how many requests are sent.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::harness::{Cluster, keys, until, value_of, within};
 use crate::server::Behaviour;
 
-/// Much longer than any answer of a node that is not slow.
+/// Much longer than any answer of a healthy node.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// Teaches the client how long a healthy node takes for one key.
+/// Teaches the client the latency of a healthy node for one key.
 async fn learn(client: &Client) {
     for (store, key) in keys(300) {
         client.get(&store, key.as_bytes()).await.unwrap();
@@ -21,7 +21,7 @@ async fn learn(client: &Client) {
 }
 
 #[tokio::test]
-async fn a_slow_node_is_not_waited_for() {
+async fn no_request_waits_for_a_slow_node() {
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.client().await;
     learn(&client).await;
@@ -39,11 +39,11 @@ async fn a_slow_node_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn the_first_answer_wins_and_the_second_changes_nothing() {
+async fn the_first_answer_wins_and_the_second_is_ignored() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     learn(&client).await;
-    // Whom the key is asked of first.
+    // Finds the node that is asked first for the key.
     let no_hedge = ReadOptions {
         hedge: false,
         ..within(10_000)
@@ -65,12 +65,16 @@ async fn the_first_answer_wins_and_the_second_changes_nothing() {
     until("the first has answered, too", || held.reads() > before).await;
     let next = client.get_many(&keys(20), &within(10_000)).await.unwrap();
     for (value, (_, key)) in next.values.into_iter().zip(keys(20)) {
-        assert_eq!(value, Ok(Some(value_of(1, &key))), "the late answer is nobody else's");
+        assert_eq!(
+            value,
+            Ok(Some(value_of(1, &key))),
+            "no other request gets the late answer"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_node_that_is_late_is_left_alone_until_it_says_something() {
+async fn a_late_node_gets_no_requests_until_it_answers() {
     let cluster = Cluster::start(3, 3).await;
     let policy = HealthPolicy {
         late_us_max: 60_000_000,
@@ -84,7 +88,7 @@ async fn a_node_that_is_late_is_left_alone_until_it_says_something() {
     for (store, key) in keys(300) {
         assert_eq!(client.get(&store, key.as_bytes()).await, Ok(Some(value_of(1, &key))));
     }
-    assert_eq!(in_flight(), 1, "after the first, no other asked it");
+    assert_eq!(in_flight(), 1, "after the first, no other request went to it");
     assert!(client.stats().reads.lates > 0);
     cluster.nodes[0].behave(Behaviour::Answer);
     until("it has answered", || in_flight() == 0).await;
@@ -94,7 +98,7 @@ async fn a_node_that_is_late_is_left_alone_until_it_says_something() {
 }
 
 #[tokio::test]
-async fn no_more_are_sent_than_the_budget_has() {
+async fn hedges_stay_within_the_budget() {
     let cluster = Cluster::start(2, 2).await;
     let policy = SteeringPolicy {
         hedge_share: 0.05,

@@ -1,4 +1,4 @@
-//! Versioned stores, over sockets: written, read and changed while nodes come and go.
+//! Versioned stores over sockets: written, read and changed while nodes are killed and return.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn create(cluster: &Cluster, store: &str, settings: VersionedSettings) {
     });
 }
 
-/// Three nodes with everything, a batch store `s` and a versioned store `v`, and a client.
+/// Three nodes with all partitions, a batch store `s` and a versioned store `v`, and a client.
 async fn three(settings: VersionedSettings) -> (Cluster, Client) {
     let cluster = Cluster::start(3, 3).await;
     create(&cluster, "v", settings);
@@ -47,7 +47,7 @@ fn holding(cluster: &Cluster, key: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_put_is_read_until_it_is_deleted() {
+async fn a_value_is_read_until_it_is_deleted() {
     let (cluster, client) = three(VersionedSettings::of(3)).await;
     let (store, options) = (name("v"), PutOptions::default());
     assert_eq!(client.get(&store, b"k").await.unwrap(), None);
@@ -62,7 +62,7 @@ async fn what_is_put_is_read_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_value_is_gone_when_its_time_is_over() {
+async fn a_value_expires_after_its_time_to_live() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let options = PutOptions {
         ttl: Some(Duration::from_millis(300)),
@@ -76,7 +76,7 @@ async fn a_value_is_gone_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn writes_with_one_context_are_siblings_until_one_with_theirs() {
+async fn writes_with_the_same_context_are_siblings() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let store = name("v");
     let with = |context| PutOptions {
@@ -93,7 +93,7 @@ async fn writes_with_one_context_are_siblings_until_one_with_theirs() {
 }
 
 #[tokio::test]
-async fn no_client_sees_a_node_die_and_come_back() {
+async fn no_client_notices_that_a_node_dies_and_returns() {
     let (mut cluster, client) = three(VersionedSettings::of(3)).await;
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let worker = |worker: usize| {
@@ -128,7 +128,7 @@ async fn no_client_sees_a_node_die_and_come_back() {
     }
     let counts = client.stats().quorums;
     assert_eq!(counts.no_quorum, 0);
-    assert!(counts.hints > 0, "hints are kept for the node that was away");
+    assert!(counts.hints > 0, "hints are kept for the absent node");
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn a_mixed_read_asks_each_node_once() {
 }
 
 #[tokio::test]
-async fn many_change_one_key_and_no_change_is_lost() {
+async fn concurrent_changes_of_one_key_lose_no_change() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let worker = |_| {
         let client = client.clone();
@@ -205,7 +205,7 @@ async fn many_change_one_key_and_no_change_is_lost() {
 }
 
 #[tokio::test]
-async fn the_replica_in_the_process_is_asked_without_a_connection() {
+async fn the_local_replica_is_asked_without_a_connection() {
     let (cluster, _) = three(VersionedSettings::of(3)).await;
     let held = Arc::new(Mutex::new(Held::default()));
     let within = Within {
@@ -219,11 +219,15 @@ async fn the_replica_in_the_process_is_asked_without_a_connection() {
     let expected = [ReplicaCommand::Get, ReplicaCommand::Put, ReplicaCommand::Get];
     assert_eq!(asked, expected);
     assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);
-    assert_eq!(not_told(&cluster), 1, "another one has the same, and need not send it");
+    assert_eq!(
+        not_told(&cluster),
+        1,
+        "another replica has the same record, and need not send it"
+    );
 }
 
 #[tokio::test]
-async fn a_value_that_all_replicas_hold_is_sent_by_one() {
+async fn only_one_replica_sends_a_value_that_all_have() {
     let (cluster, client) = three(VersionedSettings {
         writes: 3,
         ..VersionedSettings::of(3)
@@ -242,11 +246,11 @@ async fn a_value_that_all_replicas_hold_is_sent_by_one() {
     let all = keys.map(|key| (name("v"), key));
     let reply = client.get_many(&all, &ReadOptions::default()).await.unwrap();
     let values = reply.values.into_iter().map(|value| value.unwrap().unwrap());
-    assert!(values.eq(keys), "those that were asked for");
+    assert!(values.eq(keys), "the requested values");
     assert_eq!(not_told(&cluster), 2 * keys.len());
 }
 
-/// How many records were not sent, since the requester had them from another replica.
+/// How many records were not sent because the requester had them from another replica.
 fn not_told(cluster: &Cluster) -> usize {
     let of = cluster.nodes.iter().map(|node| node.state(|state| state.held.not_told));
     of.sum()
@@ -310,7 +314,7 @@ async fn batch_stores_refuse_writes_and_counters_refuse_contexts_and_text() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_changed_ends_when_it_would_have_ended() {
+async fn a_changed_value_keeps_its_expiry() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let store = name("v");
     let ttl = Some(Duration::from_secs(3600));
@@ -329,14 +333,14 @@ async fn a_value_that_is_changed_ends_when_it_would_have_ended() {
     client.update(&store, b"k", |_| Some(b"two".to_vec())).await.unwrap();
     assert_eq!(client.get(&store, b"k").await.unwrap().unwrap(), "two");
     assert_eq!(end().await, before);
-    // One that never ends goes on so.
+    // A value without expiry stays without one.
     client.put(&store, b"k", "three", &PutOptions::default()).await.unwrap();
     client.update(&store, b"k", |_| Some(b"four".to_vec())).await.unwrap();
     assert_eq!(end().await, None);
 }
 
 #[tokio::test]
-async fn one_replica_is_asked_one_thing() {
+async fn a_single_replica_gets_a_single_request() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let request = ReplicaRequest {
         epoch: None,

@@ -1,4 +1,4 @@
-//! What a healthy cluster answers, and how requests are divided.
+//! The answers of a healthy cluster, and how requests are divided over nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use fondaco_client::{ClientError, Partial, ReadOptions};
 use crate::harness::{Cluster, id, keys, name, value_of, within};
 
 #[tokio::test]
-async fn values_come_in_the_order_of_keys_with_the_version_that_they_are_of() {
+async fn values_have_the_order_of_keys_and_their_version() {
     let cluster = Cluster::start(3, 2).await;
     cluster.open("other", 7);
     cluster.swap("other", 7);
@@ -51,10 +51,10 @@ async fn a_single_key_is_one_request_to_one_node() {
 }
 
 #[tokio::test]
-async fn the_same_key_goes_to_the_same_replica_and_keys_to_all_of_them() {
+async fn the_same_key_goes_to_the_same_replica() {
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.client().await;
-    // On a busy machine any node may be slow, and another one be asked.
+    // On a busy machine any node may be slow, which would cause a hedge.
     let no_hedge = ReadOptions {
         hedge: false,
         ..within(10_000)
@@ -75,7 +75,7 @@ async fn the_same_key_goes_to_the_same_replica_and_keys_to_all_of_them() {
 }
 
 #[tokio::test]
-async fn the_choice_of_the_request_decides() {
+async fn the_node_choice_of_the_request_decides() {
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.connected(cluster.builder().zone("zone-2")).await;
     let nearest = ReadOptions {
@@ -97,7 +97,7 @@ async fn the_choice_of_the_request_decides() {
 }
 
 #[tokio::test]
-async fn a_large_request_is_divided() {
+async fn a_large_request_is_split() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     let count = SUB_REQUEST_KEYS_MAX * 3 + 1;
@@ -108,7 +108,7 @@ async fn a_large_request_is_divided() {
 }
 
 #[tokio::test]
-async fn no_keys_are_answered_with_no_values() {
+async fn a_request_without_keys_has_no_values() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     let reply = client.get_many(&keys(0), &ReadOptions::default()).await.unwrap();
@@ -117,7 +117,7 @@ async fn no_keys_are_answered_with_no_values() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_the_deadline_is_passed_on() {
+async fn the_remaining_time_is_passed_to_the_nodes() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     client.get_many(&keys(1), &within(750)).await.unwrap();
@@ -127,7 +127,7 @@ async fn what_is_left_of_the_deadline_is_passed_on() {
 }
 
 #[tokio::test]
-async fn unknown_stores_and_stores_without_a_version_are_named_without_asking() {
+async fn unknown_and_empty_stores_fail_without_a_request() {
     let cluster = Cluster::start(1, 1).await;
     cluster.swap("empty", 0);
     let client = cluster.client().await;
@@ -144,7 +144,7 @@ async fn unknown_stores_and_stores_without_a_version_are_named_without_asking() 
 }
 
 #[tokio::test]
-async fn some_keys_may_fail_alone_or_with_all() {
+async fn keys_fail_alone_or_fail_the_request() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     let mut keys = keys(20);
@@ -167,7 +167,7 @@ async fn some_keys_may_fail_alone_or_with_all() {
 }
 
 #[tokio::test]
-async fn late_nodes_are_not_asked_and_a_partition_of_late_nodes_only_is_named() {
+async fn a_partition_with_only_late_nodes_is_an_error() {
     let cluster = Cluster::start(2, 2).await;
     cluster.change(|topology| {
         topology.stores.get_mut(&name("s")).unwrap().late.insert(id(1));
@@ -188,7 +188,7 @@ async fn late_nodes_are_not_asked_and_a_partition_of_late_nodes_only_is_named() 
 }
 
 #[tokio::test]
-async fn more_than_may_be_under_way_is_refused_at_once() {
+async fn requests_over_the_limit_are_refused_at_once() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.connected(cluster.builder().in_flight_max(2)).await;
     cluster.nodes[0].behave(crate::server::Behaviour::Slow(Duration::from_millis(50)));

@@ -1,4 +1,4 @@
-//! What a scripted node does as a replica of versioned stores: it keeps real records, in memory.
+//! A scripted node as a replica of versioned stores: it keeps real records, in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Held {
     pub records: BTreeMap<Bytes, Record>,
-    /// By the node that they are for.
+    /// By target node and key.
     pub hints: BTreeMap<(NodeId, Bytes), Record>,
     dots: DotSource,
     pub asked: Vec<ReplicaCommand>,
-    /// How many records it did not send since they were known.
+    /// How many records it did not send because the requester had them.
     pub not_told: usize,
-    /// What it answers to these instead.
+    /// The errors that it answers to these commands.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Held {
 }
 
 impl Held {
-    /// Its writes are distinguished from those of other replicas by this number.
+    /// This number distinguishes its writes from those of other replicas.
     fn of(incarnation: u32) -> Self {
         let replica = ReplicaId {
             node: NodeId::FIRST,
@@ -126,17 +126,17 @@ impl Held {
                 now_unix_ms: 1,
                 oldest_unix_ms: None,
             },
-            other => panic!("{other:?} is not what a client asks"),
+            other => panic!("{other:?} is not a request of a client"),
         }
     }
 
-    /// How often it was asked this.
+    /// How many of these requests it received.
     pub fn count(&self, command: ReplicaCommand) -> usize {
         self.asked.iter().filter(|asked| **asked == command).count()
     }
 }
 
-/// The command with this name, if it is one for replicas.
+/// The command with this name, if it is a replica command.
 pub fn command(name: &str) -> Option<ReplicaCommand> {
     let all = [
         ReplicaCommand::Get,
@@ -148,7 +148,7 @@ pub fn command(name: &str) -> Option<ReplicaCommand> {
     all.into_iter().find(|command| command.name() == name)
 }
 
-/// A replica in the process of the client.
+/// A replica in the client's process.
 #[derive(Debug)]
 pub struct Within {
     pub node: NodeId,
@@ -162,7 +162,7 @@ impl LocalReplica for Within {
 
     fn request(&self, request: ReplicaRequest, answer: OnReply) {
         let held = Arc::clone(&self.held);
-        // As in a node: what is in memory is told at once, and all else by another thread.
+        // As in a node: records in memory are answered at once, all others by another thread.
         if request.operation.command() == ReplicaCommand::Get {
             let reply = held.lock().answer(request);
             return answer(reply);

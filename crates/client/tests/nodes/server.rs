@@ -1,5 +1,5 @@
-//! A node as a script: it speaks RESP over TCP and answers `FONDACO.READ` with values that say what they
-//! are of: store, version and key.
+//! A scripted node: it speaks RESP over TCP and answers `FONDACO.READ` with values that identify their store, version
+//! and key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,29 +18,29 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::replica::{self, Held};
 
-/// Used twice, unlike those of real nodes.
+/// It is used twice, unlike the nonces of real nodes.
 const NONCE: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-/// What a node does with requests.
+/// How a node treats requests.
 #[derive(Debug, Clone, Default)]
 pub enum Behaviour {
     #[default]
     Answer,
-    /// It answers reads this much later, one after the other.
+    /// It answers reads one after the other, each with this delay.
     Slow(Duration),
-    /// It answers reads, those that have come too, once it behaves otherwise.
+    /// It holds the answers to reads back until its behaviour changes.
     Hold,
-    /// It reads and says nothing, to probes neither.
+    /// It reads, but answers nothing, not even probes.
     Silent,
-    /// It hangs up on the first read.
+    /// It closes the connection at the first read.
     HangUp,
     /// It answers reads with these bytes, whatever they are.
     Say(&'static str),
-    /// It answers each key but these with its value, and these with an error.
+    /// It answers keys with this prefix with this error, all others with their values.
     ErrorFor(&'static str, &'static str),
 }
 
-/// What a node knows and has seen.
+/// The state of a node, and the requests that it has received.
 #[derive(Debug, Default)]
 pub struct State {
     pub behaviour: Behaviour,
@@ -48,25 +48,25 @@ pub struct State {
     pub open: BTreeMap<String, BTreeSet<u64>>,
     /// The numbers of stores, where they matter.
     pub numbers: BTreeMap<String, u16>,
-    /// What it holds of versioned stores.
+    /// Its data of versioned stores.
     pub held: Held,
     pub password: Option<&'static str>,
-    /// Where it says that it is reached.
+    /// The address that it advertises.
     pub calls_itself: String,
     /// Whether it accepts every client, and claims to know the password.
     pub is_impostor: bool,
-    /// All requests that came before a client had authenticated.
+    /// All requests that arrived before the client had authenticated.
     pub introductions: Vec<Vec<String>>,
-    /// What it tells of the cluster: a tag and JSON.
+    /// Its answer about the cluster: a tag and JSON.
     pub topology: Option<(String, String)>,
     pub reads: Vec<Seen>,
     pub topology_questions: usize,
     pub connections: usize,
-    /// How often it found something to read.
+    /// How often it received data.
     pub receptions: usize,
 }
 
-/// A read that a node has seen.
+/// A read that a node has received.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub store_id: u16,
@@ -131,7 +131,7 @@ impl Node {
         self.state(|state| state.behaviour = behaviour);
     }
 
-    /// How many reads it has seen.
+    /// How many reads it has received.
     pub fn reads(&self) -> usize {
         self.state(|state| state.reads.len())
     }
@@ -263,7 +263,7 @@ fn answer(
             read(&seen, behaviour, &state, &mut reply);
             state.reads.push(seen);
         }
-        other => panic!("{other} is not a request that a client makes"),
+        other => panic!("{other} is not a request of a client"),
     }
 }
 
@@ -277,7 +277,7 @@ fn read(seen: &Seen, behaviour: &Behaviour, state: &State, reply: &mut Reply<'_>
         .get(&seen.store)
         .is_some_and(|&number| number != seen.store_id)
     {
-        return reply.error(&format!("VERSIONGONE store {} is another one here", seen.store_id));
+        return reply.error(&format!("VERSIONGONE store {} is another store here", seen.store_id));
     }
     let open = state.open.get(&seen.store);
     if !open.is_some_and(|open| open.contains(&seen.version)) {

@@ -1,4 +1,4 @@
-//! How a client learns the cluster: from seeds, one of which may be dead, and anew when it changes.
+//! How a client learns the cluster: from seeds, some of them dead, and again when it changes.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fondaco_client::{Client, ClientError};
 
 use crate::harness::{Cluster, id, name, until, value_of};
 
-/// Lets these nodes tell the topology as it is now.
+/// Makes these nodes return the current topology.
 fn tell(cluster: &Cluster, nodes: &[usize], tag: &str) {
     let topology = cluster.topology.borrow().clone().unwrap();
     let json = serde_json::to_string(&*topology).unwrap();
@@ -30,7 +30,7 @@ async fn one_seed_that_answers_is_enough() {
 }
 
 #[tokio::test]
-async fn an_unchanged_topology_is_asked_for_by_its_tag_and_not_sent() {
+async fn an_unchanged_topology_is_not_sent_again() {
     let cluster = Cluster::start(1, 1).await;
     tell(&cluster, &[0], "a");
     let client = Client::builder().seeds(seeds(&cluster)).connect().await.unwrap();
@@ -43,7 +43,7 @@ async fn an_unchanged_topology_is_asked_for_by_its_tag_and_not_sent() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_the_version_makes_the_client_ask_at_once() {
+async fn a_node_without_the_version_triggers_a_refresh_at_once() {
     let cluster = Cluster::start(2, 2).await;
     tell(&cluster, &[0, 1], "a");
     let client = Client::builder().seeds(seeds(&cluster)).connect().await.unwrap();
@@ -54,15 +54,15 @@ async fn a_node_that_lost_the_version_makes_the_client_ask_at_once() {
         for node in &cluster.nodes {
             node.state(|state| state.open = open.clone().into());
         }
-        // The client was not notified. It would find out by itself within a second, which four times in a row is longer
-        // than the deadline of all four.
+        // The client was not notified. It would poll by itself within a second, and four such waits exceed the deadline
+        // of all four.
         assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(version, "k"))));
     }
     assert_eq!(client.stats().reads.keys_failed, 0);
 }
 
 #[tokio::test]
-async fn nodes_that_are_no_seeds_are_asked_when_the_seeds_are_gone() {
+async fn other_nodes_are_asked_when_all_seeds_are_gone() {
     let mut cluster = Cluster::start(2, 2).await;
     tell(&cluster, &[0, 1], "a");
     let seed = seeds(&cluster).remove(0);
@@ -102,7 +102,7 @@ async fn a_node_that_moves_is_found_at_its_new_address() {
 }
 
 #[tokio::test]
-async fn before_the_first_topology_requests_say_so() {
+async fn before_the_first_topology_requests_fail() {
     let cluster = Cluster::start(1, 1).await;
     let client = Client::builder().seeds(seeds(&cluster)).build().unwrap();
     let error = client.get(&name("s"), b"k").await;
@@ -117,7 +117,7 @@ async fn before_the_first_topology_requests_say_so() {
 }
 
 #[tokio::test]
-async fn a_client_needs_to_be_told_where_the_cluster_is() {
+async fn a_client_needs_seeds_or_a_topology() {
     let nowhere = Client::builder().build();
     assert!(matches!(nowhere, Err(ClientError::Configuration { .. })));
     let nowhere = Client::builder().seeds(Vec::<String>::new()).build();

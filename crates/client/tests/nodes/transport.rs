@@ -1,4 +1,4 @@
-//! The client's authentication, and its transport.
+//! The client's authentication and transport.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::harness::{Cluster, keys, name, until, value_in, value_of, within};
 use crate::server::{Behaviour, Node};
 
 #[tokio::test]
-async fn a_password_is_proved_and_not_sent_on_every_connection() {
+async fn every_connection_proves_the_password_without_sending_it() {
     let cluster = Cluster::start(2, 1).await;
     for node in &cluster.nodes {
         node.state(|state| state.password = Some("secret"));
@@ -29,16 +29,16 @@ async fn a_password_is_proved_and_not_sent_on_every_connection() {
     }
 }
 
-/// An attacker has written another address, or a server of their own, into the coordination service.
+/// An attacker has written another address, or that of their own server, into the coordination service.
 #[tokio::test]
-async fn a_server_that_cannot_prove_itself_or_is_another_is_not_used() {
+async fn a_server_that_cannot_prove_its_identity_is_not_used() {
     let cluster = Cluster::start(3, 1).await;
     let [good, impostor, relay] = &cluster.nodes[..] else {
         unreachable!()
     };
     good.state(|state| state.password = Some("secret"));
     impostor.state(|state| (state.password, state.is_impostor) = (Some("guess"), true));
-    // It would pass on what it is told to the node that it names.
+    // It would relay requests to the node whose name it claims.
     let name_of_good = good.address.to_string();
     relay.state(|state| (state.password, state.calls_itself) = (Some("secret"), name_of_good));
     let builder = cluster.builder().credentials(None, "secret".into());
@@ -63,8 +63,8 @@ async fn a_wrong_password_is_reported_and_never_sent() {
 }
 
 #[tokio::test]
-async fn it_speaks_tls_where_it_is_told_to() {
-    // As `openssl req -x509` makes one: its own authority.
+async fn the_client_uses_tls_if_configured() {
+    // Like a certificate of `openssl req -x509`: it is its own authority.
     let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let signing_key = rcgen::KeyPair::generate().unwrap();
@@ -85,7 +85,7 @@ async fn it_speaks_tls_where_it_is_told_to() {
     assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(1, "k"))));
     let reply = client.get_many(&keys(500), &Default::default()).await.unwrap();
     assert!(reply.values.iter().all(Result::is_ok));
-    // A client that does not know the certificate is refused.
+    // A client that does not trust the certificate is refused.
     let stranger = rustls::ClientConfig::builder()
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
@@ -97,7 +97,7 @@ async fn it_speaks_tls_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn requests_of_one_moment_go_out_together() {
+async fn simultaneous_requests_are_combined() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     let before = cluster.nodes[0].state(|state| state.receptions);
@@ -115,10 +115,7 @@ async fn requests_of_one_moment_go_out_together() {
     assert!(receptions <= 10, "{receptions} writes for 100 requests");
     let asked: Vec<usize> = cluster.nodes[0].state(|state| state.reads.iter().map(|read| read.keys.len()).collect());
     assert_eq!(asked.iter().sum::<usize>(), 100);
-    assert!(
-        asked.len() <= 20,
-        "those that ask for the same go out as one: {asked:?}"
-    );
+    assert!(asked.len() <= 20, "requests for the same store are combined: {asked:?}");
 }
 
 #[tokio::test]
@@ -158,7 +155,7 @@ async fn combined_requests_each_get_their_own_answer() {
 }
 
 #[tokio::test]
-async fn a_dropped_client_hangs_up() {
+async fn a_dropped_client_closes_its_connections() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     client.get(&name("s"), b"k").await.unwrap();

@@ -1,4 +1,4 @@
-//! One version a store and request, whatever nodes and topologies say meanwhile.
+//! A request sees one version of each store, whatever nodes and topologies do meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use fondaco_client::{ClientError, Partial, ReadOptions};
 use crate::harness::{Cluster, id, keys, name, until, value_of, within};
 
 #[tokio::test]
-async fn a_version_that_is_gone_is_asked_for_again_at_the_one_that_is_there() {
+async fn a_request_for_a_deleted_version_uses_the_current_one() {
     let cluster = Cluster::start(3, 2).await;
     let client = cluster.client().await;
-    // The first two nodes have closed version 1, the third still has it: nothing of it may be kept.
+    // The first two nodes have closed version 1, the third still has it: its values must not be used.
     cluster.open("s", 2);
     for node in &cluster.nodes[..2] {
         node.state(|state| state.open.get_mut("s").unwrap().remove(&1));
@@ -31,7 +31,7 @@ async fn a_version_that_is_gone_is_asked_for_again_at_the_one_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_behind_is_passed_over_while_another_has_the_version() {
+async fn a_node_that_is_behind_is_skipped() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].state(|state| state.open.clear());
@@ -42,10 +42,10 @@ async fn a_node_that_is_behind_is_passed_over_while_another_has_the_version() {
 }
 
 #[tokio::test]
-async fn keys_that_moved_are_found_where_the_newer_topology_says() {
+async fn moved_keys_are_found_by_the_newer_topology() {
     let cluster = Cluster::start(2, 1).await;
     let client = cluster.client().await;
-    // All partitions are on the second node by now, and the client does not know.
+    // All partitions have moved to the second node, and the client does not know.
     cluster.nodes[0].behave(crate::server::Behaviour::Say(
         "-NOTHERE partition 0 is not held here\r\n",
     ));
@@ -63,7 +63,7 @@ async fn keys_that_moved_are_found_where_the_newer_topology_says() {
 }
 
 #[tokio::test]
-async fn keys_that_are_nowhere_fail_at_the_deadline_and_the_others_do_not() {
+async fn keys_on_no_node_fail_at_the_deadline_alone() {
     let cluster = Cluster::start(2, 1).await;
     let client = cluster.client().await;
     cluster.nodes[0].state(|state| state.open.clear());
@@ -103,7 +103,7 @@ async fn a_store_recreated_meanwhile_is_read_as_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_dropped_meanwhile_is_unknown() {
+async fn a_store_dropped_meanwhile_is_unknown() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     cluster.nodes[0].state(|state| state.open.clear());
@@ -119,8 +119,8 @@ async fn a_store_that_is_dropped_meanwhile_is_unknown() {
     );
 }
 
-/// Nodes open and close versions each at its own time, the topology changes at another, versions go up
-/// and back: no answer may hold values of two versions, nor of another than it says.
+/// Nodes open and close versions at different times, the topology changes at another time, versions go forward and
+/// back: no answer may contain values of two versions, or of another version than it names.
 #[tokio::test]
 async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     const SWAPS: u64 = 300;
@@ -149,7 +149,7 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut current = 1;
     for swap in 0..SWAPS {
-        // Every third goes back.
+        // Every third one goes back.
         let next = if swap % 3 == 2 && current > 1 {
             current - 1
         } else {
@@ -170,7 +170,7 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
             if place == told_after {
                 cluster.swap("s", next);
             }
-            // It keeps nothing for late readers.
+            // It keeps no old version for late readers.
             set(node, &[next]);
             until("reads go on", || cluster.reads() > seen + place).await;
         }
@@ -185,6 +185,6 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     }
     assert!(
         client.stats().reads.repins > 0,
-        "no request met a swap: the test shows nothing"
+        "no request met a swap: the test proves nothing"
     );
 }

@@ -1,4 +1,4 @@
-//! Changes of what is there, and counters: what others do meanwhile.
+//! Changes of existing values, and counters, with concurrent writes.
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{AddedMeanwhile, Edit, EditOptions, Expiry, Intent};
@@ -13,7 +13,7 @@ use crate::script::{
 use crate::world::{Shape, World, id, times};
 
 #[test]
-fn a_write_on_condition_fails_when_another_was_first() {
+fn a_conditional_write_fails_after_another_write() {
     let (mut world, key) = with_value(&Shape::three(), None);
     let context = get(&mut world, &key).1.unwrap().context().clone();
     put(&mut world, &key, "new").1.unwrap();
@@ -25,7 +25,7 @@ fn a_write_on_condition_fails_when_another_was_first() {
 }
 
 #[test]
-fn a_change_is_decided_on_what_is_there_and_may_be_none() {
+fn a_change_sees_the_current_value_and_may_keep_it() {
     let (mut world, key) = with_value(&Shape::three(), Some(2));
     let at = begin_update(&mut world, &key, Box::new(|_, _| Edit::Keep));
     world.finish();
@@ -38,13 +38,13 @@ fn a_change_is_decided_on_what_is_there_and_may_be_none() {
     assert_eq!(
         world.asked(at).nodes(ReplicaCommand::Put),
         [1],
-        "the first of the table, for all coordinators"
+        "the first owner of the routing table, for all coordinators"
     );
     assert!(get(&mut world, &key).1.unwrap().is_deleted(u64::MAX));
 }
 
 #[test]
-fn a_change_is_tried_again_on_what_another_wrote_meanwhile() {
+fn a_change_is_retried_on_a_concurrent_write() {
     let (mut world, key) = with_value(&Shape::three(), Some(2));
     let append = || begin_update_of("+");
     let first = append()(&mut world, &key);
@@ -72,10 +72,11 @@ fn begin_update_of(suffix: &'static str) -> impl Fn(&mut World, &WireKey) -> usi
 }
 
 #[test]
-fn a_write_on_condition_that_may_have_been_made_is_no_conflict_with_itself() {
+fn a_conditional_write_does_not_conflict_with_itself() {
     let (mut world, key) = with_value(&Shape::three(), None);
     let context = get(&mut world, &key).1.unwrap().context().clone();
-    // The first takes it, and its answer comes too late; the next has heard of it, and does not take it again.
+    // The first replica takes the write, but its answer comes too late; the next one has received it by then, and does
+    // not take it again.
     world.replica(1).delay_us = 10_000_000;
     let update = value(&world, "new");
     let at = begin_write(&mut world, &key, Intent::Unchanged(context), update);
@@ -88,7 +89,7 @@ fn a_write_on_condition_that_may_have_been_made_is_no_conflict_with_itself() {
 }
 
 #[test]
-fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
+fn an_addition_is_written_without_a_read_and_once() {
     let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();
@@ -98,7 +99,7 @@ fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
     world.finish();
     written(&mut world, at).unwrap();
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [0; 0]);
-    // It is unknown whether it was added: it is not added once more.
+    // It is unknown whether the addition was made: it is not made again.
     world.replica(1).delay_us = 10_000_000;
     let update = add(&world);
     let at = begin_write(&mut world, &key, Intent::All, update);
@@ -110,7 +111,7 @@ fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
 }
 
 #[test]
-fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
+fn setting_a_counter_keeps_concurrent_additions() {
     let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();
@@ -133,7 +134,7 @@ fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
 }
 
 #[test]
-fn what_depends_on_a_counter_is_tried_again_on_what_was_added_meanwhile() {
+fn a_change_of_a_counter_is_retried_after_additions() {
     let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();

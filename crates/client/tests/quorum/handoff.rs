@@ -1,4 +1,4 @@
-//! Hinted handoff: which node keeps a write for a replica that does not take it, and when the hint counts.
+//! Hinted handoff: which node keeps a hint for a replica that does not take a write, and when the hint counts.
 
 use fondaco_client::quorum::QuorumPart;
 use fondaco_model::versioned::Handoff;
@@ -8,7 +8,7 @@ use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 use crate::script::{begin_put, first_key, no_quorum, put, values, written};
 use crate::world::{Shape, World, id, key};
 
-/// Five nodes, of which 1, 2 and 3 have the key.
+/// Five nodes; 1, 2 and 3 own the key.
 fn five(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
     let shape = Shape::of(5, 3).with(|settings| (settings.handoff, settings.sloppy) = (handoff, sloppy));
     let partitions = shape.topology(|_| true).partitions;
@@ -19,7 +19,7 @@ fn five(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
 }
 
 #[test]
-fn a_hint_is_kept_for_a_replica_that_does_not_take_a_write() {
+fn a_hint_is_kept_for_a_missed_write() {
     for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
         let (mut world, key) = five(handoff, false);
         world.replica(3).is_up = false;
@@ -30,7 +30,7 @@ fn a_hint_is_kept_for_a_replica_that_does_not_take_a_write() {
         };
         assert!(
             [4, 5].contains(&keeper),
-            "{handoff}: one that has no copy of its own, and not {keeper}"
+            "{handoff}: a node without a copy of its own, not {keeper}"
         );
         let hints = &world.replicas[&id(keeper)].hints;
         assert_eq!(values(&hints[&(id(3), key.as_bytes().slice_ref(key.key()))]), ["v"]);
@@ -39,7 +39,7 @@ fn a_hint_is_kept_for_a_replica_that_does_not_take_a_write() {
 }
 
 #[test]
-fn a_replica_that_takes_too_long_gets_a_hint_after_the_write_was_acknowledged() {
+fn a_slow_replica_gets_a_hint_after_the_acknowledgement() {
     let (mut world, key) = five(Handoff::Consistent, false);
     world.replica(2).delay_us = 10_000_000;
     let at = begin_put(&mut world, &key, "v");
@@ -51,7 +51,7 @@ fn a_replica_that_takes_too_long_gets_a_hint_after_the_write_was_acknowledged() 
 }
 
 #[test]
-fn another_node_keeps_the_hint_when_the_first_does_not() {
+fn another_node_keeps_the_hint_if_the_first_refuses() {
     let (mut world, key) = five(Handoff::Consistent, false);
     world.replica(3).is_up = false;
     world
@@ -65,14 +65,14 @@ fn another_node_keeps_the_hint_when_the_first_does_not() {
 }
 
 #[test]
-fn hints_count_as_writes_in_a_sloppy_quorum_only() {
+fn hints_count_only_in_a_sloppy_quorum() {
     for sloppy in [false, true] {
         let (mut world, key) = five(Handoff::Consistent, sloppy);
         world.replica(2).is_up = false;
         world.replica(3).is_up = false;
         let (at, written) = put(&mut world, &key, "v");
         match sloppy {
-            // What two replicas have seen is not to be had: nothing is written.
+            // The contexts of two replicas cannot be read: nothing is written.
             false => {
                 assert_eq!(no_quorum(written).part, QuorumPart::Reads);
                 assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [0; 0]);
@@ -101,7 +101,8 @@ fn hints_count_as_writes_in_a_sloppy_quorum_only() {
     }
 }
 
-/// Nodes 1 and 4, 2 and 5, 3 and 6 are in a zone each; 1 and 2 have the key, and node 1 writes. All in 2's zone are gone.
+/// Nodes 1 and 4, 2 and 5, 3 and 6 each share a zone; 1 and 2 own the key, and node 1 writes. All nodes in the zone of
+/// 2 are down.
 fn lost_zone(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
     let shape = Shape::of(6, 2).zones(3).with(|settings| {
         (settings.handoff, settings.sloppy) = (handoff, sloppy);
@@ -115,7 +116,7 @@ fn lost_zone(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
 }
 
 #[test]
-fn a_hint_counts_for_the_zone_that_it_is_kept_in_and_is_kept_where_it_counts() {
+fn a_hint_counts_for_the_zone_of_its_keeper() {
     for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
         let (mut world, key) = lost_zone(handoff, true);
         let (at, written) = put(&mut world, &key, "v");
@@ -123,7 +124,7 @@ fn a_hint_counts_for_the_zone_that_it_is_kept_in_and_is_kept_where_it_counts() {
         let hints = world.asked(at).hints();
         assert!(
             matches!(hints.last(), Some((2, 3 | 6))),
-            "{handoff}: in the third zone, and not {hints:?}"
+            "{handoff}: in the third zone, not {hints:?}"
         );
     }
 }

@@ -1,5 +1,5 @@
 //! Reads and writes at quorums, driven by a seed, against replicas that keep real records: the invariants in all cases,
-//! and the expected behaviour in each case.
+//! and the expected behaviour case by case.
 
 mod changes;
 mod handoff;

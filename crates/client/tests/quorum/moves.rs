@@ -1,4 +1,4 @@
-//! Partitions that move: what was acknowledged by one routing table is read by the next.
+//! Moving partitions: a write acknowledged under one routing table is read under the next.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Move {
 }
 
 impl Move {
-    /// Six nodes, of which 1, 2 and 3 have the key that is written, and these are to have it.
+    /// Six nodes; 1, 2 and 3 own the key that is written, and `next` will own it.
     fn new(seed: u64, shape: Shape, home: Option<u32>, next: &[u32]) -> Self {
         let mut moving = Self {
             world: World::new(seed, &shape, home),
@@ -35,7 +35,8 @@ impl Move {
         moving
     }
 
-    /// Has nodes say that they have nothing of it, and the others no longer.
+    /// Makes the nodes for which `refuses` returns true answer that they lack the partition, and all others accept
+    /// requests.
     fn refuse(&mut self, refuses: impl Fn(&[NodeId], &[NodeId], NodeId) -> bool) {
         for (&node, replica) in &mut self.world.replicas {
             replica.refuses.clear();
@@ -54,7 +55,7 @@ impl Move {
         self.world.adopt(topology);
     }
 
-    /// The plan begins, and its coordinators hear of it.
+    /// The plan starts, and its coordinators learn of it.
     fn begin(&mut self, is_told_who_is_next: bool) {
         let next = self.next.clone();
         self.adopt(2, |topology, partition| {
@@ -64,7 +65,7 @@ impl Move {
         });
     }
 
-    /// The next owners get the records of the owners.
+    /// The next owners get the records of the current owners.
     fn synchronise(&mut self) {
         self.refuse(|now, next, node| !now.contains(&node) && !next.contains(&node));
         let mut all: BTreeMap<_, Record> = BTreeMap::new();
@@ -96,7 +97,7 @@ fn majority() -> Shape {
     Shape::of(6, 3)
 }
 
-/// Writes and reads a key side by side while a plan begins and ends, and holds each to what was promised.
+/// Writes and reads a key concurrently while a plan starts and ends, and checks each operation against its promise.
 fn run(seed: u64, shape: Shape, faults: Faults, home: Option<u32>, next: &[u32], is_told: bool) {
     const OPERATIONS: usize = 32;
     let key = first_key();
@@ -126,7 +127,7 @@ fn run(seed: u64, shape: Shape, faults: Faults, home: Option<u32>, next: &[u32],
                 for earlier in &acknowledged[..after] {
                     assert!(
                         context.covers_all(earlier),
-                        "{earlier:?} was acknowledged, and not seen by {context:?}"
+                        "{earlier:?} was acknowledged, but {context:?} does not cover it"
                     );
                 }
                 if is_write {
@@ -161,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
-    fn what_was_acknowledged_before_a_switch_is_read_after_it(
+    fn a_write_acknowledged_before_a_switch_is_read_after_it(
         seed: u64,
         shape in settings(),
         home in prop_oneof![Just(None), Just(Some(1)), Just(Some(4))],
@@ -176,7 +177,7 @@ proptest! {
 }
 
 #[test]
-fn without_the_next_owners_a_write_would_be_missed_after_the_switch() {
+fn without_the_next_owners_the_switch_would_lose_a_write() {
     let faults = Faults {
         unsent: 100,
         ..Faults::default()
@@ -186,7 +187,7 @@ fn without_the_next_owners_a_write_would_be_missed_after_the_switch() {
 }
 
 #[test]
-fn the_next_owners_take_a_write_that_an_owner_took_first_and_are_not_read() {
+fn the_next_owners_get_writes_but_no_reads() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), Some(4), &[2, 4, 5]);
     moving.begin(true);
@@ -223,7 +224,7 @@ fn next_owners_are_asked_for_their_context() {
 }
 
 #[test]
-fn a_write_fails_that_too_few_of_the_next_owners_take() {
+fn a_write_fails_if_too_few_next_owners_take_it() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[1, 4, 5]);
     moving.begin(true);
@@ -241,7 +242,7 @@ fn a_write_fails_that_too_few_of_the_next_owners_take() {
 }
 
 #[test]
-fn a_write_under_way_when_a_plan_begins_is_taken_by_the_next_owners() {
+fn the_next_owners_get_a_write_that_is_in_flight() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     let at = begin_put(&mut moving.world, &key, "v");
@@ -257,12 +258,12 @@ fn a_write_under_way_when_a_plan_begins_is_taken_by_the_next_owners() {
 }
 
 #[test]
-fn a_write_that_has_a_quorum_and_waits_for_more_has_none_when_a_plan_begins() {
+fn a_waiting_write_loses_its_quorum_when_a_plan_begins() {
     let key = first_key();
     let shape = || majority().with(|settings| settings.preferred_writes = 3);
     for (node, steps) in (1..=3).flat_map(|node| (1..20).map(move |steps| (node, steps))) {
         let mut moving = Move::new(1, shape(), None, &[4, 5, 6]);
-        // It is waited for, since three are preferred.
+        // The write waits for it, since three replicas are preferred.
         moving.world.replica(node).delay_us = 50_000;
         let at = begin_put(&mut moving.world, &key, "v");
         for _ in 0..steps {
@@ -276,20 +277,20 @@ fn a_write_that_has_a_quorum_and_waits_for_more_has_none_when_a_plan_begins() {
 }
 
 #[test]
-fn a_write_waits_for_next_owners_that_have_not_heard_of_the_plan() {
+fn a_write_waits_for_next_owners_unaware_of_the_plan() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     moving.begin(true);
     let at = begin_put(&mut moving.world, &key, "v");
     while moving.world.now_us < 100_000 {
-        assert_eq!(moving.world.step(), Some(Vec::new()), "nobody of the next has it");
+        assert_eq!(moving.world.step(), Some(Vec::new()), "no next owner has it");
     }
     moving.synchronise();
     moving.world.answer(at);
     written(&mut moving.world, at).unwrap();
 }
 
-/// The owners have heard of a plan that began at epoch 2, and take no writes by an earlier table.
+/// The owners know of a plan that started at epoch 2, and take no writes by an earlier table.
 fn refuse_old_writes(moving: &mut Move, nodes: &[u32]) {
     for &node in nodes {
         let old_before = &mut moving.world.replica(node).old_before;
@@ -298,7 +299,7 @@ fn refuse_old_writes(moving: &mut Move, nodes: &[u32]) {
 }
 
 #[test]
-fn a_coordinator_that_has_not_heard_of_a_plan_asks_for_it_and_writes_by_it() {
+fn a_coordinator_unaware_of_a_plan_fetches_it_and_writes() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     refuse_old_writes(&mut moving, &[1, 2, 3]);
@@ -307,7 +308,7 @@ fn a_coordinator_that_has_not_heard_of_a_plan_asks_for_it_and_writes_by_it() {
         assert_eq!(
             moving.world.step(),
             Some(Vec::new()),
-            "nobody takes it by the old table"
+            "no replica takes it by the old table"
         );
     }
     moving.begin(true);
@@ -322,7 +323,7 @@ fn a_coordinator_that_has_not_heard_of_a_plan_asks_for_it_and_writes_by_it() {
 }
 
 #[test]
-fn a_read_by_a_table_before_a_switch_is_made_again_by_the_newer_one() {
+fn a_read_by_an_old_table_is_repeated() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     moving.begin(true);
@@ -333,7 +334,7 @@ fn a_read_by_a_table_before_a_switch_is_made_again_by_the_newer_one() {
     }
     let at = begin_get(&mut moving.world, std::slice::from_ref(&key));
     while moving.world.now_us < 100_000 {
-        assert_eq!(moving.world.step(), Some(Vec::new()), "one answer is no quorum");
+        assert_eq!(moving.world.step(), Some(Vec::new()), "one answer is not a quorum");
     }
     moving.finish();
     moving.world.answer(at);

@@ -1,4 +1,4 @@
-//! What must hold whatever nodes do: operations begin in any order, and their requests are late, lost, or errors.
+//! Invariants that hold whatever nodes do: operations start in any order, and their requests are late, lost, or fail.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::world::{Faults, Flaw, Shape, World, key};
 struct Acknowledged {
     value: String,
     context: VectorClock,
-    /// Whether it was to take the place of all before.
+    /// Whether it was to replace all earlier values.
     is_over_all: bool,
-    /// Which writes had been acknowledged when it began.
+    /// The number of writes acknowledged before it started.
     after: usize,
 }
 
-/// What one operation is about.
+/// The kind of an operation.
 enum Doing {
     Read { after: usize },
     Put { value: String, after: usize },
@@ -66,7 +66,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// Carries out operations on one key, side by side, and holds each to what was promised.
+/// Runs operations on one key concurrently, and checks each against its promise.
 fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: usize, flaw: Option<Flaw>) {
     let settings = shape.settings;
     let overlaps = settings.reads + settings.writes > shape.replicas && !settings.sloppy;
@@ -110,7 +110,7 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
                     for write in acknowledged[..after].iter().filter(|_| overlaps) {
                         assert!(
                             record.context().covers_all(&write.context),
-                            "{:?} was acknowledged, and not seen by {record:?}",
+                            "{:?} was acknowledged, but {record:?} does not include it",
                             write.value
                         );
                     }
@@ -142,17 +142,17 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
             .iter()
             .filter(|later| overlaps && later.is_over_all && later.after > place)
         {
-            // By its dot, and not by its value: one that was tried twice may have left that elsewhere, too.
+            // Compared by dot, not by value: a write that was tried twice may have left its value elsewhere, too.
             assert!(
                 later.context.covers_all(&write.context),
-                "{:?} was to take the place of {:?}",
+                "{:?} was to replace {:?}",
                 later.value,
                 write.value
             );
             assert_ne!(
                 latest.as_deref(),
                 Some(write.value.as_bytes()),
-                "{:?} had taken its place",
+                "{:?} had replaced it",
                 later.value
             );
         }
@@ -161,7 +161,7 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
 }
 
 #[test]
-fn replicas_that_do_not_do_what_they_say_are_noticed() {
+fn replicas_that_lie_are_noticed() {
     for flaw in [
         Flaw::ForgetMerges,
         Flaw::HideContexts,
@@ -178,7 +178,7 @@ fn replicas_that_do_not_do_what_they_say_are_noticed() {
     }
 }
 
-/// No node is asked for the same twice, and no node that is not concerned is asked.
+/// No node gets the same request twice, and no unconcerned node gets a request.
 fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
     let asked = world.asked(at);
     let replicas = shape.replicas as usize;
@@ -211,7 +211,7 @@ fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
         assert!(count <= replicas);
     }
     let merges = asked.nodes(ReplicaCommand::Merge).len();
-    assert!(merges <= replicas, "{merges} of {replicas} were to merge");
+    assert!(merges <= replicas, "{merges} merges were sent to {replicas} replicas");
     let mut hints = asked.hints();
     assert!(hints.len() <= 3 * replicas);
     hints.sort_unstable();
@@ -232,7 +232,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
-    fn acknowledged_writes_are_where_they_must_be_and_are_read(
+    fn acknowledged_writes_are_stored_and_read(
         seed: u64,
         shape in shape(),
         faults in faults(),

@@ -1,4 +1,4 @@
-//! Reads, case by case: which nodes are asked, which must answer, and the error when they do not.
+//! Reads, case by case: the nodes that are asked, the answers that are required, and the error otherwise.
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Intent, QuorumPart};
@@ -10,7 +10,7 @@ use crate::script::{begin_get, begin_write, get, no_quorum, put, read, value, va
 use crate::world::{Shape, World, id, key};
 
 #[test]
-fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
+fn a_read_asks_the_preferred_number_of_nearest_replicas() {
     let shape = Shape::three();
     let (mut world, key) = with_value(&shape, Some(3));
     let (at, record) = get(&mut world, &key);
@@ -18,7 +18,7 @@ fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
     assert_eq!(
         world.asked(at).nodes(ReplicaCommand::Get),
         [3, 1],
-        "its own replica, and the next"
+        "the local replica, and the next one"
     );
 
     let (mut world, key) = with_value(&Shape::three().with(|settings| settings.preferred_reads = 3), None);
@@ -49,9 +49,9 @@ fn others_need_not_send_the_local_record() {
     let asked = &world.asked(at).list;
     assert!(matches!(&asked[0], (node, _, ReplicaOperation::Get { .. }) if *node == id(1)));
     let second = (id(2), ReplicaCommand::Get, other_than(&world));
-    assert_eq!(asked[1..], [second], "and nobody is to be repaired");
+    assert_eq!(asked[1..], [second], "no replica needs a repair");
 
-    // What another replica has besides is told, and joined.
+    // Values that another replica has in addition are sent, and merged.
     let update = value(&world, "new");
     world.write_at(2, &key, update);
     let known = other_than(&world);
@@ -62,7 +62,7 @@ fn others_need_not_send_the_local_record() {
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
     assert_eq!(digest(&world, 1), digest(&world, 2));
 
-    // A replica that has nothing says so, and gets it.
+    // A replica without the record reports that, and gets it.
     world.replica(2).records.clear();
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["new"]);
@@ -83,21 +83,21 @@ fn questions(world: &World, at: usize) -> Vec<(u32, Known)> {
 }
 
 #[test]
-fn of_concurrent_requests_one_returns_the_record() {
+fn only_one_of_concurrent_requests_returns_the_record() {
     let (mut world, key) = with_value(&Shape::three(), None);
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
     assert_eq!(questions(&world, at), [(1, Known::Nothing), (2, Known::Awaited)]);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [0; 0]);
 
-    // All three are needed, and hold the same.
+    // All three replicas are needed, and have the same record.
     let (mut world, key) = with_value(&Shape::three().with(|settings| settings.reads = 3), None);
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
     let asked = [(1, Known::Nothing), (2, Known::Awaited), (3, Known::Awaited)];
     assert_eq!(questions(&world, at), asked);
 
-    // Where not all are needed, any of them may be late.
+    // If not all replicas are needed, any of them may be late.
     let (mut world, key) = with_value(&Shape::three().with(|settings| settings.preferred_reads = 3), None);
     let (at, _) = get(&mut world, &key);
     assert!(questions(&world, at).iter().all(|asked| asked.1 == Known::Nothing));
@@ -117,7 +117,7 @@ fn a_replica_with_another_digest_is_asked_for_its_record() {
         assert_eq!(questions(&world, at), asked);
         assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
     }
-    // There is nothing that could be the same.
+    // There is no local record to compare with.
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).records.clear();
     let (at, record) = get(&mut world, &key);
@@ -125,7 +125,7 @@ fn a_replica_with_another_digest_is_asked_for_its_record() {
     let asked = [(1, Known::Nothing), (2, Known::Awaited), (2, Known::Nothing)];
     assert_eq!(questions(&world, at), asked);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
-    // No replica has anything.
+    // No replica has a record.
     world.replicas.values_mut().for_each(|replica| replica.records.clear());
     let (at, record) = get(&mut world, &key);
     assert!(record.unwrap().is_empty());
@@ -141,7 +141,7 @@ fn another_replica_sends_the_record_if_the_first_fails() {
     let asked = [(1, Known::Nothing), (2, Known::Awaited), (3, Known::Nothing)];
     assert_eq!(questions(&world, at), asked);
 
-    // It may still answer, but is not waited for: no other replica is left.
+    // It may still answer, but the read does not wait for it: no other replica is left.
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).delay_us = 700_000;
     world.replica(3).is_up = false;
@@ -153,7 +153,7 @@ fn another_replica_sends_the_record_if_the_first_fails() {
 }
 
 #[test]
-fn another_replica_is_asked_for_each_that_fails_and_no_more() {
+fn another_replica_is_asked_for_each_failed_one() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
     let (at, record) = get(&mut world, &key);
@@ -162,7 +162,7 @@ fn another_replica_is_asked_for_each_that_fails_and_no_more() {
 }
 
 #[test]
-fn another_replica_is_asked_for_each_that_takes_too_long() {
+fn another_replica_is_asked_for_each_slow_one() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(2).delay_us = 10_000_000;
     let (at, record) = get(&mut world, &key);
@@ -200,11 +200,11 @@ fn a_pending_replica_counts_in_the_error_of_a_read() {
     world.replica(2).delay_us = 5_000;
     let began_us = world.now_us;
     let shortfall = no_quorum(get(&mut world, &key).1);
-    assert!(world.now_us - began_us < 5_000, "nobody waits for it");
+    assert!(world.now_us - began_us < 5_000, "the read does not wait for it");
     let missing: Vec<u32> = shortfall.missing.iter().map(|missing| missing.node.get()).collect();
     assert_eq!((shortfall.had, shortfall.required, missing), (1, 2, vec![1, 3]));
 
-    // One that does not answer in time is missing.
+    // A replica that does not answer in time counts as missing.
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
     world.replica(2).delay_us = 10_000_000;
@@ -214,7 +214,7 @@ fn a_pending_replica_counts_in_the_error_of_a_read() {
 }
 
 #[test]
-fn a_read_of_many_keys_asks_each_node_once_and_answers_those_that_it_can() {
+fn a_read_of_many_keys_asks_each_node_once() {
     let mut world = World::new(1, &Shape::of(4, 2), None);
     let keys: Vec<WireKey> = (0..40u32)
         .map(|number| key(&format!("{}", number * 1_000_003)))
@@ -248,27 +248,27 @@ fn a_read_of_many_keys_asks_each_node_once_and_answers_those_that_it_can() {
 }
 
 #[test]
-fn a_key_that_no_replica_has_is_not_there() {
+fn a_key_that_no_replica_has_is_missing() {
     let mut world = World::new(1, &Shape::three(), None);
     assert!(get(&mut world, &key("absent")).1.unwrap().is_empty());
 }
 
 #[test]
-fn a_replica_whose_record_is_damaged_gets_what_others_hold() {
+fn a_replica_with_a_damaged_record_is_repaired() {
     let (mut world, key) = with_value(&Shape::three(), Some(1));
     let read = ReplicaCommand::Get.name();
     world.replica(1).refuses.insert(read, ReplicaErrorCode::Corrupt);
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
-    // There is nothing to be given under a key that nobody has.
+    // A key that no replica has needs no repair.
     let (at, record) = get(&mut world, &WireKey::parse("s:absent".into()).unwrap());
     assert!(record.unwrap().is_empty());
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [0; 0]);
 }
 
 #[test]
-fn replicas_that_answered_less_get_the_join_and_others_nothing() {
+fn only_replicas_with_older_records_get_the_merged_record() {
     let shape = Shape::three().with(|settings| {
         (settings.reads, settings.writes) = (3, 1);
         (settings.preferred_reads, settings.preferred_writes) = (3, 1);
@@ -281,7 +281,7 @@ fn replicas_that_answered_less_get_the_join_and_others_nothing() {
         [0; 0],
         "all have the same"
     );
-    // Each of two has a value that the other has not, and one has neither.
+    // Two replicas each have a value that the other lacks, and one lacks both.
     let context = world.replicas[&id(1)].records[key.key()].context().clone();
     for (number, text) in [(1, "one"), (2, "two")] {
         let update = value(&world, text);

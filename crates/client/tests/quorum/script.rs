@@ -1,4 +1,4 @@
-//! One operation at a time, in words: begun, carried to its answer, and that handed over.
+//! Helpers that run one operation at a time to its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn options() -> ReadOptions {
     }
 }
 
-/// The update that gives a key this text now.
+/// The update that sets a key to this text now.
 pub fn value(world: &World, text: &str) -> versioned::Update {
     versioned::Update::put(text.to_owned().into(), world.moment().now_unix_ms, None)
 }
@@ -50,7 +50,7 @@ pub fn begin_update_with(world: &mut World, key: &WireKey, decide: Decide, optio
     world.begin(Box::new(update))
 }
 
-/// What a read came to, once it is answered.
+/// The result of a read, once it is answered.
 pub fn read(world: &mut World, at: usize) -> Vec<Result<Record, ClientError>> {
     world.operation::<Get>(at).take_answer().unwrap()
 }
@@ -63,7 +63,7 @@ pub fn updated(world: &mut World, at: usize) -> Result<Updated, ClientError> {
     world.operation::<Update>(at).take_answer()
 }
 
-/// Reads a key, and goes on until nothing is left to be done.
+/// Reads a key, and runs the operation to its end.
 pub fn get(world: &mut World, key: &WireKey) -> (usize, Result<Record, ClientError>) {
     let at = begin_get(world, std::slice::from_ref(key));
     world.answer(at);
@@ -72,7 +72,7 @@ pub fn get(world: &mut World, key: &WireKey) -> (usize, Result<Record, ClientErr
     (at, record)
 }
 
-/// Writes a key, and goes on until nothing is left to be done.
+/// Writes a key, and runs the operation to its end.
 pub fn put(world: &mut World, key: &WireKey, text: &str) -> (usize, Result<Written, ClientError>) {
     let at = begin_put(world, key, text);
     world.answer(at);
@@ -81,7 +81,7 @@ pub fn put(world: &mut World, key: &WireKey, text: &str) -> (usize, Result<Writt
     (at, written)
 }
 
-/// All values of a record, in the order of their bytes.
+/// All values of a record, sorted by their bytes.
 pub fn values(record: &Record) -> Vec<String> {
     let resolved = resolve(record, Resolution::All, 0);
     let mut values: Vec<String> = resolved
@@ -96,11 +96,11 @@ pub fn values(record: &Record) -> Vec<String> {
 pub fn no_quorum<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Arc<NoQuorum> {
     match result {
         Err(ClientError::NoQuorum(shortfall)) => shortfall,
-        other => panic!("{other:?} is not for want of a quorum"),
+        other => panic!("{other:?} is not a missing quorum"),
     }
 }
 
-/// A key of which node 1 is the first owner, 2 the second, and so on.
+/// A key with node 1 as the first owner, 2 as the second, and so on.
 pub fn first_key() -> WireKey {
     let (shape, text) = (Shape::three(), |number: u32| key(&format!("key-{number}")));
     let partitions = shape.topology(|_| true).partitions;

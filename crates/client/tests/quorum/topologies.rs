@@ -1,4 +1,4 @@
-//! Topologies that are old, and nodes that are not there.
+//! Old topologies, and absent nodes.
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::Intent;
@@ -8,7 +8,7 @@ use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 use crate::script::{begin_get, begin_put, begin_write, first_key, no_quorum, put, read, value, values, written};
 use crate::world::{Shape, World, id};
 
-/// Lets the world know that each partition has gone to where the next one was.
+/// Moves each partition to the owners of the next one.
 fn move_on(world: &mut World, shape: &Shape) {
     let mut topology = shape.topology(|_| true);
     topology.epoch = 2;
@@ -17,11 +17,11 @@ fn move_on(world: &mut World, shape: &Shape) {
 }
 
 #[test]
-fn an_old_topology_is_made_good_by_a_newer_one() {
+fn an_operation_continues_under_a_newer_topology() {
     let shape = Shape::of(4, 2);
     let mut world = World::new(1, &shape, None);
     let key = first_key();
-    // Its owners are 1 and 2; it has moved to 3 and 4, and nobody told.
+    // Its owners were 1 and 2; it has moved to 3 and 4, and the coordinator does not know.
     for number in [1, 2] {
         for command in ["FONDACO.RGET", "FONDACO.RPUT", "FONDACO.RMERGE"] {
             world.replica(number).refuses.insert(command, ReplicaErrorCode::NotHere);
@@ -30,7 +30,11 @@ fn an_old_topology_is_made_good_by_a_newer_one() {
     let reading = begin_get(&mut world, std::slice::from_ref(&key));
     let writing = begin_put(&mut world, &key, "v");
     while world.now_us < 100_000 {
-        assert_eq!(world.step(), Some(Vec::new()), "nobody has it, and both wait");
+        assert_eq!(
+            world.step(),
+            Some(Vec::new()),
+            "no node has it, and both operations wait"
+        );
     }
     let mut topology = shape.topology(|_| true);
     topology.owners.rotate_left(2);
@@ -44,10 +48,11 @@ fn an_old_topology_is_made_good_by_a_newer_one() {
 }
 
 #[test]
-fn a_write_at_a_former_replica_does_not_conflict_with_itself() {
+fn a_write_at_a_former_replica_causes_no_conflict() {
     let shape = Shape::of(4, 3);
     let (mut world, key) = (World::new(1, &shape, None), first_key());
-    // Node 1 takes it, and its answer comes too late; then it is none of the replicas, of which one has heard of it.
+    // Node 1 takes the write, but its answer comes too late. Then node 1 is not a replica any more, and one of the new
+    // replicas has received the write.
     world.replica(1).delay_us = 10_000_000;
     let update = value(&world, "new");
     let at = begin_write(&mut world, &key, Intent::Unchanged(VectorClock::new()), update);
@@ -70,7 +75,7 @@ fn a_write_over_all_goes_to_no_second_replica() {
     world.finish();
     no_quorum(written(&mut world, at));
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
-    // The first has not taken it, and the other one does.
+    // The first replica did not take it, but the other one does.
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     world
         .replica(1)
@@ -87,7 +92,7 @@ fn a_write_over_all_goes_to_no_second_replica() {
 }
 
 #[test]
-fn a_store_that_is_dropped_meanwhile_is_unknown() {
+fn a_store_dropped_meanwhile_is_unknown() {
     let shape = Shape::three();
     let mut world = World::new(1, &shape, None);
     let key = first_key();
@@ -117,7 +122,7 @@ fn a_store_that_is_dropped_meanwhile_is_unknown() {
 }
 
 #[test]
-fn nodes_that_the_cluster_does_not_see_are_asked_in_need_only() {
+fn absent_nodes_are_asked_only_if_needed() {
     let shape = Shape::three();
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();

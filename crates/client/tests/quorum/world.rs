@@ -1,5 +1,5 @@
-//! A cluster without sockets and threads: replicas that keep records, and whose answers are late, lost or errors,
-//! and operations that are carried out side by side, in the order that a seed gives.
+//! A cluster without sockets and threads: replicas that keep records, whose answers are late, lost or errors, and
+//! operations that run concurrently, in the order that a seed gives.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -24,58 +24,58 @@ use fondaco_protocol::replica::{
 };
 
 pub const DEADLINE_US: u64 = 1_000_000;
-/// How long an operation may go on after its deadline, to have hints kept.
+/// How long an operation may continue after its deadline, to store hints.
 pub const AFTERWARDS_US: u64 = 1_000_000;
 
-/// How bad the world is: chances in a thousand, for each request.
+/// The rates of faults: chances in a thousand, for each request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub unsent: u32,
-    /// The request is done, or is not, and the connection breaks.
+    /// The connection breaks; the request was carried out or not.
     pub lost: u32,
-    /// The request is done, or is not, and nothing ever comes back.
+    /// No answer ever comes; the request was carried out or not.
     pub never: u32,
     pub errors: u32,
-    /// The request, or its answer, comes after more than an attempt may take.
+    /// The request, or its answer, arrives after the timeout of an attempt.
     pub slow: u32,
 }
 
-/// What replicas do wrong, so that it can be seen that it is noticed.
+/// Deliberate flaws of replicas, to prove that the checks notice them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// They say that they have merged a record, and have not.
+    /// They acknowledge merges without merging.
     ForgetMerges,
-    /// They say that they have seen nothing of a key.
+    /// They answer empty contexts.
     HideContexts,
-    /// They say that they have nothing under a key.
+    /// They answer empty records.
     HideRecords,
-    /// They say that they have what they are told that another one has.
+    /// They claim to have the same record as the one whose digest they get.
     SayTheSame,
 }
 
-/// What a replica holds.
+/// The state of a replica.
 pub struct Replica {
     pub records: BTreeMap<Bytes, Record>,
-    /// By whose they are.
+    /// By target node and key.
     pub hints: BTreeMap<(NodeId, Bytes), Record>,
     dots: DotSource,
     pub is_up: bool,
-    /// What it answers instead of doing what it is asked, by command.
+    /// The errors that it answers to these commands.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
-    /// By earlier tables than that of which epoch it does not what it is asked, by command.
+    /// For each command, the epoch before which it refuses requests as made by an old table.
     pub old_before: BTreeMap<&'static str, u64>,
-    /// How much longer it takes to answer what it has done.
+    /// The extra delay of its answers.
     pub delay_us: u64,
-    /// How much later it does what it is asked, by command.
+    /// The extra delay before it carries out a command.
     pub late_us: BTreeMap<&'static str, u64>,
 }
 
-/// An operation whose type can be asked for.
+/// An operation that can be downcast to its type.
 pub trait AnyOperation: Operation<Request = ReplicaRequest, Reply = ReplicaReply> + Any {}
 
 impl<O: Operation<Request = ReplicaRequest, Reply = ReplicaReply> + Any> AnyOperation for O {}
 
-/// An operation on its way.
+/// An operation in progress.
 struct Running {
     operation: Box<dyn AnyOperation>,
     began_us: u64,
@@ -83,7 +83,7 @@ struct Running {
     is_told: bool,
 }
 
-/// A node that an operation asked, and the command.
+/// A request of an operation: the node and the command.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     pub list: Vec<(NodeId, ReplicaCommand, ReplicaOperation)>,
@@ -110,7 +110,7 @@ pub struct World {
     running: Vec<Running>,
 }
 
-/// So many nodes, of which each key is on so many, and the settings of the one store, `s`.
+/// The numbers of nodes, replicas and zones, and the settings of the only store, `s`.
 #[derive(Debug)]
 pub struct Shape {
     pub nodes: u32,
@@ -120,7 +120,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Three nodes with everything, one zone, and a majority for reads and writes.
+    /// Three nodes with all partitions, one zone, and a majority for reads and writes.
     pub fn three() -> Self {
         Self::of(3, 3)
     }
@@ -144,8 +144,8 @@ impl Shape {
         self
     }
 
-    /// The topology of which these nodes are live. Node `n` is in zone `(n - 1) % zones`, and the owners of each
-    /// partition are those from its own number on.
+    /// The topology with these nodes live. Node `n` is in zone `(n - 1) % zones`, and each partition is owned by
+    /// the nodes from its own number on.
     pub fn topology(&self, live: impl Fn(NodeId) -> bool) -> Topology {
         let node = |number: u32| {
             let node = TopologyNode {
@@ -200,7 +200,7 @@ pub fn times() -> WriteTimes {
 }
 
 impl World {
-    /// A world of this shape, with a coordinator in the process of a node, or in none.
+    /// A world of this shape, with a coordinator in the process of a node, or in a process without a replica.
     pub fn new(seed: u64, shape: &Shape, home: Option<u32>) -> Self {
         let topology = shape.topology(|_| true);
         let zone = home.map(|home| topology.nodes[&id(home)].zone.clone());
@@ -272,7 +272,7 @@ impl World {
         self.random.u32(..1000) < chance
     }
 
-    /// Begins an operation. Returns its number.
+    /// Starts an operation. Returns its number.
     pub fn begin(&mut self, operation: Box<dyn AnyOperation>) -> usize {
         self.running.push(Running {
             operation,
@@ -285,7 +285,7 @@ impl World {
         at
     }
 
-    /// The operation with a number, which is of this type.
+    /// The operation with this number, which must have this type.
     pub fn operation<O: AnyOperation + 'static>(&mut self, at: usize) -> &mut O {
         let operation: &mut dyn Any = &mut *self.running[at].operation;
         operation.downcast_mut().unwrap()
@@ -309,7 +309,7 @@ impl World {
             let delays = [replica.late_us.get(command.name()), Some(&replica.delay_us)];
             let is_at_once = delays.into_iter().flatten().all(|&delay_us| delay_us == 0);
             if command == ReplicaCommand::Get && self.home.node == Some(node) && replica.is_up && is_at_once {
-                // The own replica has it in memory, and tells it before others are asked.
+                // The local replica has the record in memory, and answers before other replicas are asked.
                 let reply = self.serve(node, request);
                 let moment = self::moment(&self.directory, &self.steering, &self.counts, self.now_us);
                 self.running[at].operation.on_reply(id, reply, &moment);
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// What becomes of a request.
+    /// Decides the fate of a request.
     fn deliver(&mut self, at: usize, id: AskId, node: NodeId, request: ReplicaRequest) {
         let near_us = 100 + self.random.u64(..900);
         if !self.replicas[&node].is_up || self.happens(self.faults.unsent) {
@@ -373,7 +373,7 @@ impl World {
         self.bodies.push(Some(event));
     }
 
-    /// What a replica does.
+    /// Carries out a request at a replica.
     fn serve(&mut self, node: NodeId, request: ReplicaRequest) -> ReplicaReply {
         let flaw = self.flaw;
         let replica = self.replicas.get_mut(&node).unwrap();
@@ -449,7 +449,7 @@ impl World {
                 ReplicaReply::Done
             }
             ReplicaOperation::Hint { target, records } => {
-                assert_ne!(target, node, "nobody keeps a hint for himself");
+                assert_ne!(target, node, "no node keeps a hint for itself");
                 for KeyRecord { key, record } in records {
                     let record = Record::decode(record).unwrap();
                     merge(replica.hints.entry((target, key)).or_default(), &record);
@@ -460,14 +460,14 @@ impl World {
         }
     }
 
-    /// Goes on until something has come, or the next timer is due; false if there is nothing to wait for. Tells
-    /// which operations were answered by it.
+    /// Runs until an outcome arrives or the next timer is due; `None` if there is nothing to wait for. Returns the
+    /// operations that were answered by it.
     pub fn step(&mut self) -> Option<Vec<usize>> {
         let open = |running: &Running| !running.operation.is_over();
         let timer = self.running.iter().filter(|running| open(running));
         let timer = timer.map(|running| running.operation.wake_at_us()).min();
         let event = self.events.peek().map(|(Reverse(at_us), _)| *at_us);
-        // What is answered as it is begun is told first.
+        // An operation that was answered at its start is reported first.
         let is_untold = |running: &Running| running.operation.is_answered() && !running.is_told;
         let next_us = match (timer, event) {
             _ if self.running.iter().any(is_untold) => self.now_us,
@@ -532,12 +532,12 @@ impl World {
         Some(answered)
     }
 
-    /// Goes on until all operations are over.
+    /// Runs until all operations are over.
     pub fn finish(&mut self) {
         while self.step().is_some() {}
     }
 
-    /// Has one replica take a write over what it holds, of which no other hears. Returns what it has seen then.
+    /// Makes one replica take a write over its record, without any other replica. Returns its context afterwards.
     pub fn write_at(&mut self, number: u32, key: &WireKey, update: Update) -> VectorClock {
         let replica = self.replica(number);
         let (key, nothing) = (Bytes::copy_from_slice(key.key()), VectorClock::new());
@@ -553,7 +553,7 @@ impl World {
         context
     }
 
-    /// Has replicas do what they were asked and have not done yet, though nobody waits for it.
+    /// Makes replicas carry out all late requests, though no operation waits for them.
     pub fn catch_up(&mut self) {
         while let Some((_, Reverse(place))) = self.events.pop() {
             if let Some(Event::Request(_, _, node, request)) = self.bodies[place].take() {
@@ -562,14 +562,14 @@ impl World {
         }
     }
 
-    /// Goes on until an operation is answered.
+    /// Runs until an operation is answered.
     pub fn answer(&mut self, at: usize) {
         while !self.running[at].operation.is_answered() {
             self.step().unwrap();
         }
     }
 
-    /// On how many nodes a write is, those that keep a hint with it included if hints count.
+    /// How many nodes have a write, including keepers of hints if hints count.
     pub fn holders(&self, key: &WireKey, context: &VectorClock, with_hints: bool) -> usize {
         let has = |record: &Record| record.context().covers_all(context);
         let holds = |replica: &&Replica| {
@@ -579,7 +579,7 @@ impl World {
         self.replicas.values().filter(holds).count()
     }
 
-    /// What all nodes hold of a key together, when all hints are delivered and all replicas were compared.
+    /// The merged record of a key on all nodes: the state after all hints are delivered and all replicas are compared.
     pub fn healed(&self, key: &WireKey) -> Record {
         let mut healed = Record::default();
         for replica in self.replicas.values() {
@@ -597,7 +597,7 @@ impl World {
 }
 
 impl Asked {
-    /// The nodes that were asked this, in order.
+    /// The nodes that got this command, in order.
     pub fn nodes(&self, command: ReplicaCommand) -> Vec<u32> {
         let asked = self.list.iter().filter(|(_, of, _)| *of == command);
         asked.map(|(node, ..)| node.get()).collect()

@@ -1,4 +1,4 @@
-//! Writes, case by case: which replicas take them, which must have them, and the error when they do not.
+//! Writes, case by case: the replicas that take them, the copies that are required, and the error otherwise.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, valu
 use crate::world::{Shape, World, id};
 
 #[test]
-fn a_write_goes_to_one_replica_first_and_then_to_all_others() {
+fn a_write_goes_to_one_replica_and_then_all_others() {
     let mut world = World::new(1, &Shape::three(), Some(2));
     let key = first_key();
     let (at, written) = put(&mut world, &key, "v");
@@ -20,7 +20,7 @@ fn a_write_goes_to_one_replica_first_and_then_to_all_others() {
     assert_eq!(
         asked.nodes(ReplicaCommand::Get),
         [2, 1],
-        "what a read quorum has seen, its own replica first"
+        "the contexts of a read quorum, the local replica first"
     );
     assert_eq!(asked.nodes(ReplicaCommand::Put), [2]);
     assert_eq!(asked.nodes(ReplicaCommand::Merge), [1, 3]);
@@ -28,8 +28,8 @@ fn a_write_goes_to_one_replica_first_and_then_to_all_others() {
 }
 
 #[test]
-fn a_write_takes_the_place_of_what_is_only_on_other_replicas() {
-    // Nodes 1 and 3 have it, and node 2, which has not, takes the next write.
+fn a_write_replaces_values_that_only_other_replicas_have() {
+    // Nodes 1 and 3 have the value, and node 2, which lacks it, takes the next write.
     let mut world = World::new(1, &Shape::three(), Some(2));
     let key = first_key();
     world
@@ -48,7 +48,7 @@ fn a_write_takes_the_place_of_what_is_only_on_other_replicas() {
 }
 
 #[test]
-fn the_next_replica_takes_the_write_when_the_first_does_not() {
+fn the_next_replica_takes_a_write_that_the_first_refuses() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();
     world
@@ -58,7 +58,7 @@ fn the_next_replica_takes_the_write_when_the_first_does_not() {
     let (at, written) = put(&mut world, &key, "v");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
-    // A replica that has not answered its context is not asked to take it first.
+    // A replica that has not answered its context is not asked to take the write first.
     world.replica(1).is_up = false;
     let (at, written) = put(&mut world, &key, "w");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
@@ -66,7 +66,7 @@ fn the_next_replica_takes_the_write_when_the_first_does_not() {
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 2);
 }
 
-/// Retries for one of ten writes.
+/// A retry budget of one in ten writes.
 fn few_retries() -> Steering {
     Steering::new(&SteeringPolicy {
         retry_stock_max: 1,
@@ -90,7 +90,7 @@ fn a_full_local_disk_does_not_prevent_writes() {
 }
 
 #[test]
-fn a_write_that_is_not_tried_again_says_which_replicas_were_not_asked() {
+fn a_write_error_names_replicas_that_were_not_asked() {
     let mut world = World::new(1, &Shape::three(), Some(2));
     world.steering = few_retries();
     let key = first_key();
@@ -116,7 +116,7 @@ fn a_write_that_is_not_tried_again_says_which_replicas_were_not_asked() {
     assert_eq!(why(3), "was not asked");
 }
 
-/// A write that node 1 carries out only when another one that came after it was acknowledged.
+/// A write that node 1 carries out only after a later write was acknowledged.
 fn overtaken(late: Update) -> Record {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).late_us.insert("FONDACO.RPUT", 400_000);
@@ -128,22 +128,22 @@ fn overtaken(late: Update) -> Record {
     let next = begin_put(&mut world, &key, "next");
     world.answer(next);
     written(&mut world, next).unwrap();
-    assert!(world.now_us < 400_000, "the first is still on its way");
+    assert!(world.now_us < 400_000, "the first write is still on its way");
     world.finish();
     world.catch_up();
     world.healed(&key)
 }
 
 #[test]
-fn a_write_that_is_carried_out_late_takes_the_place_of_nothing_that_came_since() {
+fn a_late_write_replaces_no_newer_value() {
     let record = overtaken(Update::put("late".into(), 1, None));
-    assert_eq!(values(&record), ["late", "next"], "it is beside it");
+    assert_eq!(values(&record), ["late", "next"], "they are siblings");
     let latest = resolve(&record, Resolution::Latest, 0);
     assert_eq!(*latest.value().unwrap(), "next", "and older");
 }
 
 #[test]
-fn a_deletion_and_a_brief_value_that_come_late_hide_nothing_that_came_since() {
+fn a_late_deletion_or_expired_value_hides_no_newer_value() {
     for late in [Update::delete(1), Update::put("brief".into(), 1, Some(2))] {
         let record = overtaken(late);
         for resolution in [Resolution::Latest, Resolution::All] {
@@ -154,9 +154,9 @@ fn a_deletion_and_a_brief_value_that_come_late_hide_nothing_that_came_since() {
 }
 
 #[test]
-fn all_who_are_asked_to_take_a_write_get_the_same() {
+fn all_replicas_asked_to_take_a_write_get_the_same() {
     let (mut world, key) = with_value(&Shape::three(), None);
-    // Node 2 tells late of a write that is nowhere else, when node 1 may have taken this one already.
+    // Node 2 reports late a write that only it has, when node 1 may have taken this one already.
     let update = Update::put("elsewhere".into(), TIME_UNIX_MS_MAX, None);
     let elsewhere = world.write_at(2, &key, update);
     world.replica(2).late_us.insert("FONDACO.RGET", 300_000);
@@ -179,7 +179,7 @@ fn all_who_are_asked_to_take_a_write_get_the_same() {
 }
 
 #[test]
-fn the_only_replica_is_told_to_write_over_all_without_being_asked_before() {
+fn a_single_replica_is_overwritten_without_a_context_read() {
     let mut world = World::new(1, &Shape::of(2, 1), None);
     let key = first_key();
     for text in ["one", "two"] {
@@ -196,7 +196,7 @@ fn the_only_replica_is_told_to_write_over_all_without_being_asked_before() {
 }
 
 #[test]
-fn a_slow_replica_is_waited_for_only_where_it_is_needed() {
+fn a_write_waits_for_a_slow_replica_only_if_needed() {
     let mut world = World::new(1, &Shape::three(), Some(1));
     let key = first_key();
     world.replica(3).delay_us = 10_000_000;
@@ -216,7 +216,7 @@ fn a_slow_replica_is_waited_for_only_where_it_is_needed() {
 }
 
 #[test]
-fn preferred_replicas_are_waited_for_a_little() {
+fn a_write_waits_briefly_for_preferred_replicas() {
     let shape = Shape::three().with(|settings| (settings.writes, settings.preferred_writes) = (1, 3));
     for (delay_us, took_us) in [(5_000, 5_000..9_000), (100_000, 10_000..15_000)] {
         let mut world = World::new(1, &shape, Some(1));
@@ -285,7 +285,7 @@ fn one_refusal_ends_a_write() {
 }
 
 #[test]
-fn a_used_up_quota_ends_a_write_unless_another_replica_may_have_taken_it() {
+fn an_exhausted_quota_ends_a_write_not_taken_elsewhere() {
     for may_have_taken_it in [false, true] {
         let mut world = World::new(1, &Shape::three(), Some(1));
         let key = first_key();
@@ -314,7 +314,7 @@ fn a_used_up_quota_ends_a_write_unless_another_replica_may_have_taken_it() {
 }
 
 #[test]
-fn other_zones_must_answer_where_the_settings_say_so() {
+fn other_zones_must_answer_if_the_settings_require_it() {
     let shape = Shape::of(4, 4).zones(2).with(|settings| {
         (settings.reads, settings.writes) = (1, 1);
         (settings.preferred_reads, settings.preferred_writes) = (1, 1);
@@ -380,7 +380,7 @@ fn a_home_zone_without_nodes_is_not_counted() {
 }
 
 #[test]
-fn a_write_with_a_context_leaves_what_that_does_not_cover() {
+fn a_write_keeps_values_that_its_context_does_not_cover() {
     let (mut world, key) = with_value(&Shape::three(), None);
     let context = get(&mut world, &key).1.unwrap().context().clone();
     for text in ["one", "two"] {
@@ -389,7 +389,11 @@ fn a_write_with_a_context_leaves_what_that_does_not_cover() {
         world.answer(at);
         written(&mut world, at).unwrap();
         world.finish();
-        assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [0; 0], "it was read before");
+        assert_eq!(
+            world.asked(at).nodes(ReplicaCommand::Get),
+            [0; 0],
+            "no read is needed before it"
+        );
     }
     let record = get(&mut world, &key).1.unwrap();
     assert_eq!(values(&record), ["one", "two"]);

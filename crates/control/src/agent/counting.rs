@@ -1,10 +1,10 @@
 //! Counts the starts and checkpoints of the node's data directory. The count is kept in the directory and in the
 //! coordination service, so that the node notices when an operator restored an older copy of the directory.
 //!
-//! It is raised at each start, at each orderly stop, and once a minute while the node takes writes: first in the directory,
-//! then with the service. So a directory whose count is lower than the service's is an older copy, however the process
-//! ended; and a service that was itself put back does no harm. Where the entries are in the data directory, too, as those of
-//! a single node, they go back with it, and nothing is noticed.
+//! The count is raised at each start, at each orderly stop, and once a minute while the node takes writes: first in the
+//! directory, then in the service. So a directory with a lower count than the service is an older copy, however the
+//! process ended. If the service itself was restored from a copy, no harm is done. If the entries are in the data
+//! directory too, as on a single node, they are restored with it, and nothing is noticed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::layout;
 /// How long a starting node waits for the service before it serves from the remembered view.
 pub(crate) const MEMORY_AFTER: Duration = Duration::from_secs(3);
 
-/// How often it is counted while the node takes writes, unless configured.
+/// How often the count is raised while the node takes writes, unless configured.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
 
 /// The entry.
@@ -41,7 +41,7 @@ pub(super) struct Counting {
 enum State {
     /// The service has not been asked yet.
     Unknown,
-    /// The count could not be read, and the replicas count anew.
+    /// The count could not be read, and the replicas begin a new count.
     Anew,
     /// The count is known.
     Counted(Counted),
@@ -51,7 +51,7 @@ enum State {
 struct Counted {
     node: NodeId,
     at: Instant,
-    /// How many groups of writes there had been.
+    /// How many group commits there had been.
     commits: u64,
 }
 
@@ -66,8 +66,8 @@ impl Counting {
         }
     }
 
-    /// Counts if it is time to. Returns whether the replicas may hold what is in the directory: either it is known to
-    /// be the newest, or the service has not answered for so long that the node does not wait for it any more.
+    /// Raises the count if it is time to. Returns whether the replicas may use the data in the directory: either it is
+    /// known to be the newest, or the service has not answered for so long that the node stops waiting for it.
     pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
         let is_due = match &self.state {
             State::Unknown | State::Anew => true,
@@ -77,26 +77,26 @@ impl Counting {
             && is_due
             && let Err(error) = self.count(node)
         {
-            tracing::warn!(%error, "cannot count how far the data directory is: trying again");
+            tracing::warn!(%error, "cannot raise the count of the data directory: trying again");
         }
         if matches!(self.state, State::Unknown) && self.begun.elapsed() >= MEMORY_AFTER {
-            // An older copy would assign dots again that were assigned since.
+            // An older copy would assign dots a second time.
             match self.replicas.count_anew() {
                 Ok(()) => self.state = State::Anew,
-                Err(error) => tracing::warn!(%error, "cannot begin to count anew: trying again"),
+                Err(error) => tracing::warn!(%error, "cannot begin a new count: trying again"),
             }
         }
         !matches!(self.state, State::Unknown)
     }
 
-    /// Counts a last time before an orderly stop: earlier copies of the directory are then older.
+    /// Raises the count a last time before an orderly stop: earlier copies of the directory are then older.
     pub(super) fn end(&mut self) {
         if let State::Counted(counted) = self.state
             && self.has_written(&counted)
             && self.coordination.session().state == SessionState::Connected
             && let Err(error) = self.count(counted.node)
         {
-            tracing::warn!(%error, "cannot count how far the data directory is: a recent copy of it may be taken for it");
+            tracing::warn!(%error, "cannot raise the count of the data directory: a recent copy may pass for it");
         }
     }
 
@@ -120,7 +120,7 @@ impl Counting {
         if counts.is_older_copy() {
             let (found, known) = (counts.directory.unwrap_or(0), known.unwrap_or(0));
             self.replicas.went_back(&format!(
-                "the data directory is an older copy of what this node had: its count is {found}, and the node had come to {known}"
+                "the data directory is an older copy: its count is {found}, but the last count of this node was {known}"
             ))?;
         }
         let count = counts.next();

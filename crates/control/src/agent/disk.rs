@@ -1,9 +1,9 @@
 //! The versions on a node's disk: found at the start, opened, extended by fetches, and dropped.
 //!
-//! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
-//! without a manifest if that is damaged, as is what a fetch left. A version that is given up is moved into the trash, so
-//! that its name is free, and can be taken back from there for a while. What a fetch has left is deleted at once. A file
-//! or directory that this program does not name so is left alone.
+//! The map holds facts, not decisions. A version that cannot be opened is listed without an open handle, and also
+//! without a manifest if the manifest is damaged or a fetch is incomplete. A version that is given up is moved into the
+//! trash, so that its name is free; it can be restored from there for a while. Leftovers of a fetch are deleted at
+//! once. Files and directories with names that this program does not give are left alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ use super::trash::Trash;
 use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list, version_dirs};
 use crate::error::ControlError;
 
-/// How many directories may wait to be deleted before a node waits for that with what it fetches next.
+/// How many directories may wait for deletion before the node delays its next fetches.
 const DELETIONS_WAITING_MAX: usize = 16;
 
 /// All versions on the disk of a node.
@@ -32,7 +32,7 @@ pub(crate) struct Disk {
     versions: Mutex<BTreeMap<ReplicaKey, OnDisk>>,
     reaper: Reaper,
     trash: Trash,
-    /// How much of the disk is to stay free, in bytes: kept versions go before that is taken.
+    /// How much of the disk must stay free, in bytes: kept versions are deleted first.
     free_bytes_min: u64,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct Disk {
 struct OnDisk {
     local: LocalVersion,
     version: Option<Arc<Version>>,
-    /// Why it cannot be opened, if so.
+    /// Why it cannot be opened, if it cannot.
     problem: Option<String>,
-    /// Damage that was met when it was open before, and that no fetch has repaired since.
+    /// Damage found while it was open earlier, which no fetch has repaired since.
     damage: BTreeMap<PartitionId, String>,
 }
 
 impl Disk {
-    /// Opens all that is complete. What is given up is kept for so long.
+    /// Opens all complete versions. Versions that are given up are kept for `keep_deleted`.
     pub(crate) fn open(
         dir: DataDir,
         catalog: &Arc<SharedCatalog>,
@@ -94,7 +94,7 @@ impl Disk {
         self.versions.lock().get(&(store.clone(), version))?.version.clone()
     }
 
-    /// Why a version cannot be opened, if so.
+    /// Why a version cannot be opened, if it cannot.
     pub(crate) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
         let versions = self.versions.lock();
         let found = versions.get(&(store.clone(), version))?;
@@ -115,7 +115,7 @@ impl Disk {
             .collect()
     }
 
-    /// The directories that files of a version may be in: where it is complete, and where it grows.
+    /// The directories that files of a version may be in: the complete one, and the one being fetched.
     pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
         [self.dir.version(store, version), self.dir.fetching(store, version)]
     }
@@ -128,9 +128,9 @@ impl Disk {
         dirs
     }
 
-    /// Looks at a version again, of which a fetch has brought more, or has left something: reads its
-    /// indexes into memory, and lets it take the place of what was open of it. `repaired` are the partitions
-    /// that a fetch has verified or brought again.
+    /// Opens a version again after a fetch has brought more of it, or has left something: reads its indexes into
+    /// memory, and replaces the version that was open. `repaired` are the partitions that a fetch has verified or
+    /// brought again.
     ///
     /// # Errors
     /// It cannot be opened, or an index cannot be read.
@@ -145,7 +145,7 @@ impl Disk {
         let found = self.find(store, version).map(|found| {
             let mut found = found?;
             match found.warm() {
-                // What was served is still served, except for what cannot be read.
+                // Everything served so far is still served, except for unreadable files.
                 Err(error) if was_open && is_damage(&error) => damage = Some(error),
                 warmed => warmed?,
             }
@@ -167,11 +167,11 @@ impl Disk {
         outcome
     }
 
-    /// Reads the indexes of a version into memory that was opened without, and lets it take the place of what was
-    /// open of it, with half of the files.
+    /// Reads the indexes of a version that was opened without them into memory, and replaces the open version, which
+    /// needs twice as many open files.
     ///
     /// # Errors
-    /// An index cannot be read: what was open stays.
+    /// An index cannot be read: the open version stays.
     pub(crate) fn warm(&self, store: &StoreName, version: VersionNumber) -> Result<(), FormatError> {
         let Some(opened) = self.version(store, version) else {
             return Ok(());
@@ -182,12 +182,12 @@ impl Disk {
             Ok(found)
         });
         let Ok(found) = again else {
-            // Too many files may be open; or an index is damaged, which `warm` finds and remembers.
+            // Too many files may be open, or an index is damaged: `warm` finds that and remembers it.
             return opened.warm();
         };
         let mut versions = self.versions.lock();
         let key = (store.clone(), version);
-        // A fetch may have brought more meanwhile, or the version may be gone.
+        // A fetch may have brought more in the meantime, or the version may be gone.
         if let Some(present) = versions.get_mut(&key)
             && present
                 .version
@@ -227,8 +227,8 @@ impl Disk {
         }
     }
 
-    /// A version that cannot be opened. What of it is damaged is fetched again, be it the manifest; all else stays, which
-    /// may be nowhere else.
+    /// A version that cannot be opened. Its damaged files, even the manifest, are fetched again. All other files stay,
+    /// since there may be no other copy.
     fn not_open(&self, store: &StoreName, version: VersionNumber, error: &FormatError) -> OnDisk {
         let [complete, _] = self.dirs_of(store, version);
         let mut found = OnDisk::unfinished();
@@ -250,8 +250,8 @@ impl Disk {
         self.bury(before, None);
     }
 
-    /// Takes back from the trash what is missing of these partitions, if the version with this manifest is there; all that is
-    /// there of the version, if there is nothing of it otherwise. Whether anything was taken back.
+    /// Restores the missing ones of these partitions from the trash, if the version with this manifest is there. If
+    /// nothing of the version is on the disk, restores all of it. Returns whether anything was restored.
     pub(crate) fn take_back(
         &self,
         store: &StoreName,
@@ -272,7 +272,7 @@ impl Disk {
         Ok(taken)
     }
 
-    /// Deletes of the trash what is not to be kept any longer, a little at a time. To be called every second.
+    /// Deletes expired versions from the trash, a few at a time. To be called every second.
     pub(crate) fn collect(&self, is_forgotten: impl Fn(&StoreName) -> bool) -> Result<(), ControlError> {
         while !self.is_behind_with_deleting() {
             let available_bytes = self.dir.available_bytes();
@@ -285,7 +285,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Deletes of the trash until so many bytes are free besides what is to stay free, or it is empty. Waits for the disk.
+    /// Empties the trash until so many bytes are free beyond the reserve, or it is empty. Waits for the disk.
     pub(crate) fn make_room(&self, bytes: u64) -> Result<(), ControlError> {
         let needed = bytes.saturating_add(self.free_bytes_min);
         while self.dir.available_bytes().is_some_and(|available| available < needed) {
@@ -297,7 +297,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Deletes a directory in the background; there need be none.
+    /// Deletes a directory in the background, if it exists.
     pub(crate) fn delete(&self, dir: &Path) -> Result<(), ControlError> {
         self.trash.discard(dir).map(|dir| self.bury(None, dir))
     }
@@ -307,7 +307,7 @@ impl Disk {
         self.trash.len()
     }
 
-    /// Whether so much waits to be deleted that nothing new is to come before some of it is.
+    /// Whether so many deletions are waiting that no fetch should begin before some are done.
     pub(crate) fn is_behind_with_deleting(&self) -> bool {
         self.reaper.waiting() >= DELETIONS_WAITING_MAX
     }
@@ -319,13 +319,13 @@ impl Disk {
         let kept = self.trash.keep(&complete, store, version);
         self.bury(before, self.trash.discard(&growing)?);
         kept?;
-        // The store's own directory goes with its last version; as long as there are others, it stays.
+        // The store's own directory goes with its last version; while there are others, it stays.
         let _ = fs::remove_dir(self.dir.store(store));
         tracing::info!(%store, %version, "dropped from the disk");
         Ok(())
     }
 
-    /// Gives some partitions of a version up: they are moved into the trash. A reader that has them open goes on.
+    /// Gives some partitions of a version up: moves them into the trash. A reader that has them open goes on.
     pub(crate) fn drop_partitions(
         &self,
         store: &StoreName,
@@ -343,8 +343,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives up what a fetch has brought of partitions of an open version that are not wanted any more, but for those that
-    /// are open, and deletes what it has left half done. What is there of others stays, which may be nowhere else.
+    /// Gives up the fetched partitions of an open version that are not wanted any more, except for those that are open,
+    /// and deletes partial files. Files of other partitions stay, since there may be no other copy.
     pub(crate) fn discard_unopened(
         &self,
         store: &StoreName,
@@ -361,7 +361,7 @@ impl Disk {
         self.trash.keep_partitions(&dir, store, version, goes)
     }
 
-    /// Moves all partitions of a version but these into the trash: what else a fetch found there.
+    /// Moves all partitions of a version but these into the trash: a fetch found others there.
     pub(crate) fn keep_only(
         &self,
         store: &StoreName,
@@ -373,7 +373,7 @@ impl Disk {
         self.trash.keep_partitions(&dir, store, version, goes)
     }
 
-    /// Has the former catalog dropped when no thread reads it any more. To be called after each new one.
+    /// Has the former catalog dropped once no thread reads it any more. To be called after each new one.
     pub(crate) fn catalog_changed(&self) {
         self.reaper.take(Remains::FORMER_CATALOG);
     }
@@ -432,7 +432,7 @@ impl OnDisk {
         }
     }
 
-    /// Takes note of damage that requests have met since the last look.
+    /// Records damage that requests have met since the last look.
     fn notice_damage(&mut self, (store, number): &ReplicaKey) {
         let met = self
             .version
@@ -443,7 +443,7 @@ impl OnDisk {
             self.damage.entry(partition).or_insert_with(|| {
                 tracing::error!(
                     %store, version = %number, %partition, %damage,
-                    "a file of a version is damaged: requests for what cannot be read get an error, and the partition is fetched again"
+                    "a file of a version is damaged: requests for unreadable keys get an error, and the partition is fetched again"
                 );
                 damage
             });
@@ -474,14 +474,14 @@ fn is_damage(error: &FormatError) -> bool {
     )
 }
 
-/// Warns while there is still room for another version or two.
+/// Warns while there is still room for one or two more versions.
 fn warn_of_mappings() {
     let (mappings, mappings_max) = fondaco_format::mappings();
     if mappings > mappings_max / 4 * 3 {
         tracing::warn!(
             mappings,
             mappings_max,
-            "files of versions take most of the memory mappings that this process may have: raise vm.max_map_count, keep \
+            "files of versions use most of the memory mappings of this process: raise vm.max_map_count, keep \
              fewer versions, or build with a larger chunk size"
         );
     }

@@ -1,7 +1,7 @@
 //! The fetches that run on a node, each by a thread of its own.
 //!
-//! A fetch ends when everything that it had to fetch is on the disk and open, with its indexes in memory; or with an
-//! error. The caller decides what follows: ends are gathered here until they are taken.
+//! A fetch ends when all its partitions are on the disk and open, with their indexes in memory, or with an error. The
+//! caller decides what follows: ended fetches are collected here until the caller takes them.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ use crate::data_dir::delete_tree;
 use crate::error::ControlError;
 use crate::uploads::{self, UploadFiles, UploadSource, Uploads};
 
-/// What fetches need of their node.
+/// The parts of the node that fetches need.
 pub(crate) struct FetchesParts {
     pub(crate) disk: Arc<Disk>,
     pub(crate) uploads: Arc<Uploads>,
@@ -34,7 +34,7 @@ pub(crate) struct FetchesParts {
     pub(crate) peers: PeerClient,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
-    /// How much memory there is for the page cache to use, in bytes.
+    /// How much memory the page cache may use, in bytes.
     pub(crate) memory_bytes: u64,
     /// Rung when a fetch ends.
     pub(crate) change_signal: Arc<ChangeSignal>,
@@ -44,21 +44,22 @@ pub(crate) struct FetchesParts {
 pub(crate) struct Job {
     /// The node itself.
     pub(crate) node: NodeId,
-    /// Where the node serves HTTP, `host:port`, that the version was uploaded to, if it was and the node is known.
+    /// The HTTP address, `host:port`, of the node that the version was uploaded to, if it was uploaded and the node is
+    /// known.
     pub(crate) uploaded_at: Option<String>,
     pub(crate) key: ReplicaKey,
     pub(crate) partitions: PartitionSet,
     /// How many partitions the cluster has.
     pub(crate) partition_count: PartitionCount,
     pub(crate) detail: VersionDetail,
-    /// Where peers serve HTTP, `host:port`, in the order in which they are to be asked.
+    /// The HTTP addresses of peers, `host:port`, in the order in which they are to be asked.
     pub(crate) peers: Vec<String>,
 }
 
 /// The end of a fetch.
 pub(crate) struct Ended {
     pub(crate) key: ReplicaKey,
-    /// Why it failed; `None` if it succeeded, or was stopped.
+    /// Why it failed; `None` if it succeeded or was stopped.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -96,14 +97,14 @@ impl Fetches {
         }))
     }
 
-    /// Begins a fetch; none of this version runs.
+    /// Begins a fetch. No other fetch of this version is running.
     pub(crate) fn begin(&self, job: Job) {
         let control = Arc::new(FetchControl::new(SystemClock));
         let key = job.key.clone();
         let (store, version) = &key;
         let partitions = job.partitions.len();
         tracing::info!(%store, %version, partitions, source = %job.detail.source, "fetch begins");
-        // Held until the thread is in the map, so that it cannot end before.
+        // Held until the thread is in the map, so that the thread cannot end before.
         let mut running = self.0.running.lock();
         let entry = Running {
             control: Arc::clone(&control),
@@ -132,7 +133,7 @@ impl Fetches {
         }
     }
 
-    /// Asks a fetch to stop, since of what it brings these are not wanted any more. It still runs until it has.
+    /// Asks a fetch to stop, since these partitions are not wanted any more. It counts as running until it has stopped.
     pub(crate) fn stop(&self, key: &ReplicaKey, unwanted: PartitionSet) {
         if let Some(running) = self.0.running.lock().get_mut(key) {
             running.unwanted = unwanted;
@@ -174,7 +175,7 @@ impl Fetches {
         std::mem::take(&mut *self.0.ended.lock())
     }
 
-    /// Interrupts all fetches, and waits until they have stopped. What they brought stays.
+    /// Interrupts all fetches, and waits until they have stopped. The fetched files stay.
     pub(crate) fn end(&self) {
         let threads: Vec<_> = {
             let mut running = self.0.running.lock();
@@ -185,7 +186,7 @@ impl Fetches {
                 .collect()
         };
         for thread in threads {
-            // A panic of the thread was caught, and is among the ends.
+            // A panic of the thread was caught, and is among the ended fetches.
             let _ = thread.join();
         }
     }
@@ -201,13 +202,13 @@ impl Inner {
         let outcome = match outcome {
             Ok(()) => self.parts.disk.look_again(store, *version, &job.partitions),
             Err(error) => {
-                // The fetched files stay for the next attempt, unless they take the last of the disk.
+                // The fetched files stay for the next attempt, unless they fill the disk.
                 if matches!(error, ControlError::Fetch(FetchError::DiskFull { .. })) {
                     self.make_room(job);
                 }
                 let looked = self.parts.disk.look_again(store, *version, &PartitionSet::EMPTY);
                 match self.parts.disk.version(store, *version) {
-                    // Damage of what is served is known already: what counts is why it could not be repaired.
+                    // Damage of a served version is known already: report why it could not be repaired.
                     Some(_) => Err(error),
                     None => looked.and(Err(error)),
                 }
@@ -226,7 +227,7 @@ impl Inner {
                     .map(|running| running.unwanted.clone());
                 let unwanted = unwanted.unwrap_or_default();
                 if let Err(error) = self.parts.disk.discard_unopened(store, *version, &unwanted) {
-                    tracing::warn!(%store, %version, %error, "cannot delete what a fetch has left");
+                    tracing::warn!(%store, %version, %error, "cannot delete the leftovers of a fetch");
                 }
                 None
             }
@@ -240,8 +241,8 @@ impl Inner {
                 })
             }
         };
-        // First the end is added, then the fetch is removed: a thread that looks in between finds it running, and looks
-        // again.
+        // First the ended fetch is added, then the running one is removed: a thread that looks in between finds it
+        // running, and looks again.
         self.ended.lock().push(Ended {
             key: job.key.clone(),
             failure,
@@ -250,7 +251,7 @@ impl Inner {
         self.parts.change_signal.raise();
     }
 
-    /// Fetches what is missing onto the disk.
+    /// Fetches the missing files to the disk.
     fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
         let (store, version) = &job.key;
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
@@ -291,8 +292,8 @@ impl Inner {
         };
         let report = plan.run(&sources, &target, cache, control, &tuning)?;
         if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {
-            // Nothing of it was open, so all that is wanted was fetched or verified; what else there is may be what kept it
-            // from being opened.
+            // Nothing of it was open, so all wanted partitions were fetched or verified; other files may be the reason
+            // why it could not be opened.
             self.parts.disk.keep_only(store, *version, &job.partitions)?;
         }
         for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
@@ -320,8 +321,8 @@ impl Inner {
         Ok(Box::new(UploadFiles::new(upload, peer)))
     }
 
-    /// Deletes what a fetch has brought to a disk that became full: others need room on it, and be it only
-    /// to write down that the push failed.
+    /// Deletes the files of a fetch that filled the disk: others need room on it, if only to record that the push
+    /// failed.
     fn make_room(&self, job: &Job) {
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(&job.key.0, job.key.1);
         let discarded = discard_leftovers(&version_dir).map_err(ControlError::from);
@@ -330,7 +331,7 @@ impl Inner {
         }
     }
 
-    /// Pages of a new version may stay if all that is here fits into half of the memory with it.
+    /// Pages of a new version may stay in the page cache if all versions here then fit into half of the memory.
     fn page_cache(&self, bytes: u64) -> PageCache {
         let here: u64 = self
             .parts

@@ -1,5 +1,5 @@
-//! The cluster as a node last saw it, kept in its data directory, so that it serves what it knows when it
-//! starts while the coordination service is away.
+//! The cluster view that a node saw last, kept in its data directory, so that the node can serve when it starts while
+//! the coordination service is away.
 //!
 //! It is a copy, never the truth: nothing is decided, deleted or fetched by it.
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_dir::replace_file;
 use crate::error::ControlError;
 
-/// What is in `view.json`.
+/// The content of `view.json`.
 #[derive(Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Memory {
@@ -34,7 +34,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// What is worth remembering of a view.
+    /// The part of a view that is worth remembering.
     pub(crate) fn of(view: &ClusterView) -> Self {
         Self {
             cluster: view.cluster.clone(),
@@ -48,8 +48,8 @@ impl Memory {
         }
     }
 
-    /// What the file says; `None` if there is none, or it cannot be read: then the node waits for the
-    /// service, as one that never saw it.
+    /// Reads the file; `None` if it is missing or cannot be read. The node then waits for the service, like a node that
+    /// never saw the cluster.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -62,13 +62,13 @@ impl Memory {
         match serde_json::from_slice(&bytes) {
             Ok(memory) => Some(memory),
             Err(error) => {
-                tracing::warn!(?path, %error, "the remembered view of the cluster is of no use");
+                tracing::warn!(?path, %error, "the remembered view of the cluster cannot be used");
                 None
             }
         }
     }
 
-    /// Remembers it, durably.
+    /// Writes it to the file, durably.
     pub(crate) fn write(&self, path: &Path) -> Result<(), ControlError> {
         let bytes = serde_json::to_vec(self).map_err(|error| ControlError::InvalidMetadata {
             entry: path.display().to_string(),
@@ -77,7 +77,7 @@ impl Memory {
         replace_file(path, &bytes)
     }
 
-    /// The view again.
+    /// Turns it back into a view.
     pub(crate) fn into_view(self) -> ClusterView {
         let announcements = self.announcements.into_iter();
         let stores = self.stores.into_iter();

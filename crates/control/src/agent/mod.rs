@@ -1,8 +1,8 @@
 //! A data node's work: it announces the node, asks the model what to do, and does it.
 //!
-//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it looks at
-//! everything and does what is to be done now. Failed actions are retried at the next look. A node that must not take
-//! part reports why and serves nothing.
+//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it looks at the
+//! whole state and does what is due. Failed actions are retried at the next look. A node that must not take part
+//! reports why and serves nothing.
 
 mod counting;
 mod disk;
@@ -57,10 +57,10 @@ pub(crate) use counting::MEMORY_AFTER;
 pub(crate) use memory::Memory;
 pub(crate) use node_file::{NodeFile, new_identity};
 
-/// How soon it is asked again whether a fetch that was told to stop has stopped.
+/// How often a fetch that was asked to stop is polled.
 const STOP_TICK: Duration = Duration::from_millis(20);
 
-/// What the agent of a node is made of.
+/// The parts that a node's agent is made of.
 pub(crate) struct AgentParts {
     pub(crate) coordination: Arc<dyn Coordination>,
     pub(crate) mirror: Mirror,
@@ -78,20 +78,20 @@ pub(crate) struct AgentParts {
     pub(crate) peers: PeerClient,
     /// How versioned stores are kept.
     pub(crate) versioned: VersionedConfig,
-    /// Which boot of the machine this is, where that is known.
+    /// The boot ID of the machine, where it is known.
     pub(crate) boot_id: Option<String>,
     /// How other nodes are asked for the topology.
     pub(crate) peer_access: PeerAccess,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
     pub(crate) memory: MemoryPlan,
-    /// How long what is given up is kept.
+    /// How long data that is given up is kept.
     pub(crate) keep_deleted: Duration,
     /// How long a session outlives its process.
     pub(crate) session_timeout: Duration,
 }
 
-/// The agent of a node. Dropping it stops it: fetches are interrupted, to go on at the next start.
+/// The agent of a node. Dropping it stops it: fetches are interrupted, and go on at the next start.
 pub(crate) struct AgentWork {
     shared: Arc<Shared>,
     replicas: Arc<Replicas>,
@@ -99,10 +99,10 @@ pub(crate) struct AgentWork {
 }
 
 impl AgentWork {
-    /// Opens what is on the disk, and begins.
+    /// Opens the versions on the disk, and starts the thread.
     ///
     /// # Errors
-    /// A data directory that cannot be read.
+    /// The data directory cannot be read.
     pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
         let change_signal = Arc::new(ChangeSignal::default());
         parts.mirror.raise_on_change(&change_signal);
@@ -177,12 +177,12 @@ impl AgentWork {
         self.shared.status.lock().node
     }
 
-    /// Waits for so long at most until what is on the disk and current is served, or the node must not take part; whether
-    /// it is. What the node remembers is good enough when it began `memory_after` ago: what the coordination service says
-    /// is better.
+    /// Waits until all current versions on the disk are served, or the node must not take part, at most for `timeout`.
+    /// Returns whether they are served. After `memory_after`, the remembered view is good enough; until then, the node
+    /// waits for the coordination service.
     ///
     /// # Errors
-    /// Why it must not.
+    /// Why the node must not take part.
     pub(crate) fn wait_settled(
         &self,
         begun: Instant,
@@ -212,22 +212,22 @@ impl AgentWork {
         }
     }
 
-    /// Why the node must not take part, once that is so.
+    /// Why the node must not take part, once that is known.
     pub(crate) fn fatal(&self) -> watch::Receiver<Option<Arc<ControlError>>> {
         self.shared.fatal.subscribe()
     }
 
-    /// What the node holds of versioned stores.
+    /// The replicas of versioned stores on this node.
     pub(crate) fn replicas(&self) -> &Arc<Replicas> {
         &self.replicas
     }
 
-    /// What is sent to this node to be pushed.
+    /// The uploads to this node, whose files are to be pushed.
     pub(crate) fn uploads(&self) -> &Arc<Uploads> {
         &self.shared.uploads
     }
 
-    /// Makes room for so many bytes, by deleting what was given up. Waits for the disk.
+    /// Frees so many bytes by deleting data that was given up. Waits for the disk.
     pub(crate) fn make_room(&self, bytes: u64) -> Result<(), ControlError> {
         self.shared.disk.make_room(bytes)
     }
@@ -257,13 +257,13 @@ impl AgentWork {
         self.shared.fetches.progress(&(store.clone(), version))
     }
 
-    /// How many versions of a store cannot be had here, or not yet.
+    /// How many versions of a store cannot be served here, or not yet.
     pub(crate) fn failed_versions(&self, store: &StoreName) -> u64 {
         let status = self.shared.status.lock();
         status.failures.keys().filter(|(name, _)| name == store).count() as u64
     }
 
-    /// How many versions that were given up are kept for now.
+    /// How many versions in the trash are kept for now.
     pub(crate) fn trashed(&self) -> u64 {
         self.shared.disk.trashed() as u64
     }
@@ -278,12 +278,12 @@ impl AgentWork {
         self.shared.looks.count()
     }
 
-    /// Waits until the thread has looked at the present state, and acted on it.
+    /// Waits until the thread has looked at the present state and acted on it.
     pub(crate) fn wait_looked(&self, timeout: Duration) {
         self.shared.looks.wait(&self.shared.change_signal, timeout);
     }
 
-    /// Waits until nothing of a version is on the disk any more.
+    /// Waits until all files of a version are deleted.
     pub(crate) fn wait_dropped(&self, store: &StoreName, version: VersionNumber, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let key = (store.clone(), version);
@@ -294,7 +294,7 @@ impl AgentWork {
             if !is_here() || left.is_zero() {
                 return;
             }
-            // A fetch rings when it ends.
+            // A fetch raises the signal when it ends.
             let seen = self.shared.change_signal.count();
             self.shared.change_signal.wait(seen, left.min(STOP_TICK));
         }
@@ -305,7 +305,7 @@ impl AgentWork {
         self.shared.swaps.load(Relaxed)
     }
 
-    /// Why the node does not serve all that it should; empty if it does.
+    /// Why the node does not serve everything that it should; empty if it does.
     pub(crate) fn not_ready(&self) -> Vec<String> {
         if let Some(error) = &*self.shared.fatal.borrow() {
             return vec![error.to_string()];
@@ -318,10 +318,10 @@ impl AgentWork {
             return vec!["the leading controller has not given this node its number yet".to_owned()];
         };
         let Some(routing) = &view.routing else {
-            return vec!["there is no routing table yet: too few nodes are there".to_owned()];
+            return vec!["there is no routing table yet: too few nodes are live".to_owned()];
         };
         if self.shared.status.lock().settled == Origin::Nothing {
-            return vec!["what is on the disk is not served yet".to_owned()];
+            return vec!["the versions on the disk are not served yet".to_owned()];
         }
         let mut owned: BTreeMap<usize, PartitionSet> = BTreeMap::new();
         let local = self.shared.disk.local();
@@ -361,7 +361,7 @@ impl AgentWork {
                     |failure| format!("fetching it again failed: {failure}"),
                 );
                 reasons.push(format!(
-                    "version {current} of store {name:?} cannot be served whole: {damage}; {again}"
+                    "version {current} of store {name:?} cannot be served completely: {damage}; {again}"
                 ));
             }
             let is_open = found.is_some_and(|version| version.open.covers(owned));
@@ -389,7 +389,7 @@ impl AgentWork {
         versioned::damage(&self.replicas)
     }
 
-    /// The data that is here, though no record names it or says that it was dropped.
+    /// Data that is here, though no record names it or says that it was dropped.
     fn unexplained(&self) -> Vec<String> {
         let versions: Vec<String> = {
             let status = self.shared.status.lock();
@@ -411,8 +411,8 @@ impl AgentWork {
             .collect()
     }
 
-    /// Reads the indexes of what was on the disk into memory, in the background: until then look-ups read
-    /// them as they need them.
+    /// Reads the indexes of the versions on the disk into memory, in the background: until then lookups read them as
+    /// they need them.
     fn warm(&self) {
         let shared = Arc::clone(&self.shared);
         let warming = std::thread::Builder::new().name("warm".into()).spawn(move || {

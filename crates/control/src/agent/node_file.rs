@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_dir::{DataDir, replace_file};
 use crate::error::ControlError;
 
-/// What is in `node.json`.
+/// The content of `node.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeFile {
@@ -26,11 +26,11 @@ pub(crate) struct NodeFile {
 }
 
 impl NodeFile {
-    /// What the directory says, or a new identity, remembered at once.
+    /// Reads the node file, or makes a new identity and writes it at once.
     ///
     /// # Errors
-    /// A file that cannot be read or written; or there is none, and the directory has data: under another identity the node
-    /// could not use it.
+    /// The file cannot be read or written; or it is missing although the directory has data, which the node could not
+    /// use under another identity.
     pub(crate) fn open(dir: &DataDir) -> Result<Self, ControlError> {
         let path = &dir.node_file();
         match fs::read(path) {
@@ -55,7 +55,7 @@ impl NodeFile {
         }
     }
 
-    /// Remembers it, durably.
+    /// Writes the file, durably.
     pub(crate) fn write(&self, path: &Path) -> Result<(), ControlError> {
         let bytes = serde_json::to_vec_pretty(self).map_err(|error| ControlError::InvalidMetadata {
             entry: path.display().to_string(),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_made_once_and_number_and_cluster_are_remembered() {
+    fn an_identity_is_made_once_and_remembered_with_its_cluster() {
         let dir = tempfile::tempdir().unwrap();
         let dir = DataDir::open(dir.path()).unwrap();
         let mut first = NodeFile::open(&dir).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_tampered_with_is_an_error_and_not_a_new_identity() {
+    fn a_tampered_file_is_an_error_without_a_new_identity() {
         let dir = tempfile::tempdir().unwrap();
         let dir = DataDir::open(dir.path()).unwrap();
         fs::write(dir.node_file(), "{}").unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_data_is_there_gets_no_new_identity() {
+    fn a_node_that_has_data_gets_no_new_identity() {
         for data in ["stores/s/version-1", "versioned/tables", "view.json"] {
             let dir = tempfile::tempdir().unwrap();
             let dir = DataDir::open(dir.path()).unwrap();

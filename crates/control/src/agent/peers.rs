@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Other nodes, as a client of the cluster reaches them. Its connections live on a separate thread, which ends with it.
-/// No connection is opened before the first request.
+/// Other nodes, as a client of the cluster reaches them. Its connections live on a separate thread, which ends when
+/// this is dropped. No connection is opened before the first request.
 pub(crate) struct ClientPeers {
     client: Arc<Mutex<Way>>,
     runtime: Handle,
@@ -24,9 +24,9 @@ pub(crate) struct ClientPeers {
 
 /// The client, which connects to all nodes as soon as it is made.
 struct Way {
-    /// What it is made with by the first question.
+    /// The builder, until the first request makes the client.
     builder: Option<Box<ClientBuilder>>,
-    /// Itself, or why it could not be made.
+    /// The client, or why it could not be made.
     made: Option<Result<Client, ClientError>>,
 }
 
@@ -47,10 +47,10 @@ impl Way {
 }
 
 impl ClientPeers {
-    /// Other nodes, as this client reaches them.
+    /// Other nodes, reached through a client that `builder` makes.
     ///
     /// # Errors
-    /// A thread that cannot be had.
+    /// The thread cannot be started.
     pub(crate) fn start(builder: ClientBuilder) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();

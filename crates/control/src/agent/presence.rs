@@ -11,8 +11,8 @@ use fondaco_model::cluster::{Announcement, RecordPath, ReportRecord};
 use crate::error::ControlError;
 use crate::layout;
 
-/// How much longer than a session timeout the entry of an earlier process may stay: the service looks only
-/// now and then.
+/// How much longer than a session timeout the entry of an earlier process may stay: the service checks sessions only
+/// periodically.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The ephemeral entries of a node.
@@ -22,7 +22,7 @@ pub(crate) struct Presence {
     session_timeout: Duration,
     /// The session in which it is announced.
     announced: Option<u64>,
-    /// Since when another process has announced this identity.
+    /// Since when another process has held this identity.
     refused_since: Option<Instant>,
     /// The report, as it was written in this session.
     reported: Option<Revision>,
@@ -33,7 +33,7 @@ pub(crate) struct Presence {
 pub(crate) enum Announced {
     /// It was announced before.
     Already,
-    /// It was announced now: everything of an earlier session is gone.
+    /// It was announced just now: everything of an earlier session is gone.
     Newly,
     /// It is not announced yet, or that is unknown, since the service does not answer.
     NotYet,
@@ -58,8 +58,8 @@ impl Presence {
     /// Ensures that the node is announced in the present session.
     ///
     /// # Errors
-    /// [`ControlError::IdentityInUse`] if another process has been holding the identity for longer than an
-    /// earlier one of this node could.
+    /// [`ControlError::IdentityInUse`] if another process has held the identity for longer than an earlier process of
+    /// this node could.
     pub(crate) fn announce(&mut self) -> Result<Announced, ControlError> {
         let session = self.coordination.session();
         // A call to a service that does not answer blocks for long, and the node has other things to do.
@@ -110,8 +110,8 @@ impl Presence {
                 Ok(())
             }
             Err(error @ CoordinationError::Conflict { .. }) => {
-                // The report of an earlier process of this node: it would go soon, and the report of this process must
-                // not wait.
+                // The report of an earlier process of this node will soon disappear, but the report of this process
+                // must not wait for that.
                 self.reported = None;
                 if let Some(entry) = self.coordination.read(&path)? {
                     self.coordination.delete(&path, entry.revision)?;

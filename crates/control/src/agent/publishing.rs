@@ -26,8 +26,8 @@ impl Publishing {
         }
     }
 
-    /// The topology of the moment. Seen by requests with the next [`publish`](Self::publish). Returns
-    /// whether it is another one.
+    /// Sets the current topology. Requests see it after the next [`publish`](Self::publish). Returns whether it differs
+    /// from the last one.
     pub(crate) fn set_topology(&mut self, topology: Topology, node: NodeId) -> bool {
         let known = self.membership.as_ref().map(|membership| &**membership.topology());
         if known == Some(&topology) {
@@ -37,12 +37,12 @@ impl Publishing {
         true
     }
 
-    /// What is to be served from now on. Seen by requests with the next [`publish`](Self::publish).
+    /// Sets the serving set. Requests see it after the next [`publish`](Self::publish).
     pub(crate) fn set_serving(&mut self, set: ServingSet) {
         self.set = set;
     }
 
-    /// Lets requests see it. `why_not` says of a current version that is not open why.
+    /// Publishes the catalog to requests. `why_not` gives the reason why a current version is not open.
     pub(crate) fn publish(&self, why_not: impl Fn(&StoreName, VersionNumber) -> Option<String>) {
         let stores = self.set.stores.iter();
         let stores = stores.filter_map(|(name, store)| self.store(name, store, &why_not));
@@ -54,7 +54,7 @@ impl Publishing {
         self.disk.catalog_changed();
     }
 
-    /// Lets requests see nothing any more.
+    /// Publishes an empty catalog to requests.
     pub(crate) fn withdraw(&self) {
         self.catalog.publish(Catalog::default());
         self.disk.catalog_changed();
@@ -83,7 +83,7 @@ impl Publishing {
         };
         Some(ServingStore {
             name: name.clone(),
-            // The model gives out only numbers that are; others come from a tampered entry.
+            // The model gives out only valid numbers; others come from a tampered entry.
             id: StoreId::new(store.id)?,
             kind: store.kind,
             serving,

@@ -25,7 +25,7 @@ pub(crate) struct Remains {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// The thread. It ends when this is dropped, with what it can delete by then deleted.
+/// The thread. It ends when this is dropped, after it has deleted everything that it can delete by then.
 pub(crate) struct Reaper {
     sender: Option<Sender<Remains>>,
     /// How many directories wait to be deleted.
@@ -48,8 +48,8 @@ impl Reaper {
         })
     }
 
-    /// Something to get rid of. Also to be called after every change of the catalog, with nothing:
-    /// the former catalog is to be dropped too.
+    /// Takes remains to drop and delete. Also to be called after every change of the catalog, with nothing: the former
+    /// catalog is to be dropped too.
     pub(crate) fn take(&self, remains: Remains) {
         if let Some(sender) = &self.sender {
             self.waiting.fetch_add(usize::from(remains.dir.is_some()), Relaxed);

@@ -1,12 +1,12 @@
-//! Dropped versions: kept for a while, so that they can be restored, and deleted then.
+//! Dropped versions: kept for a while, so that they can be restored, then deleted.
 //!
 //! ```text
 //! DATA/trash/UNIX_MS.STORE.version-N/    a version, or some of its partitions, and when it was given up
-//! DATA/trash/deleting-K/                 what is being deleted
+//! DATA/trash/deleting-K/                 data being deleted
 //! ```
 //!
-//! A version is deleted when its time is over, or its store's is, or, the oldest first, when the disk needs the room. It
-//! is taken back when the node wants it again: one with the checksum that is wanted is the version that is wanted.
+//! A version is deleted when its time or its store's is over, or, the oldest first, when the disk needs the room. It is
+//! restored when the node wants it again: a version with the wanted checksum is the wanted version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,8 +24,8 @@ use crate::data_dir::{DataDir, VersionDir};
 use crate::error::ControlError;
 use crate::now_unix_ms;
 
-/// How many versions of one store are kept aside: as many as a store can have as backups, and some more. Pushes that follow
-/// each other closely would take all files and inodes otherwise.
+/// How many versions of one store are kept: as many as a store can have as backups, and some more. Frequent pushes
+/// would use up all files and inodes otherwise.
 const OF_STORE_MAX: usize = 128;
 
 /// The trash of a data directory.
@@ -62,7 +62,7 @@ impl Item {
 }
 
 impl Trash {
-    /// What there is. Returns what else is there, too, which is to be deleted.
+    /// Lists the trash. Also returns the other directories in it, which are to be deleted.
     pub(crate) fn open(dir: &DataDir, grace: Duration) -> Result<(Self, Vec<PathBuf>), ControlError> {
         let dir = dir.trash();
         let mut items = Vec::new();
@@ -84,7 +84,7 @@ impl Trash {
         Ok((trash, others))
     }
 
-    /// Moves a version aside; there need be none.
+    /// Moves a version into the trash, if it exists.
     pub(crate) fn keep(&self, dir: &Path, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
         let mut items = self.items.lock();
         let item = self.new_item(store, version);
@@ -96,7 +96,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Moves some partitions of a version aside; there need be none.
+    /// Moves some partitions of a version into the trash, if they exist.
     pub(crate) fn keep_partitions(
         &self,
         dir: &Path,
@@ -107,7 +107,7 @@ impl Trash {
         let mut items = self.items.lock();
         let item = self.new_item(store, version);
         let moved = move_partitions(dir, &item.path, goes);
-        // After an error, some partitions may be there.
+        // After an error, some partitions may have been moved.
         if item.path.exists() {
             items.push(item);
         }
@@ -115,7 +115,7 @@ impl Trash {
         Ok(())
     }
 
-    /// A new name for a dropped version. The caller has the lock.
+    /// A new name for a dropped version. The caller holds the lock.
     fn new_item(&self, store: &StoreName, version: VersionNumber) -> Item {
         let mut since_unix_ms = now_unix_ms();
         loop {
@@ -132,7 +132,7 @@ impl Trash {
         }
     }
 
-    /// Moves what is to be deleted out of the way, and returns where it is now; `None` if there was nothing.
+    /// Renames a path that is to be deleted, and returns its new path; `None` if nothing was there.
     pub(crate) fn discard(&self, path: &Path) -> Result<Option<PathBuf>, ControlError> {
         loop {
             let discarded = self.dir.join(format!("deleting-{}", self.last.fetch_add(1, Relaxed)));
@@ -146,8 +146,8 @@ impl Trash {
         }
     }
 
-    /// Puts back in their place those of these partitions of a version that are not there, if the version with this
-    /// manifest is here; all that is here of it, if there is nothing of it there. Whether anything was put back.
+    /// Restores the missing ones of these partitions of a version, if the version with this manifest is here. If
+    /// nothing of the version is at `to`, restores all of it. Returns whether anything was restored.
     pub(crate) fn take_back(
         &self,
         store: &StoreName,
@@ -186,8 +186,8 @@ impl Trash {
         Ok(taken)
     }
 
-    /// Takes out one version that is to be deleted now: since its time is over, since its store is one of those that
-    /// `is_forgotten` names, or since the disk needs the room. Returns where it is.
+    /// Takes out one version that is to be deleted now: its time is over, `is_forgotten` names its store, or the disk
+    /// needs the room. Returns its path.
     pub(crate) fn due(
         &self,
         is_forgotten: impl Fn(&StoreName) -> bool,
@@ -213,7 +213,7 @@ impl Trash {
         Ok(discarded)
     }
 
-    /// How many versions are kept aside.
+    /// How many versions are kept.
     pub(crate) fn len(&self) -> usize {
         self.items.lock().len()
     }
@@ -240,7 +240,7 @@ mod tests {
         name.parse().unwrap()
     }
 
-    /// A manifest of a format that is not known, and what identifies its version.
+    /// A manifest of an unknown format, and the checksum that identifies its version.
     fn manifest(content: &str) -> (String, String) {
         let inner = format!("{{\"format_version\": 9, \"content\": {content:?}}}");
         let identity = Checksum::of(inner.as_bytes()).to_string();
@@ -277,7 +277,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     #[test]
-    fn what_was_given_up_is_taken_back_by_its_manifest_also_after_a_start() {
+    fn given_up_versions_are_restored_by_manifest_also_after_restart() {
         let kept = Kept::new();
         let trash = kept.open(DAY);
         kept.give_up(&trash, "a.version-2", 1, "one");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_when_its_time_is_over_its_store_is_forgotten_or_the_disk_is_full() {
+    fn trash_is_deleted_when_expired_forgotten_or_on_full_disks() {
         let kept = Kept::new();
         let trash = kept.open(DAY);
         for (name, number) in [("a", 1), ("b", 2), ("a", 3)] {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_store_only_so_much_is_kept() {
+    fn the_number_of_kept_versions_of_a_store_is_bounded() {
         let kept = Kept::new();
         let trash = kept.open(DAY);
         kept.give_up(&trash, "b", 1, "");

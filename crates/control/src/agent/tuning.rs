@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fetches_that_run_at_the_same_time_share_the_limits() {
+    fn concurrent_fetches_share_the_limits() {
         let (settings, metrics) = (Settings::default(), NodeMetrics::new(1));
         let share = |fetches: usize| {
             let running = move || fetches;

@@ -26,12 +26,12 @@ use crate::error::ControlError;
 use crate::memory::MemoryPlan;
 use crate::now_unix_ms;
 
-/// What the replicas of a node are opened with.
+/// The parts that the replicas of a node are opened with.
 pub(crate) struct ReplicasParts<'a> {
     /// Their directory.
     pub(crate) dir: &'a Path,
     pub(crate) config: VersionedConfig,
-    /// Which boot of the machine this is, where that is known.
+    /// The boot ID of the machine, where it is known.
     pub(crate) boot_id: Option<String>,
     pub(crate) catalog: &'a SharedCatalog,
     pub(crate) peers: PeerAccess,
@@ -40,15 +40,15 @@ pub(crate) struct ReplicasParts<'a> {
     pub(crate) memory: MemoryPlan,
 }
 
-/// Opens what the node holds of versioned stores. It is served once the cluster is known.
+/// Opens the versioned stores on this node. They are served once the cluster is known.
 ///
 /// # Errors
-/// What is on the disk cannot be opened, or threads cannot be had.
+/// The files on the disk cannot be opened, or threads cannot be started.
 pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
     let cache_bytes = parts.config.cache_bytes.unwrap_or(parts.memory.cache_bytes);
     let cache = CacheBudget::new(cache_bytes / 2);
-    // Replicas refuse what makes records longer when less than the reserve is left; engines also what makes them shorter,
-    // which needs room before it gives some back.
+    // Below the reserve, replicas refuse writes that make records longer. Below half of it, engines also refuse writes
+    // that make them shorter, which need room before they free some.
     let engine_reserve_bytes = parts.reserve_bytes / 2;
     let disk = DiskOptions {
         cache: cache.clone(),
@@ -123,13 +123,13 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))
 }
 
-/// What keeps replicas from answering for all that they hold, in words.
+/// Why replicas cannot answer for all their partitions, in words.
 pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
     let lost = |loss: Loss| {
         let remedy = match loss.partitions_alone {
             0 => "they are being compared with other nodes".to_owned(),
             alone => format!(
-                "no other node has {alone} of them: restore their stores, or give up what is lost: fondaco repair accept-loss {}",
+                "no other node has {alone} of them: restore their stores, or give up the lost writes: fondaco repair accept-loss {}",
                 loss.id
             ),
         };
@@ -140,7 +140,7 @@ pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
     replicas.losses().into_iter().filter_map(lost).collect()
 }
 
-/// What cannot be read of what replicas have stored, in words. Other replicas answer for it, and replace it.
+/// Damage of stored records, in words. Other replicas answer for these records, and replace them.
 pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
     let warning = |damage| format!("{damage}: check the disk; records are replaced from other replicas");
     replicas.unreadable().into_iter().map(warning).collect()
@@ -149,9 +149,9 @@ pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
 /// The state that the agent keeps for the replicas.
 pub(crate) struct VersionedStores {
     replicas: Arc<Replicas>,
-    /// The last view they were given, if they applied all of it.
+    /// The last view that they were given, if they applied all of it.
     told: Option<Arc<ClusterView>>,
-    /// When the next dropped store is to be kept no longer, in milliseconds since 1970.
+    /// When the next dropped store expires, in milliseconds since 1970.
     next_deletion_unix_ms: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The thread of a node's agent: one look after the other, and after each what is to be done.
+//! The thread of a node's agent: one look after the other, each followed by its actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::worker::Ending;
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the thread is made of.
+/// The parts of the thread.
 pub(super) struct WorkParts {
     pub(super) shared: Arc<Shared>,
     pub(super) coordination: Arc<dyn Coordination>,
@@ -48,11 +48,11 @@ pub(super) struct WorkParts {
 pub(super) struct Work {
     parts: WorkParts,
     memory: Option<Memory>,
-    /// The view of the last look: what follows from it alone is not computed again.
+    /// The view of the last look: results that depend on it alone are not computed again.
     seen: Option<Arc<ClusterView>>,
     agent: Option<Agent>,
     serving: Option<ServingSet>,
-    /// Whether requests should see something new although the serving set is the same.
+    /// Whether requests should see a change although the serving set is the same.
     is_dirty: bool,
     started: Instant,
 }
@@ -87,7 +87,7 @@ impl Work {
                     shared.noted.raise();
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "the node could not do all that it should: looking again"),
+                Err(error) => tracing::warn!(%error, "the node could not complete all actions: trying again"),
             }
             shared.change_signal.wait(seen, TICK);
         }
@@ -128,24 +128,24 @@ impl Work {
         if is_true {
             self.remember_membership(&view, node)?;
         }
-        // Before the replicas hold anything: they may have lost data that they are asked for.
+        // Before the replicas open anything: they may have lost data that requests ask for.
         let is_counted = self.parts.counting.look(node, announces);
         let is_versioned = |store: &Revised<StoreRecord>| store.record.definition.versioned.is_some();
         if !is_counted && view.stores.values().any(is_versioned) {
             return announced.map(drop);
         }
         if let Some(topology) = self.parts.peer_topology.look(&sighting, Some(node)) {
-            // Requests see it with the catalog: which versions are current, and which partitions of them are here.
+            // Requests see it with the catalog: which versions are current, and which of their partitions are here.
             self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
-        // Before the catalog: what requests are let in for is held then.
+        // Before the catalog: the partitions for which it lets requests in must be held by then.
         self.parts.versioned.tell(&view, node);
         let remembers = is_new && is_true;
         let epoch_of = |view: &ClusterView| view.routing.as_ref().map(|routing| routing.record.epoch());
         let is_new_table = self.seen.as_ref().is_none_or(|seen| epoch_of(seen) != epoch_of(&view));
-        // A routing table before the report: what a plan waits for this node to know, it knows after a start without
-        // the service, too. All else is remembered when requests see it.
+        // A routing table is remembered before the report: a plan waits for this node to know the table, and the node
+        // must still know it after a start without the service. All else is remembered when requests see it.
         let remembered = match remembers && is_new_table {
             true => self.remember(&view),
             false => Ok(()),
@@ -155,7 +155,7 @@ impl Work {
         // Otherwise the view counts as not seen, and is looked at again.
         remembered?;
         if remembers && let Err(error) = self.remember(&view) {
-            // It serves all the same, and tries again when the view changes.
+            // The node serves all the same, and tries again when the view changes.
             tracing::warn!(%error, "cannot remember the view of the cluster");
         }
         self.seen = Some(view);
@@ -195,14 +195,14 @@ impl Work {
         Ok(())
     }
 
-    /// Does what the model says.
+    /// Carries out the model's actions.
     fn act(&mut self, view: &ClusterView, origin: Origin, node: NodeId, is_announced: bool) {
         let now_ms = self.started.elapsed().as_millis() as u64;
         let mut agent = self.agent.take().unwrap_or_else(|| Agent::new(node));
         self.take_ended(&mut agent, now_ms);
         let shared = Arc::clone(&self.parts.shared);
         let local = LocalReplicas {
-            // Before the versions: what a fetch brings in between is seen as both, and never as neither.
+            // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
             fetches: shared.fetches.local(),
             versions: shared.disk.local(),
             versioned: self.parts.versioned.local(view),
@@ -235,7 +235,7 @@ impl Work {
             self.carry_out(view, &mut agent, action, is_announced);
         }
         self.agent = Some(agent);
-        // Without a routing table there is nothing to serve; it comes at once, unless it waits for other nodes.
+        // Without a routing table there is nothing to serve. A table comes at once, unless it waits for more nodes.
         let nodes_initial = view
             .cluster
             .as_ref()
@@ -249,7 +249,7 @@ impl Work {
         });
     }
 
-    /// Logs data once that is kept although no record accounts for it.
+    /// Logs, once, data that is kept although no record names it.
     fn note_unexplained(&self, unexplained: &BTreeSet<ReplicaKey>) {
         let known = self.parts.shared.status.lock().unexplained.clone();
         if known == *unexplained {
@@ -287,7 +287,7 @@ impl Work {
         }
     }
 
-    /// How often stores went from one version to another before the eyes of clients.
+    /// Counts how often the current version of a store changed for clients.
     fn count_swaps(&self, set: &ServingSet) {
         let Some(before) = &self.serving else { return };
         let swapped = set.stores.iter().filter(|(name, store)| {
@@ -309,7 +309,7 @@ impl Work {
                 detail,
                 peers,
             } => {
-                // It is asked for again when some of what was given up is deleted.
+                // The model asks for it again when some deletions are done.
                 if shared.disk.is_behind_with_deleting() {
                     return;
                 }
@@ -347,7 +347,7 @@ impl Work {
                 version,
                 partitions,
             } => {
-                // The catalog still has the version with them.
+                // The catalog still has the version with these partitions.
                 self.is_dirty = true;
                 shared.change_signal.raise();
                 shared.disk.drop_partitions(&store, version, &partitions)
@@ -367,12 +367,12 @@ impl Work {
             }
         };
         if let Err(error) = outcome {
-            tracing::warn!(%error, "the node could not do what it should: trying again");
+            tracing::warn!(%error, "an action of the node failed: trying again");
         }
     }
 }
 
-/// Whether a store was dropped, and its data need not be kept any longer.
+/// Whether a store was dropped and its data has expired.
 fn is_forgotten(view: &ClusterView, store: &StoreName) -> bool {
     let mut dropped = view.dropped.values().map(|dropped| &dropped.record);
     let is_over = !view.remembered && !view.is_partial && !view.stores.contains_key(store);

@@ -28,7 +28,7 @@ use crate::mirror::Mirror;
 /// The metrics of a process.
 pub(crate) struct Exposition(Registry);
 
-/// What metrics are read from.
+/// The sources of metrics.
 pub(crate) struct Observed {
     pub(crate) mirror: Mirror,
     /// Weak, so that metrics do not keep a session.
@@ -69,7 +69,8 @@ pub(crate) enum TextFormat {
 }
 
 impl TextFormat {
-    /// The one that a reader asks for by the header `Accept`: OpenMetrics if it names that, else what all readers know.
+    /// The format that a scraper asks for by the header `Accept`: OpenMetrics if named there, else the format that all
+    /// scrapers know.
     pub(crate) fn accepted(accept: Option<&str>) -> Self {
         const OPEN_METRICS: &str = "application/openmetrics-text";
         let kinds = accept.unwrap_or_default().split(',');
@@ -82,7 +83,7 @@ impl TextFormat {
         }
     }
 
-    /// Its name among the types of content.
+    /// Its content type.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -91,8 +92,8 @@ impl TextFormat {
     }
 }
 
-/// OpenMetrics as the older format has it: a counter is described by the name that its samples have, with `_total`, and
-/// the text has no end mark.
+/// Converts OpenMetrics to the older format: a counter is described by the name of its samples, with `_total`, and the
+/// text has no end mark.
 fn as_prometheus(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     let types = text
@@ -145,11 +146,11 @@ impl Collector for Observed {
             "cold reads under way",
             self.metrics.cold_reads(),
         )?;
-        let help = "keys under way from other nodes";
+        let help = "keys being fetched from other nodes";
         gauge(&mut encoder, "forwards", help, self.metrics.forwards())?;
         let help = "bytes of hot keys that a router keeps";
         gauge(&mut encoder, "cache_bytes", help, self.metrics.cache_bytes())?;
-        let help = "bytes that buffers of clients take of their budget, over RESP and HTTP";
+        let help = "bytes of the budget that client buffers use, over RESP and HTTP";
         gauge(&mut encoder, "buffer_bytes", help, self.buffers.charged_bytes())?;
         let help = "the budget of the buffers of clients";
         gauge(&mut encoder, "buffer_bytes_max", help, self.buffers.bytes_max())?;
@@ -228,18 +229,18 @@ impl Observed {
             "nodes that were given a number",
             view.nodes.len() as u64,
         )?;
-        gauge(encoder, "nodes_live", "nodes that are there", live as u64)?;
-        gauge(encoder, "routers", "routers that are there", view.routers.len() as u64)?;
+        gauge(encoder, "nodes_live", "live nodes", live as u64)?;
+        gauge(encoder, "routers", "live routers", view.routers.len() as u64)?;
         gauge(
             encoder,
             "routing_epoch",
-            "how often the routing table was changed",
+            "epoch of the routing table: how often it was changed",
             epoch,
         )?;
         gauge(
             encoder,
             "coordination_silent_seconds",
-            "for how long the coordination service has not answered; 0 if it does",
+            "for how many seconds the coordination service has not answered; 0 while it answers",
             silent,
         )?;
         counter(
@@ -252,7 +253,7 @@ impl Observed {
         for (name, help, value) in self.counts.all() {
             counter(encoder, name, help, value)?;
         }
-        let help = "reads of all entries: at the start, and after changes may have been missed";
+        let help = "reads of all entries: at the start, and whenever changes may have been missed";
         counter(encoder, "coordination_full_reads", help, reads.full)
     }
 
@@ -267,12 +268,7 @@ impl Observed {
             agent.not_ready().len() as u64,
         )?;
         let available = agent.data_dir().available_bytes().unwrap_or(0);
-        gauge(
-            encoder,
-            "disk_available_bytes",
-            "bytes that the disk has left",
-            available,
-        )?;
+        gauge(encoder, "disk_available_bytes", "free bytes on the disk", available)?;
         gauge(
             encoder,
             "fetches",
@@ -282,7 +278,7 @@ impl Observed {
         counter(
             encoder,
             "agent_looks",
-            "looks at what is to be done on this node",
+            "passes over the cluster state by this node's agent",
             agent.looks(),
         )?;
         let replicas = agent.replicas();
@@ -296,23 +292,22 @@ impl Observed {
         if let Some(memory) = replicas.key_memory() {
             let help = "keys of the engine log, which are in memory";
             gauge(encoder, "log_keys", help, memory.keys)?;
-            let help = "bytes of memory that keys of the engine log take, about";
+            let help = "approximate bytes of memory used by keys of the engine log";
             gauge(encoder, "log_key_bytes", help, memory.bytes)?;
-            let help = "bytes of memory that keys of the engine log may take before new ones are refused";
+            let help = "bytes of memory that keys of the engine log may use before new keys are refused";
             gauge(encoder, "log_key_bytes_max", help, memory.bytes_max)?;
         }
-        let help = "nodes that hints wait for";
+        let help = "nodes for which hints are stored";
         gauge(encoder, "hinted_nodes", help, replicas.hinted_nodes() as u64)?;
         let help = "records of versioned stores found damaged or unreadable here, and not repaired yet";
         gauge(encoder, "records_damaged", help, replicas.records_damaged() as u64)?;
-        let help = "engines that have lost what was acknowledged, and did not have it again from other nodes";
+        let help = "engines that have lost acknowledged writes and have not got them back from other nodes";
         gauge(encoder, "engines_with_losses", help, replicas.losses().len() as u64)?;
-        let help = "engines in which something is stored that cannot be read";
+        let help = "engines with unreadable data";
         gauge(encoder, "engines_with_damage", help, replicas.unreadable().len() as u64)?;
-        let help = "partitions of versioned stores of which something was lost here, and is not here again";
+        let help = "partitions of versioned stores that lost writes on this node and have not got them back";
         gauge(encoder, "partitions_behind", help, replicas.partitions_behind() as u64)?;
-        let help =
-            "when the oldest record was written that waits for another node, in seconds since 1970; 0 if none does";
+        let help = "time of the oldest hint that waits for another node, in seconds since 1970; 0 if there is none";
         let oldest = replicas.oldest_hint_unix_ms().unwrap_or(0) / 1000;
         gauge(encoder, "hints_oldest_timestamp_seconds", help, oldest)
     }
@@ -328,16 +323,16 @@ impl Observed {
             "1 while this controller leads",
             u64::from(counts.leading),
         )?;
-        let help = "looks at what is to be decided, while leading";
+        let help = "passes of the decision loop while this controller leads";
         counter(encoder, "controller_decisions", help, counts.decisions)?;
         counter(encoder, "controller_changes", "decisions carried out", counts.changes)?;
-        let help = "decisions that came too late, and were made anew";
+        let help = "decisions that came too late and were made again";
         counter(encoder, "controller_conflicts", help, counts.conflicts)?;
         let problems = controller.problems().len() as u64;
         gauge(
             encoder,
             "controller_problems",
-            "what keeps the leading controller from going on",
+            "problems that block the leading controller",
             problems,
         )
     }
@@ -348,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_readers_that_name_it() {
+    fn open_metrics_is_sent_only_if_accept_names_it() {
         for (accept, format) in [
             (None, TextFormat::Prometheus),
             (Some("*/*"), TextFormat::Prometheus),
@@ -367,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_described_by_the_name_of_their_samples_in_the_older_format() {
+    fn the_older_format_describes_counters_by_their_sample_names() {
         let text = "# HELP a_b Of a.\n# TYPE a_b counter\na_b_total 1\n# HELP c Of c.\n# TYPE c gauge\nc 2\n# EOF\n";
         assert_eq!(
             as_prometheus(text),

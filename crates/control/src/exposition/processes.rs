@@ -8,16 +8,16 @@ use prometheus_client::metrics::MetricType;
 use super::encoding::{counter, gauge};
 use crate::process;
 
-/// The process, by the names that Prometheus's own clients give these, and what else is known of it.
+/// The standard process metrics of Prometheus clients, and some more.
 pub(super) fn metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Some((minor, major)) = process::page_faults() {
         counter(encoder, "minor_page_faults", "page faults answered from memory", minor)?;
         counter(encoder, "major_page_faults", "page faults that read the disk", major)?;
     }
     let (mappings, mappings_max) = fondaco_format::mappings();
-    let help = "memory mappings that files of versions take";
+    let help = "memory mappings used by files of versions";
     gauge(encoder, "version_mappings", help, mappings)?;
-    let help = "memory mappings that files of versions may take, most of vm.max_map_count";
+    let help = "limit of memory mappings for files of versions, most of vm.max_map_count";
     gauge(encoder, "version_mappings_max", help, mappings_max)?;
     let help = "pages of mapped files of versions that could not be read";
     counter(

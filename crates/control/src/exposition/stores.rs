@@ -15,7 +15,7 @@ use super::encoding::histogram;
 /// A metric of a version: its name, its meaning, and how it is read.
 type OfVersion = (&'static str, &'static str, fn(&VersionDetail) -> u64);
 
-/// A metric of a fetch, likewise.
+/// A metric of a fetch, in the same form.
 type OfFetch = (&'static str, &'static str, fn(&FetchProgress) -> u64);
 
 impl Observed {
@@ -67,7 +67,7 @@ impl Observed {
         let versions = |store: &StoreRecord| Some(store.versions.kept().count() as u64);
         by_store(encoder, "store_versions", "versions kept", each(&view, versions))?;
         let failed = |store: &StoreRecord| Some(self.agent.as_ref()?.failed_versions(&store.definition.name));
-        let help = "versions that this node cannot have";
+        let help = "versions that this node cannot serve";
         by_store(encoder, "store_failed_versions", help, each(&view, failed))?;
         let late = |store: &StoreRecord| Some(store.late.len() as u64);
         let help = "nodes that do not have the current version yet";
@@ -93,12 +93,12 @@ impl Observed {
             ),
             (
                 "fetch_rate_bytes_per_second",
-                "how fast the push under way goes on this node",
+                "bytes a second that the push under way fetches on this node",
                 |progress| progress.rate_bytes_per_second,
             ),
             (
                 "fetch_rate_limit_bytes_per_second",
-                "how fast the push under way may go on this node; 0 is as fast as it can",
+                "limit of that rate, in bytes a second; 0 is no limit",
                 |progress| progress.rate_limit_bytes_per_second,
             ),
         ];
@@ -113,7 +113,7 @@ impl Observed {
     }
 }
 
-/// A number for each store.
+/// One number for each store.
 fn each(view: &ClusterView, number: impl Fn(&StoreRecord) -> Option<u64>) -> Vec<(&str, Option<u64>)> {
     let stores = view.stores.iter();
     stores

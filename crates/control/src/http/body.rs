@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::error::ApiError;
 
-/// The counters are read while they change: later events belong to the last bucket.
+/// A JSON body; an empty one counts as `{}`.
 pub(super) struct JsonBody<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
@@ -26,7 +26,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// A body of any bytes.
+/// A body of raw bytes.
 pub(super) struct BytesBody(pub(super) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for BytesBody {
@@ -41,7 +41,7 @@ impl<S: Send + Sync> FromRequest<S> for BytesBody {
     }
 }
 
-/// The store that a path names.
+/// The store named in the path.
 pub(super) struct StorePath(pub(super) StoreName);
 
 impl<S: Send + Sync> FromRequestParts<S> for StorePath {
@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        // Not by way of axum, for which a path's parameters are text.
+        // Not with axum's extractor, which takes a path's parameters for text.
         let mut segments = parts.uri.path().rsplit('/');
         let (key, store) = (segments.next().unwrap_or_default(), segments.nth(1).unwrap_or_default());
         let decode = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
@@ -82,11 +82,11 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
     }
 }
 
-/// Whether an answer waits until all nodes that are there know.
+/// Whether the answer waits until all live nodes know of the change.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wait {
-    /// Whether to wait until all nodes that are there serve the version, for 10 seconds at most.
+    /// Whether to wait until all live nodes serve the version, for 10 seconds at most.
     #[serde(default = "yes")]
     #[param(default = true)]
     pub(super) wait: bool,
@@ -103,12 +103,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Wait {
     }
 }
 
-/// What becomes of the data of a store that is dropped.
+/// Whether the data of a dropped store is kept.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Dropping {
-    /// Whether to delete the data at once, instead of keeping it for a while. Then also that of a store of this name that
-    /// was dropped before.
+    /// Whether to delete the data at once, instead of keeping it for a while, with that of earlier dropped stores of
+    /// this name.
     #[serde(default)]
     #[param(default = false)]
     pub(super) now: bool,

@@ -1,4 +1,4 @@
-//! `/v1/cluster`, `/v1/nodes`, `/v1/routing`: who is there, and who holds what.
+//! `/v1/cluster`, `/v1/nodes`, `/v1/routing`: the members of the cluster, and the owners of partitions.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::layout::ELECTION;
 use crate::mirror::Mirror;
 use crate::status::lost_quorums;
 
-/// Show the cluster: its nodes, its routers, who leads.
+/// Show the cluster: its nodes, its routers, its leader.
 #[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses(
     (status = 200, description = "The cluster", body = ClusterResource),
     (status = "default", description = "An error: no_cluster", body = ErrorResource),
@@ -30,8 +30,8 @@ pub(super) async fn show(State(app): State<App>) -> Result<Json<ClusterResource>
     Ok(Json(app.blocking(cluster).await?))
 }
 
-/// After the coordination service lost entries or went back to older ones: write back what the node that is asked
-/// remembers of the cluster, or declare the present entries to be the true ones.
+/// After the coordination service lost entries or went back to older ones: write back the entries that the answering
+/// node remembers, or declare the present entries to be the true ones.
 #[utoipa::path(post, path = "/v1/cluster/adopt", tag = "cluster", request_body = Adoption, responses(
     (status = 200, description = "The cluster as it is now", body = ClusterResource),
     (status = "default", description = "An error: invalid_request, no_cluster, entries_lost, conflict, unavailable", body = ErrorResource),
@@ -74,10 +74,10 @@ pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResour
     }
 }
 
-/// Begin a plan for the routing table: nodes are given their share, or give up all that they hold.
+/// Begin a plan for the routing table: nodes are given their share, or give up all their partitions.
 #[utoipa::path(post, path = "/v1/routing/plans", tag = "cluster", request_body = NewPlan, responses(
     (status = 202, description = "The plan that was begun", body = PlanResource),
-    (status = 200, description = "What the plan would do, if `dry_run` was asked for", body = PlanResource),
+    (status = 200, description = "The effects of the plan, if `dry_run` is set", body = PlanResource),
     (status = "default", description = "An error: invalid_request, no_routing, plan_in_progress, nothing_to_move, node_not_found, node_absent, placement", body = ErrorResource),
 ))]
 pub(super) async fn begin_plan(
@@ -102,9 +102,9 @@ pub(super) async fn begin_plan(
     Ok((status, Json((&plan).into())))
 }
 
-/// Give up the plan under way: who owns partitions now goes on.
+/// Give up the plan under way: the present owners stay.
 #[utoipa::path(delete, path = "/v1/routing/plan", tag = "cluster", responses(
-    (status = 204, description = "It is given up"),
+    (status = 204, description = "The plan is given up"),
     (status = "default", description = "An error: no_routing, no_plan", body = ErrorResource),
 ))]
 pub(super) async fn cancel_plan(State(app): State<App>) -> Result<StatusCode, ApiError> {
@@ -116,7 +116,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
     let mirror = app.operator.mirror();
     let view = mirror.view();
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
-    // A view that may be old has no leader worth naming.
+    // A view that may be old does not name a leader reliably.
     let leader = match mirror.stale_since() {
         None => app.operator.coordination().leader(&ELECTION.parse()?)?,
         Some(_) => None,

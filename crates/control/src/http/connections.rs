@@ -1,13 +1,13 @@
-//! The open connections of the control port, and which of them gives way when there are as many as may be.
+//! The open connections of the control port, and which of them gives way when the limit is reached.
 //!
-//! Requests that are being answered have places of the same kind, fewer: there a request is waiting until its body is
+//! Requests that are being answered have places of the same kind, but fewer. A request waits there until its body is
 //! complete, so that clients that send half of a body and stop do not keep others out either.
 //!
 //! A connection is *waiting* while it has no complete header to answer: during the TLS handshake, before its first
 //! request, and between two requests. It is *busy* from a complete header until the body of the answer has been handed
-//! over. When the limit is reached, a new connection takes the place of the one that has been waiting for longest, so
-//! that clients that connect and say nothing keep no other client out, health checks least of all. Busy connections are never
-//! dropped: the number of requests that are answered at a time bounds them.
+//! over. When the limit is reached, a new connection takes the place of the one that has been waiting for longest. So
+//! clients that connect and send nothing do not keep others out, health checks least of all. Busy connections are never
+//! dropped: the limit of concurrent requests bounds them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct Table {
     open: usize,
     /// Turns to wait, given out in order.
     next_turn: u64,
-    /// Those that wait, by their turn: the first has waited for longest.
+    /// The waiting connections by their turn: the first has waited for longest.
     waiting: BTreeMap<u64, Arc<Notify>>,
 }
 
@@ -39,14 +39,14 @@ struct Table {
 #[derive(Debug)]
 pub(super) struct Connection {
     connections: Arc<Connections>,
-    /// Notified when the connection has to give way.
+    /// Notified when the connection must give way.
     evicted: Arc<Notify>,
     /// Its turn while it is waiting.
     turn: Mutex<Option<u64>>,
 }
 
 impl Connections {
-    /// No more than `limit` at a time; those that had to give way are counted in `evicted`.
+    /// At most `limit` connections at a time; those that gave way are counted in `evicted`.
     pub(super) fn new(limit: usize, evicted: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -56,7 +56,7 @@ impl Connections {
         })
     }
 
-    /// Takes a place for one more, from the connection that has waited for longest if all are taken.
+    /// Takes a place for a new connection; if all are taken, that of the connection that has waited for longest.
     pub(super) async fn enter(self: &Arc<Self>) -> Connection {
         loop {
             let ended = self.ended.notified();
@@ -93,7 +93,7 @@ impl Connections {
         }
     }
 
-    /// Waits until none is open.
+    /// Waits until no connection is open.
     pub(super) async fn all_ended(&self) {
         loop {
             let ended = self.ended.notified();
@@ -106,19 +106,19 @@ impl Connections {
 }
 
 impl Connection {
-    /// A header is complete: the connection is busy. Whether it was not, and had not to give way.
+    /// A header is complete: the connection is busy. Returns whether it was waiting, and did not have to give way.
     pub(super) fn begin(&self) -> bool {
         let mut table = self.connections.table.lock();
         let turn = self.turn.lock().take();
         turn.is_some_and(|turn| table.waiting.remove(&turn).is_some())
     }
 
-    /// The response is sent: the connection is waiting again, as the last of all.
+    /// The response is sent: the connection is waiting again, as the last one.
     pub(super) fn finish(&self) {
         self.wait_in(&mut self.connections.table.lock());
     }
 
-    /// Waits until the connection has to give way.
+    /// Waits until the connection must give way.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_has_waited_for_longest_gives_way_and_none_that_is_busy() {
+    fn the_longest_waiting_connection_gives_way_and_busy_ones_stay() {
         let evicted = Arc::new(AtomicU64::new(0));
         let connections = Connections::new(3, Arc::clone(&evicted));
         let enter = || now(connections.enter());

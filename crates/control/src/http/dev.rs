@@ -8,7 +8,7 @@ use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 use super::resources::DevMemberList;
 
-/// List the members of the development cluster; none elsewhere.
+/// List the members of the development cluster; empty for other clusters.
 #[utoipa::path(get, path = "/v1/dev/members", tag = "development", responses(
     (status = 200, description = "The members", body = DevMemberList),
     (status = "default", description = "An error", body = ErrorResource),
@@ -20,7 +20,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<DevMemberList>, 
     }))
 }
 
-/// Stop a member, as an operator would. To be asked of another one.
+/// Stop a member, as an operator would. Ask another member, since a member cannot stop itself.
 #[utoipa::path(post, path = "/v1/dev/members/{member}/stop", tag = "development", params(("member" = String, Path, description = "Its name, such as `node-1`")), responses(
     (status = 200, description = "The members as they are now", body = DevMemberList),
     (status = "default", description = "An error: member_not_found, member_busy", body = ErrorResource),

@@ -14,14 +14,14 @@ use utoipa::ToSchema;
 use crate::error::ControlError;
 use crate::uploads::UploadError;
 
-/// An error.
+/// An error response.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorResource {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorDetail,
 }
 
-/// What went wrong.
+/// The code and message of an error.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     /// For programs; one of the documented codes.
@@ -44,19 +44,19 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "invalid_request",
         400,
-        "the request's path, query or body is not what the document says",
+        "the request's path, query or body does not match the OpenAPI document",
     ),
     (
         "unauthorized",
         401,
-        "the control port has a token, and the request has not, or another one",
+        "the control port requires a token, and the request has none or a wrong one",
     ),
     (
         "foreign_origin",
         403,
         "a browser sent it for a web page of another origin, and the control port has no token",
     ),
-    ("route_not_found", 404, "nothing has this path"),
+    ("route_not_found", 404, "there is no such path"),
     ("store_not_found", 404, "no store has this name"),
     ("version_not_found", 404, "the store does not keep this version"),
     ("push_not_found", 404, "the store was never pushed to"),
@@ -70,7 +70,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "loss_not_found",
         404,
-        "the node has not lost this, or it is given up already",
+        "the node has no such loss, or it is accepted already",
     ),
     (
         "member_not_found",
@@ -82,7 +82,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         404,
         "the store's current version does not have this key",
     ),
-    ("method_not_allowed", 405, "the path has other methods"),
+    ("method_not_allowed", 405, "the path does not support this method"),
     ("store_exists", 409, "a store has this name already"),
     (
         "versioned_store",
@@ -92,11 +92,15 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "not_versioned",
         409,
-        "the store is not versioned: it has no settings of replicas that answer",
+        "the store is not versioned: it has no quorum settings",
     ),
-    ("unchangeable", 409, "this of a versioned store cannot be changed"),
+    (
+        "unchangeable",
+        409,
+        "this setting of a versioned store cannot be changed",
+    ),
     ("no_engine", 409, "a node lacks the engine of the new store"),
-    ("too_many_stores", 409, "the cluster has as many stores as it can"),
+    ("too_many_stores", 409, "the cluster has the maximum number of stores"),
     ("push_in_progress", 409, "the store is being pushed to"),
     (
         "wrong_offset",
@@ -107,12 +111,12 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "upload_incomplete",
         409,
-        "not all files of the upload have arrived whole",
+        "not all files of the upload have arrived completely",
     ),
     (
         "upload_elsewhere",
         409,
-        "the version was uploaded to another node, which has to be asked",
+        "the version was uploaded to another node: ask that node",
     ),
     (
         "no_storage",
@@ -131,7 +135,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "no_routing",
         409,
-        "there is no routing table yet: too few nodes are there",
+        "there is no routing table yet: too few nodes are live",
     ),
     ("plan_in_progress", 409, "a plan for the routing table is under way"),
     (
@@ -140,43 +144,43 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "no plan for the routing table is under way, or its partitions have moved",
     ),
     ("nothing_to_move", 409, "the plan would change nothing"),
-    ("node_absent", 409, "the node is not there"),
+    ("node_absent", 409, "the node is absent"),
     (
         "member_busy",
         409,
-        "the member of the development cluster is the one that answers, or is not as asked for",
+        "the member of the development cluster is the one that answers, or is already running or stopped",
     ),
     (
         "old_routing",
         409,
-        "partitions have other owners than by the routing table that the request goes by: look it up again",
+        "the request's routing table is too old: read the routing table again",
     ),
     (
         "not_restorable",
         409,
         "the store was not dropped, or its data is not kept any more",
     ),
-    ("conflict", 409, "others changed the same again and again"),
+    (
+        "conflict",
+        409,
+        "other processes changed the same entries again and again",
+    ),
     (
         "body_too_large",
         413,
-        "the request's body is longer than the port accepts, or than the uploaded file is",
+        "the request's body is longer than the limit, or than the uploaded file",
     ),
     ("range_not_satisfiable", 416, "the range does not lie within the file"),
-    (
-        "invalid_source",
-        422,
-        "there is no version at the source that this store could take",
-    ),
+    ("invalid_source", 422, "the source has no version that fits this store"),
     (
         "upload_corrupt",
         422,
-        "the uploaded file is not what its manifest says: what arrived of it is deleted",
+        "the uploaded file does not match its manifest: the received bytes are deleted",
     ),
     (
         "placement",
         422,
-        "the nodes cannot be given partitions as the cluster wants it",
+        "the cluster's placement cannot be satisfied by these nodes",
     ),
     ("answer_too_large", 422, "the values are too long for one answer"),
     (
@@ -189,10 +193,14 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         503,
         "the coordination service lost entries or went back to older ones: an operator has to decide which are true",
     ),
-    ("internal", 500, "the node could not do it; its log says more"),
+    (
+        "internal",
+        500,
+        "the request failed; the log of the process has details",
+    ),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),
-    ("too_many_uploads", 503, "the node has as many uploads as it takes"),
+    ("too_many_uploads", 503, "the node has the maximum number of uploads"),
     ("busy", 503, "too many files are being sent to peers"),
     (
         "unavailable",

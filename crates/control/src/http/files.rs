@@ -1,9 +1,8 @@
-//! The files of versions, for other nodes: a peer that misses a replica fetches it here when the source
-//! is gone or busy.
+//! The files of versions, for other nodes: a peer without a replica fetches it here when the source is gone or busy.
 //!
-//! A file has its own name only when it is verified and durable, so that any file with such a name may be sent. Names
-//! are those of the format and nothing else: no path leads anywhere but into a version. At most so many files are sent
-//! at a time; a peer beyond that asks another node.
+//! A file gets its own name only when it is verified and durable, so that any file with such a name may be sent. Only
+//! the file names of the format are allowed, so no path leads out of a version's directory. The number of files that
+//! are sent at a time is limited; a peer beyond the limit asks another node.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +27,7 @@ use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 
-/// How many files are sent at a time: more would only compete for the disk.
+/// How many files are sent at a time: more would compete for the disk.
 pub(crate) const FILES_AT_ONCE_MAX: usize = 8;
 
 /// How many seconds a peer beyond the limit should wait.
@@ -37,21 +36,21 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 /// How much is read and sent at a time, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// How many pieces wait for a peer that reads slowly.
+/// How many pieces may wait for a peer that reads slowly.
 const PIECES_MAX: usize = 2;
 
-/// After how long without taking anything a peer is given up.
+/// How long a peer may take no data before it is given up.
 const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Send a file of a version, or its end. For other nodes.
 #[utoipa::path(get, path = "/v1/stores/{store}/versions/{version}/files/{file}", tag = "versions", params(
     ("store" = String, Path, description = "The store"),
     ("version" = u64, Path, description = "The version"),
-    ("file" = String, Path, description = "The name of the file, as the version's manifest has it"),
+    ("file" = String, Path, description = "The name of the file in the version's manifest"),
     ("Range" = Option<String>, Header, description = "`bytes=FROM-` or `bytes=FROM-TO`"),
 ), responses(
     (status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"),
-    (status = 206, description = "The part of it that was asked for", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 206, description = "The requested range", body = Vec<u8>, content_type = "application/octet-stream"),
     (status = "default", description = "An error: invalid_request, file_not_found, range_not_satisfiable, busy", body = ErrorResource),
 ))]
 pub(super) async fn get(
@@ -69,8 +68,8 @@ pub(super) async fn get(
     send_from(app, dirs, name, &what, &headers).await
 }
 
-/// Sends a file of a version, or the range of it that is asked for, from the first of some directories that has it.
-/// `what` names the version in errors.
+/// Sends a file of a version, or the requested range, from the first directory that has it. `what` names the version in
+/// errors.
 pub(super) async fn send_from(
     app: App,
     dirs: impl FnOnce(&App) -> Vec<PathBuf> + Send + 'static,
@@ -84,7 +83,7 @@ pub(super) async fn send_from(
         return Err(not_found());
     }
     let Ok(permit) = Arc::clone(&app.files).try_acquire_owned() else {
-        let message = format!("{FILES_AT_ONCE_MAX} files are being sent: ask again, or ask another node");
+        let message = format!("{FILES_AT_ONCE_MAX} files are being sent: try again, or ask another node");
         let mut response = ApiError::new("busy", message).into_response();
         response
             .headers_mut()
@@ -130,12 +129,13 @@ pub(super) async fn send_from(
 fn open(path: &std::path::Path) -> io::Result<(File, u64)> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
-    // A file that is read once for a peer must not evict pages that live traffic uses. A hint: not all kernels take it.
+    // A file that is read once for a peer must not evict pages that live traffic uses. It is a hint: not all kernels
+    // support it.
     let _ = fadvise(&file, 0, None, Advice::NoReuse);
     Ok((file, bytes))
 }
 
-/// The bytes that a range asks for, from and to; `None` if it cannot be had.
+/// The bounds of a requested range; `None` if it is invalid.
 fn parse_range(range: &HeaderValue, bytes: u64) -> Option<(u64, u64)> {
     let (from, to) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
     let from: u64 = from.parse().ok()?;
@@ -146,7 +146,7 @@ fn parse_range(range: &HeaderValue, bytes: u64) -> Option<(u64, u64)> {
     (from < to).then_some((from, to))
 }
 
-/// Reads piece by piece, each when there is room for it, so that a slow peer holds no thread.
+/// Reads piece by piece, each when the queue has room, so that a slow peer holds no thread.
 async fn send(file: File, from: u64, to: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
     let file = Arc::new(file);
     let mut at = from;
@@ -167,7 +167,7 @@ async fn send(file: File, from: u64, to: u64, sender: mpsc::Sender<io::Result<By
     }
 }
 
-/// The pieces as a body takes them.
+/// The pieces as the stream of a response body.
 struct Pieces(mpsc::Receiver<io::Result<Bytes>>);
 
 impl Stream for Pieces {

@@ -1,19 +1,19 @@
-//! Keys with their records, one behind the other: what pages of a partition, requests to join records, and files
-//! of backups consist of.
+//! Keys with their records, one after the other: the content of pages of a partition, of requests to merge records, and
+//! of backup files.
 //!
 //! ```text
 //! frame    length of the key (u32) ++ length of the record (u32) ++ key ++ record
 //! ```
 //!
-//! Numbers are little-endian. Records are as the model encodes them, with a checksum of their own; code that moves or
-//! stores frames protects the rest.
+//! Numbers are little-endian. Records are in the model's encoding, which has a checksum; code that moves or stores
+//! frames protects the rest.
 
 use std::io::{self, Read, Write};
 
 use fondaco_engine::VALUE_BYTES_MAX;
 use fondaco_model::KEY_BYTES_MAX;
 
-/// How long a record may be, in bytes: engines take no longer ones.
+/// How long a record may be, in bytes: the limit of engines.
 const RECORD_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
 /// How long a frame may be, in bytes.
@@ -31,7 +31,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// How many bytes a frame of these has.
+    /// How many bytes the frame of this key and record has.
     pub fn bytes_of(key: &[u8], record: &[u8]) -> usize {
         HEAD_BYTES + key.len() + record.len()
     }
@@ -39,7 +39,7 @@ impl Frame {
     /// Writes a frame.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Errors of `out`.
     pub fn write(key: &[u8], record: &[u8], out: &mut impl Write) -> io::Result<()> {
         debug_assert!(key.len() <= KEY_BYTES_MAX && record.len() <= RECORD_BYTES_MAX);
         out.write_all(&(key.len() as u32).to_le_bytes())?;
@@ -48,10 +48,10 @@ impl Frame {
         out.write_all(record)
     }
 
-    /// The next frame; `None` at the end.
+    /// Reads the next frame; `None` at the end.
     ///
     /// # Errors
-    /// What `input` says, an end in the middle of a frame, or lengths that no frame has.
+    /// Errors of `input`, an end in the middle of a frame, or lengths that are too large.
     pub fn read(input: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD_BYTES];
         if input.read(&mut head[..1])? == 0 {
@@ -63,7 +63,7 @@ impl Frame {
         let record_bytes = u32::from_le_bytes([e, f, g, h]) as usize;
         if !(1..=KEY_BYTES_MAX).contains(&key_bytes) || record_bytes > RECORD_BYTES_MAX {
             let message =
-                format!("a key of {key_bytes} bytes with a record of {record_bytes}: no such frame is written");
+                format!("a key of {key_bytes} bytes with a record of {record_bytes} bytes is longer than any frame");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let (mut key, mut record) = (vec![0; key_bytes], vec![0; record_bytes]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_frames_are_read_back() {
         let bytes = two();
         assert_eq!(
             bytes.len(),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_the_middle_of_a_frame_is_an_error() {
+    fn an_end_within_a_frame_is_an_error() {
         let bytes = two();
         let whole = Frame::bytes_of(b"one", b"first");
         for end in 1..whole {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_frame_has_are_refused_before_memory_is_taken() {
+    fn too_large_lengths_are_refused_before_memory_is_allocated() {
         for head in [[0; 8], [255; 8], [1, 0, 0, 0, 255, 255, 255, 255]] {
             let error = Frame::read(&mut &head[..]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);

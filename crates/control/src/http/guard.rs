@@ -1,10 +1,10 @@
-//! What every request passes before it is answered: its host and origin, the token, the number of requests at a
-//! time, and the time that one may take.
+//! The checks that every request passes before it is answered: its host and origin, the token, the number of requests
+//! at a time, and the time limit.
 //!
-//! Without a token, a browser on a machine that reaches the port is as good as its user. A web page must not be able
-//! to use it: the page's own name may resolve to the address of this port (DNS rebinding), and then the browser takes
-//! the port for the page's origin and lets the page read all answers. The request still carries the page's name in
-//! `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
+//! Without a token, a browser on a machine that reaches the port has the rights of its user. A web page must not be
+//! able to use it: the page's own name may resolve to the address of this port (DNS rebinding), and then the browser
+//! takes the port for the page's origin and lets the page read all answers. The request still carries the page's name
+//! in `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -36,32 +36,32 @@ pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
 /// How many requests are answered at a time.
 const REQUESTS_MAX: usize = 64;
 
-/// How long a request may take. Pushes are only begun by one, so that none takes long.
+/// How long a request may take. Pushes are only started by one, so no request takes long.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The longest body of a signed request: the longest that any request has.
+/// The longest body of a signed request: the longest of all requests.
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
 
-/// What a request takes in memory whose body is written to the disk as it comes, in bytes.
+/// How much memory a request uses whose body is written to the disk as it arrives, in bytes.
 const STREAMED_BYTES: u64 = 1 << 20;
 
-/// The paths that need no token: what asks for them has none, and learns nothing from them.
+/// The paths that need no token: their callers have none, and the answers disclose nothing.
 const OPEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
-/// What requests are held against.
+/// The checks and limits of the port.
 #[derive(Clone)]
 pub(super) struct Guard {
     token: Option<Arc<str>>,
-    /// What other processes of the cluster sign with.
+    /// The key with which other processes of the cluster sign.
     signed: Option<Arc<Signed>>,
-    /// The name by which the cluster knows this port. The operator chose it, so that no web page is served under it.
+    /// The advertised name of this port. The operator chose it, so no web page is served under it.
     advertised: Option<Arc<str>>,
     requests: Arc<Connections>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
 }
 
-/// What requests are checked against.
+/// Verifies signed requests.
 struct Signed {
     key: RequestKey,
     /// `host:port`, as other processes know this port.
@@ -71,7 +71,7 @@ struct Signed {
 
 /// Why a request is refused.
 enum Stranger {
-    /// No token, or another one; or a signature that is none of this request.
+    /// No token or a wrong one, or a signature that is not valid for this request.
     Unproven,
     /// The clocks of the two processes differ too much.
     WrongTime,
@@ -79,12 +79,12 @@ enum Stranger {
     Repeated,
     /// Too many signed requests have come within a minute.
     TooMany,
-    /// The body is another one than was signed, or too long.
+    /// The body differs from the signed one, or is too long.
     WrongBody,
 }
 
 impl Guard {
-    /// A guard that asks for `token`, if there is one. `own` is this port's `host:port` for other processes, `name` is
+    /// A guard that requires `token`, if there is one. `own` is this port's `host:port` for other processes; `name` is
     /// its host if the operator chose it.
     pub(super) fn new(
         token: Option<&str>,
@@ -108,8 +108,8 @@ impl Guard {
         }
     }
 
-    /// Whether the request names a host that a web page may have made to point here. Requests without a host pass: no
-    /// browser sends them.
+    /// Whether the request names a host that a web page may have made to point here. Requests without a host pass:
+    /// browsers never send them.
     fn is_misdirected(&self, request: &Request) -> bool {
         if self.token.is_some() {
             return false;
@@ -128,8 +128,8 @@ impl Guard {
         is_address(&name) || self.advertised.as_deref().is_some_and(is_advertised)
     }
 
-    /// Whether a web page somewhere else may have made a browser send this. Where there is no token,
-    /// being able to connect is all it takes, and a browser on the same machine can.
+    /// Whether a web page elsewhere may have made a browser send this. Without a token, any program that can connect
+    /// has access, also a browser on the same machine.
     fn is_foreign(&self, request: &Request) -> bool {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let Some(origin) = header(header::ORIGIN) else {
@@ -140,7 +140,7 @@ impl Guard {
         self.token.is_none() && page != host
     }
 
-    /// Whether the sender of a request proves that it has the token; with the signature, if the request is signed.
+    /// Whether the sender of a request proves that it has the token. Returns the signature if the request is signed.
     fn admit(&self, request: &Request) -> Result<Option<Signature>, Stranger> {
         let (Some(token), Some(signed)) = (&self.token, &self.signed) else {
             return Ok(None);
@@ -188,7 +188,7 @@ impl Signed {
     }
 }
 
-/// The request with its body in memory, if that is the one that was signed.
+/// The request with its body in memory, if that is the signed body.
 async fn with_body(request: Request, signature: &Signature) -> Result<Request, Stranger> {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, SIGNED_BODY_BYTES_MAX).await;
@@ -210,10 +210,13 @@ impl IntoResponse for Stranger {
                 "unauthorized",
                 "the request was signed too long ago by the clock of this process: set the clocks of both machines",
             ),
-            Self::Repeated => ("unauthorized", "this signed request has come before: sign it anew"),
+            Self::Repeated => (
+                "unauthorized",
+                "this signed request has been received before: sign a new one",
+            ),
             Self::TooMany => (
                 "overloaded",
-                "too many signed requests have come within a minute: try again later",
+                "too many signed requests were received within a minute: try again later",
             ),
             Self::WrongBody => ("unauthorized", "the body is not the one that was signed"),
         };
@@ -232,14 +235,14 @@ fn is_open(request: &Request) -> bool {
     OPEN_PATHS.contains(&request.uri().path())
 }
 
-/// The host of `host` or `host:port`; `None` if it is neither.
+/// The host of `host` or `host:port`; `None` if it is malformed.
 fn name_of_host(host: &str) -> Option<String> {
     let authority: Authority = host.parse().ok()?;
     let is_bare = !authority.as_str().contains('@');
     is_bare.then(|| authority.host().trim_matches(['[', ']']).to_owned())
 }
 
-/// Whether a host is an IP address, or this machine.
+/// Whether a host is an IP address or `localhost`.
 fn is_address(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
@@ -258,7 +261,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     response
 }
 
-/// Takes one of the places for requests, which the request holds for good when its body is complete.
+/// Takes a place for the request, which cannot be taken away once its body is complete.
 async fn take_place(guard: &Guard, request: Request) -> Result<(Request, Arc<Connection>), ApiError> {
     let busy = || {
         let message = format!("{REQUESTS_MAX} requests are being answered: try again");
@@ -300,8 +303,8 @@ impl HttpBody for Received {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let has_ended = frame.is_none() || self.body.is_end_stream();
         if has_ended && !std::mem::replace(&mut self.is_complete, has_ended) && !self.place.begin() {
-            // It gave way a moment ago: nothing is to be begun for it.
-            return Poll::Ready(Some(Err(axum::Error::new("another request has its place"))));
+            // It gave way a moment ago, so its work must not begin.
+            return Poll::Ready(Some(Err(axum::Error::new("another request has taken its place"))));
         }
         Poll::Ready(frame)
     }
@@ -315,7 +318,7 @@ impl HttpBody for Received {
     }
 }
 
-/// Says of a request that its header tells the length of the body in two ways.
+/// A request whose header gives the length of the body in two ways.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ambiguous;
 
@@ -325,20 +328,20 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         return ApiError::invalid(message).into_response();
     }
     if guard.is_misdirected(&request) {
-        let message = "a control port without a token answers no host name, since a web page may have made the name \
+        let message = "a control port without a token accepts no host name, since a web page may have made the name \
                        point here: use an IP address or localhost in the URL, or configure a token (token = \"…\"), \
                        or set http-advertised to the name";
         return ApiError::new("foreign_host", message).into_response();
     }
     if guard.is_foreign(&request) {
-        let message = "a web page of another origin may not use the control port: configure a token";
+        let message = "a web page of another origin must not use the control port: configure a token";
         return ApiError::new("foreign_origin", message).into_response();
     }
     let signature = match guard.admit(&request) {
         Ok(signature) => signature,
         Err(stranger) => return stranger.into_response(),
     };
-    // A node that is busy is alive, and shall not be restarted for it: what asks for that needs no place.
+    // A busy node is alive and must not be restarted for it: health checks need no place.
     let (request, place) = match is_open(&request) {
         true => (request, None),
         false => match take_place(guard, request).await {
@@ -348,7 +351,7 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     };
     let mut charge = guard.buffers.charge();
     let answered = async {
-        // Only uploads are PUT. A signed body is held until it is known to be the one that was signed.
+        // Only uploads are PUT. A signed body is buffered until its signature is verified.
         let is_streamed = request.method() == Method::PUT && signature.is_none();
         let bytes = match is_streamed {
             true => STREAMED_BYTES,
@@ -375,7 +378,7 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
             response = answered => response,
             () = gives_way => {
                 let message = format!(
-                    "of {REQUESTS_MAX} requests this one had waited for longest for the rest of its body: others need its place"
+                    "this request waited longest of {REQUESTS_MAX} for the rest of its body: another one took its place"
                 );
                 ApiError::new("overloaded", message).into_response()
             }
@@ -385,7 +388,7 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => {
             let seconds = REQUEST_TIME_MAX.as_secs();
-            let message = format!("the request took more than {seconds} seconds; what it began goes on");
+            let message = format!("the request took more than {seconds} seconds; its work goes on");
             ApiError::new("unavailable", message).into_response()
         }
     }

@@ -1,7 +1,8 @@
-//! Look-ups over HTTP, for people and `curl`. The fast path is RESP.
+//! Lookups over HTTP, for people and `curl`. The fast path is RESP.
 //!
-//! What is here is looked up here; keys of versioned stores are asked of their replicas. If any key of a request is elsewhere, all of them are asked for through
-//! the client library, so that all values of a store are of one version.
+//! Keys of versions on this node are looked up here; keys of versioned stores are read from their replicas. If any key
+//! of a request is on another node, all keys are read through the client library, so that all values of a store are of
+//! one version.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::error::ControlError;
 /// How many keys one request may look up.
 const KEYS_MAX: usize = 1000;
 
-/// How long the values of one answer may be together, in bytes.
+/// How long the values of one answer may be in total, in bytes.
 const VALUES_BYTES_MAX: usize = 64 << 20;
 
 /// A key of a store.
@@ -51,7 +52,7 @@ pub(super) async fn get(State(app): State<App>, KeyPath { store, key }: KeyPath)
     }
 }
 
-/// Look several keys up, of one store or of several. All values of a store are of one version.
+/// Look up several keys, of one or several stores. All values of a store are of one version.
 #[utoipa::path(post, path = "/v1/lookup", tag = "look-ups", request_body = LookupRequest, responses(
     (status = 200, description = "The values", body = LookupResponse),
     (status = "default", description = "An error: invalid_request, store_not_found, nothing_served, version_failed, answer_too_large, unavailable", body = ErrorResource),
@@ -84,7 +85,7 @@ fn parse(wire: &str) -> Result<Key, ApiError> {
     Ok((store, key.as_bytes().to_vec()))
 }
 
-/// The values of some keys, wherever they are.
+/// The values of some keys, wherever they are stored.
 async fn look_up(app: &App, keys: Vec<Key>) -> Result<Vec<Option<Vec<u8>>>, ApiError> {
     let keys = Arc::new(keys);
     let own = Arc::clone(&keys);
@@ -101,13 +102,13 @@ fn too_large() -> ApiError {
     ApiError::new("answer_too_large", message)
 }
 
-/// What this process finds.
+/// The result of a lookup in this process.
 enum Here {
     /// All values.
     Values(Vec<Option<Vec<u8>>>),
-    /// More than an answer may have.
+    /// More bytes than an answer may have.
     TooLarge,
-    /// Not all: some keys are with other nodes.
+    /// Incomplete: some keys are on other nodes.
     Elsewhere,
 }
 
@@ -125,7 +126,7 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Here, ControlError> {
             .membership()
             .is_some_and(|membership| membership.topology().nodes.len() > 1 || membership.is_router());
         let value = match &store.serving {
-            // No builder writes such a key.
+            // Builders write no such key.
             Serving::Version(..) if !is_key(key) => None,
             Serving::Version(_, version) => match version.get_owned(key) {
                 Ok(value) => value,

@@ -1,4 +1,4 @@
-//! `/v1/losses`: what the engines of this node have lost of what was acknowledged, and what of it is given up.
+//! `/v1/losses`: acknowledged writes that the engines of this node have lost, and accepting their loss.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::error::{ApiError, ErrorResource};
 use super::resources::{LossList, LossResource};
 use crate::error::ControlError;
 
-/// List what the engines of this node have lost, and was neither had from other nodes nor given up.
+/// List the losses of this node's engines that were neither recovered from other nodes nor accepted.
 #[utoipa::path(get, path = "/v1/losses", tag = "node", responses(
     (status = 200, description = "The losses", body = LossList),
     (status = "default", description = "An error: unavailable", body = ErrorResource),
@@ -25,9 +25,9 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<LossList>, ApiEr
     }))
 }
 
-/// Give up what an engine of this node has lost: what is left is taken for all there is, and is read again.
+/// Accept a loss of an engine of this node: the remaining data counts as complete, and is read again.
 #[utoipa::path(post, path = "/v1/losses/{loss}/accept", tag = "node", params(("loss" = String, Path, description = "Its id, such as `log-5f3a9c21`")), responses(
-    (status = 200, description = "The loss that was given up", body = LossResource),
+    (status = 200, description = "The accepted loss", body = LossResource),
     (status = "default", description = "An error: loss_not_found, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn accept(

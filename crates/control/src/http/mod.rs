@@ -1,8 +1,8 @@
 //! The control port: HTTP with JSON under `/v1`, health and metrics beside it.
 //!
-//! Every process has one, whatever its role, and all of them answer for the whole cluster. It decides
-//! nothing: it parses, asks the operator's hand or the node's agent, and puts answers and errors into words. Whatever
-//! may wait for a disk is done on the runtime's blocking threads.
+//! Every process has one, whatever its role, and each answers for the whole cluster. It makes no decisions: it parses
+//! requests, calls the operator or the node's agent, and turns results and errors into answers. Work that may wait for
+//! a disk runs on the runtime's blocking threads.
 
 mod app;
 mod body;
@@ -131,9 +131,12 @@ pub(crate) fn router(app: App, token: Option<&str>, own: &str, name: Option<&str
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router
-        .fallback(|| async { ApiError::new("route_not_found", "nothing has this path: see /openapi.json") })
+        .fallback(|| async { ApiError::new("route_not_found", "there is no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {
-            ApiError::new("method_not_allowed", "this path has other methods: see /openapi.json")
+            ApiError::new(
+                "method_not_allowed",
+                "this path does not support this method: see /openapi.json",
+            )
         })
         .layer(DefaultBodyLimit::max(guard::BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn_with_state(guard, guard::guard))

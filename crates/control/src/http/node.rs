@@ -1,5 +1,4 @@
-//! The process itself: its status, its settings, whether it is alive and ready, its metrics, and the
-//! document of the port.
+//! The process itself: its status, its settings, liveness and readiness, its metrics, and the OpenAPI document.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +12,7 @@ use super::resources::{Front, Health, NodeStatus, Readiness, SettingList};
 use crate::exposition::TextFormat;
 use crate::setting_changes::SettingChanges;
 
-/// Show the process that answers.
+/// Show the answering process.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses(
     (status = 200, description = "The process", body = NodeStatus),
     (status = "default", description = "An error", body = ErrorResource),
@@ -22,7 +21,7 @@ pub(super) async fn status(State(app): State<App>) -> Result<Json<NodeStatus>, A
     Ok(Json(app.blocking(|app| Ok(app.status())).await?))
 }
 
-/// Show the settings that can be changed while the cluster runs, as the process that answers has them.
+/// Show the settings that can be changed while the cluster runs, as the answering process has them.
 #[utoipa::path(get, path = "/v1/settings", tag = "node", responses(
     (status = 200, description = "The settings", body = SettingList),
     (status = "default", description = "An error", body = ErrorResource),
@@ -31,7 +30,7 @@ pub(super) async fn settings(State(app): State<App>) -> Json<SettingList> {
     Json(app.settings.list())
 }
 
-/// Change settings, at once and for good, for all processes of the cluster. Either all are changed or none.
+/// Change settings for all processes of the cluster, at once and permanently. Either all are changed or none.
 #[utoipa::path(patch, path = "/v1/settings", tag = "node", request_body = SettingChanges, responses(
     (status = 200, description = "The settings as they are now", body = SettingList),
     (status = "default", description = "An error: invalid_request", body = ErrorResource),
@@ -44,9 +43,9 @@ pub(super) async fn change_settings(
     Ok(Json(app.settings.list()))
 }
 
-/// What this port is, and where to go from here. Needs no token.
+/// Describe this port, with the paths to continue from. Needs no token.
 #[utoipa::path(get, path = "/", tag = "node", security(()), responses(
-    (status = 200, description = "What it is", body = Front),
+    (status = 200, description = "The port", body = Front),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn front(State(app): State<App>) -> Json<Front> {
@@ -63,16 +62,16 @@ pub(super) async fn front(State(app): State<App>) -> Json<Front> {
 
 /// Whether the process is alive. Needs no token.
 #[utoipa::path(get, path = "/healthz", tag = "node", security(()), responses(
-    (status = 200, description = "It is", body = Health),
+    (status = 200, description = "The process is alive", body = Health),
 ))]
 pub(super) async fn healthz() -> Json<Health> {
     Json(Health { alive: true })
 }
 
-/// Whether the process serves all that it should. Needs no token.
+/// Whether the process serves everything that it should. Needs no token.
 #[utoipa::path(get, path = "/readyz", tag = "node", security(()), responses(
-    (status = 200, description = "It does", body = Readiness),
-    (status = 503, description = "It does not", body = Readiness),
+    (status = 200, description = "The process is ready", body = Readiness),
+    (status = 503, description = "The process is not ready", body = Readiness),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
@@ -98,7 +97,7 @@ pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
         .into_response())
 }
 
-/// Metrics: in Prometheus's text format, or in OpenMetrics for who accepts that.
+/// Metrics: in Prometheus's text format, or in OpenMetrics for scrapers that accept it.
 #[utoipa::path(get, path = "/metrics", tag = "node", responses(
     (status = 200, description = "The metrics", content((String = "text/plain"), (String = "application/openmetrics-text"))),
     (status = "default", description = "An error", body = ErrorResource),

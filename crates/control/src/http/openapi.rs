@@ -1,4 +1,4 @@
-//! The OpenAPI document of the control port, made from the very handlers and types that answer.
+//! The OpenAPI document of the control port, generated from the handlers and types that answer.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -56,16 +56,16 @@ use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, 
         show,
     ),
     modifiers(&Token, &Codes, &OperationIds),
-    // A port has a token or none: either is fine where there is none.
+    // A port has a token or none; without a token, both are accepted.
     security(("token" = []), ()),
     tags(
-        (name = "stores", description = "What is served"),
-        (name = "versions", description = "Which version of it"),
-        (name = "pushes", description = "How new versions come"),
+        (name = "stores", description = "Stores and their settings"),
+        (name = "versions", description = "The versions of stores"),
+        (name = "pushes", description = "Pushes of new versions"),
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
-        (name = "cluster", description = "Who is there, and who holds what"),
-        (name = "node", description = "The process that answers"),
+        (name = "cluster", description = "The members of the cluster, and the owners of partitions"),
+        (name = "node", description = "The answering process"),
         (name = "development", description = "Stopping and starting the members of a development cluster"),
     ),
 )]

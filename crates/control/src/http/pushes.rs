@@ -17,13 +17,13 @@ use crate::error::ControlError;
 use crate::now_unix_ms;
 use crate::status::{PushStatus, Seen};
 
-/// How long after the end of a push a request for it waits until nodes know of it.
+/// How long after the end of a push a request for it still waits until nodes serve it.
 const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Push a version that was built: all nodes fetch it, and it is swapped in. Answers when the push is under way.
+/// Push a built version: all nodes fetch it, then it is swapped in. Answers when the push is under way.
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
-    (status = 200, description = "What the push would do, if `dry_run` was asked for", body = DryRunResource),
+    (status = 200, description = "The effects of the push, if `dry_run` is set", body = DryRunResource),
     (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
 ))]
 pub(super) async fn start(
@@ -47,7 +47,7 @@ pub(super) async fn start(
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())
 }
 
-/// That a store has versions that may be pushed: before anything is asked of the source.
+/// Checks that a store has versions that may be pushed, before the source is read.
 pub(super) fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError> {
     match app.operator.store(name)?.definition.kind {
         StoreKind::Batch => Ok(()),
@@ -55,7 +55,7 @@ pub(super) fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError
     }
 }
 
-/// Show the push under way, or the last one. Who sees that it is swapped in finds it served.
+/// Show the push under way, or the last one. Once a client sees that it is swapped in, its version is served.
 #[utoipa::path(get, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store")), responses(
     (status = 200, description = "The push", body = PushResource),
     (status = "default", description = "An error: store_not_found, push_not_found", body = ErrorResource),
@@ -73,7 +73,7 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
     Ok(Json(push.await?.into()))
 }
 
-/// Cancel the push under way. The nodes delete what they have of it; the node that answers has done so.
+/// Cancel the push under way. The nodes delete its files; the answering node has already deleted them.
 #[utoipa::path(delete, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store")), responses(
     (status = 200, description = "The push, as it ended", body = PushResource),
     (status = "default", description = "An error: store_not_found, push_not_found, push_ended", body = ErrorResource),

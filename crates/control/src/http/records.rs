@@ -1,8 +1,8 @@
-//! The records of versioned stores, for backups: what this node holds of a partition and what it keeps for other
-//! nodes, page by page, and records joined with those that it holds.
+//! The records of versioned stores, for backups: this node's records of a partition and its hints for other nodes, page
+//! by page, and records to be merged into this node's.
 //!
-//! Reads and writes here concern this replica alone: no other node is asked. The backup asks as many nodes as it takes
-//! to see every acknowledged write.
+//! Reads and writes here concern this replica alone: no other node is asked. The backup asks enough nodes to see every
+//! acknowledged write.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -26,30 +26,29 @@ use super::error::{ApiError, ErrorResource};
 use super::frame::{FRAME_BYTES_MAX, Frame};
 use crate::error::ControlError;
 
-/// The header of a page that says where the next one begins, to be given as `after`; a last page has none.
+/// The header of a page with the position of the next one, to be given as `after`; a last page has none.
 pub const NEXT_HEADER: &str = "fondaco-next";
 
-/// How many pages are read at a time, for all backups together: others wait, so that they leave the disk to
-/// clients.
+/// How many pages are read at a time, for all backups together: others wait, so that clients get most of the disk.
 pub(crate) const PAGES_AT_ONCE_MAX: usize = 2;
 
-/// About how many bytes of records a page has; one record at least.
+/// About how many bytes of records a page has; a page has at least one record.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// How long the body of a request to join records may be, in bytes: the longest record has room.
+/// How long the body of a request to merge records may be, in bytes: the longest record fits.
 pub(super) const MERGE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
-/// How long records may wait to be joined, in milliseconds.
+/// How long records may wait to be merged, in milliseconds.
 const MERGE_TIME_MAX_MS: u64 = 20_000;
 
-/// What a request about records says besides its path.
+/// The query of a request about records.
 #[derive(Deserialize)]
 struct Asked {
-    /// Where a page begins: what the page before said.
+    /// Where a page begins: the position given by the page before.
     after: Option<String>,
     /// The epoch of the routing table by which this node was chosen.
     epoch: Option<u64>,
-    /// When the store was created that is meant.
+    /// The creation time of the store that is meant.
     created_unix_ms: Option<u64>,
 }
 
@@ -65,16 +64,16 @@ impl Asked {
     }
 }
 
-/// Read what this node holds of a partition of a versioned store, page by page. For backups.
+/// Read this node's records of a partition of a versioned store, page by page. For backups.
 #[utoipa::path(get, path = "/v1/stores/{store}/partitions/{partition}/records", tag = "backups", params(
     ("store" = String, Path, description = "The store"),
     ("partition" = u32, Path, description = "The partition"),
-    ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
+    ("after" = Option<String>, Query, description = "The position to continue at: the header `fondaco-next` of the page before"),
     ("epoch" = Option<u64>, Query, description = "The epoch of the routing table by which this node was chosen: refused if it is too old"),
-    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
+    ("created_unix_ms" = Option<u64>, Query, description = "The creation time of the store that is meant: another store of this name is not found"),
 ), responses(
     (status = 200, description = "Keys with their records, in the order of the hashes of the keys", body = Vec<u8>, content_type = "application/octet-stream",
-        headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
+        headers(("fondaco-next" = String, description = "The position of the next page; a last page has none"))),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, old_routing, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn partition(
@@ -88,21 +87,21 @@ pub(super) async fn partition(
         let held = replicas.records_page(store, PartitionId::new(partition), epoch, after, PAGE_BYTES);
         held.map_err(|message| ApiError::new("internal", message))?
             .ok_or_else(|| {
-                let message = format!("this node does not own partition {partition} of the store: look up who does");
+                let message = format!("this node does not own partition {partition}: read the routing table again");
                 ApiError::new("old_routing", message)
             })
     })
     .await
 }
 
-/// Read what this node keeps of a versioned store for other nodes, page by page. For backups.
+/// Read the hints that this node stores for other nodes of a versioned store, page by page. For backups.
 #[utoipa::path(get, path = "/v1/stores/{store}/hints", tag = "backups", params(
     ("store" = String, Path, description = "The store"),
-    ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
-    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
+    ("after" = Option<String>, Query, description = "The position to continue at: the header `fondaco-next` of the page before"),
+    ("created_unix_ms" = Option<u64>, Query, description = "The creation time of the store that is meant: another store of this name is not found"),
 ), responses(
     (status = 200, description = "Keys with their records, in no order", body = Vec<u8>, content_type = "application/octet-stream",
-        headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
+        headers(("fondaco-next" = String, description = "The position of the next page; a last page has none"))),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn hints(State(app): State<App>, StorePath(store): StorePath, uri: Uri) -> Result<Response, ApiError> {
@@ -113,7 +112,7 @@ pub(super) async fn hints(State(app): State<App>, StorePath(store): StorePath, u
     .await
 }
 
-/// Answers with a page, when there is room for it.
+/// Answers with a page, when the limit allows it.
 async fn page(
     app: &App,
     store: &StoreName,
@@ -125,16 +124,16 @@ async fn page(
         .as_ref()
         .map(|after| URL_SAFE_NO_PAD.decode(after))
         .transpose();
-    let after = after.map_err(|error| ApiError::invalid(format!("invalid place to go on: {error}")))?;
+    let after = after.map_err(|error| ApiError::invalid(format!("invalid position \"after\": {error}")))?;
     let (id, replicas) = replicas_of(app, store, &asked)?;
-    // It is never closed.
+    // The semaphore is never closed.
     let _permit = app.pages.acquire().await.ok();
     let read = app.blocking(move |_| Ok(read(&replicas, id, after.as_deref())));
     let RecordsPage { records, next, .. } = read.await??;
     let bytes = records.iter().map(|pair| Frame::bytes_of(&pair.key, &pair.record));
     let mut body = Vec::with_capacity(bytes.sum());
     for KeyRecord { key, record } in records {
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = Frame::write(&key, &record, &mut body);
     }
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
@@ -142,14 +141,14 @@ async fn page(
     Ok((kind, AppendHeaders(next), body).into_response())
 }
 
-/// Join records with those that this node holds of a versioned store: what is newer stays. For restoring backups.
+/// Merge records into this node's records of a versioned store: newer ones stay. For restoring backups.
 #[utoipa::path(post, path = "/v1/stores/{store}/records", tag = "backups", params(
     ("store" = String, Path, description = "The store"),
     ("epoch" = Option<u64>, Query, description = "The epoch of the routing table by which this node was chosen: refused if it is too old"),
-    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
+    ("created_unix_ms" = Option<u64>, Query, description = "The creation time of the store that is meant: another store of this name is not found"),
 ),
-    request_body(content = Vec<u8>, description = "Keys with their records, as pages have them", content_type = "application/octet-stream"), responses(
-    (status = 204, description = "They are joined, and as durable as the store's writes are"),
+    request_body(content = Vec<u8>, description = "Keys with their records, in the format of pages", content_type = "application/octet-stream"), responses(
+    (status = 204, description = "They are merged, and as durable as the store's writes"),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, old_routing, body_too_large, overloaded, unavailable, not_enough_space", body = ErrorResource),
 ))]
 pub(super) async fn merge(
@@ -186,7 +185,7 @@ pub(super) async fn merge(
             };
             Err(ApiError::new(code, error.to_string()))
         }
-        Ok(_) | Err(_) => Err(ApiError::new("unavailable", "the node is stopping: ask again")),
+        Ok(_) | Err(_) => Err(ApiError::new("unavailable", "the node is stopping: try again")),
     }
 }
 
@@ -206,7 +205,7 @@ fn parse(body: &Bytes) -> Result<Vec<KeyRecord>, ApiError> {
     }
 }
 
-/// The number of the versioned store that is meant, and what this node holds of all of them.
+/// The number of the store that is meant, and the replicas of this node.
 fn replicas_of(app: &App, name: &StoreName, asked: &Asked) -> Result<(u16, Arc<Replicas>), ApiError> {
     let view = app.operator.mirror().view();
     let store = view.stores.get(name);

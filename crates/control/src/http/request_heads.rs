@@ -1,11 +1,11 @@
 //! A connection that is read one request at a time, so that headers are seen as they were sent.
 //!
 //! A request with both `Content-Length` and `Transfer-Encoding` has a body that two programs may measure differently:
-//! what one takes for the rest of the body, the other takes for a request. A proxy in front would let a client smuggle
-//! requests past it. hyper drops the length silently, so it is checked here.
+//! bytes that one reads as the rest of the body, the other reads as a new request. Behind a proxy, a client could
+//! smuggle requests past it that way. hyper drops the length silently, so it is checked here.
 //!
-//! A header is handed on when it is complete, and nothing behind it before its body has been read. A body without a length
-//! ends the connection ([`Framing::ends_connection`]): where it ends is not looked for.
+//! A header is passed on when it is complete, and nothing after it before its body has been read. A body without a
+//! length ends the connection ([`Framing::ends_connection`]): its end is not searched for.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const READ_BYTES: usize = 8 << 10;
 
-/// What the header that was handed on last says of the body.
+/// What the header that was passed on last says about the body.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Framing(Arc<AtomicU8>);
 
@@ -26,12 +26,12 @@ const HAS_LENGTH: u8 = 1;
 const HAS_CODING: u8 = 2;
 
 impl Framing {
-    /// Whether it says how long the body is in two ways.
+    /// Whether it gives the length of the body in two ways.
     pub(super) fn is_ambiguous(&self) -> bool {
         self.0.load(Relaxed) == HAS_LENGTH | HAS_CODING
     }
 
-    /// Whether the connection has to end with its answer.
+    /// Whether the connection must end after its answer.
     pub(super) fn ends_connection(&self) -> bool {
         self.0.load(Relaxed) & HAS_CODING != 0
     }
@@ -40,10 +40,10 @@ impl Framing {
 /// The connection.
 pub(super) struct RequestHeads<S> {
     stream: S,
-    /// The longest header, in bytes: a longer one is handed on as it is, to be refused.
+    /// The longest header, in bytes: a longer one is passed on as it is, to be refused.
     header_bytes_max: usize,
     framing: Framing,
-    /// What was read and not handed on.
+    /// Bytes that were read and not passed on yet.
     buffer: Vec<u8>,
     state: State,
 }
@@ -52,11 +52,11 @@ pub(super) struct RequestHeads<S> {
 enum State {
     /// A header is being read.
     Head,
-    /// So many bytes of the buffer are a whole header, behind which so many bytes of a body come.
+    /// So many bytes of the buffer are a whole header, followed by so many bytes of a body.
     Handing(usize, u64),
     /// So many bytes of a body are left.
     Body(u64),
-    /// All that comes is handed on.
+    /// All further bytes are passed on.
     Rest,
 }
 
@@ -71,7 +71,7 @@ impl<S> RequestHeads<S> {
         }
     }
 
-    /// Hands on bytes of the buffer, as far as there is room; how many.
+    /// Passes on bytes of the buffer, as far as there is room. Returns how many.
     fn hand_on(&mut self, most: usize, output: &mut ReadBuf<'_>) -> usize {
         let count = most.min(self.buffer.len()).min(output.remaining());
         output.put_slice(&self.buffer[..count]);
@@ -139,7 +139,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestHeads<S> {
             let mut read = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
             if read.filled().is_empty() {
-                // The end: what there is of a header is handed on, and then nothing.
+                // The end: an incomplete header is passed on, and then nothing.
                 this.state = State::Rest;
             }
             this.buffer.extend_from_slice(read.filled());
@@ -173,7 +173,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeads<S> {
     }
 }
 
-/// Where a header ends, behind the empty line; lines may end without a carriage return, as hyper has it.
+/// The end of a header, after the empty line. As in hyper, lines may end without a carriage return.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     // Empty lines before a request are skipped.
     let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
@@ -188,7 +188,7 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The length of the body that a header tells, and whether it tells of a transfer coding.
+/// The length of the body according to a header, and whether the header has a transfer coding.
 fn framing_of(head: &[u8]) -> (Option<u64>, bool) {
     let (mut length, mut has_coding) = (None, false);
     for line in head.split(|&byte| byte == b'\n').skip(1) {
@@ -199,7 +199,7 @@ fn framing_of(head: &[u8]) -> (Option<u64>, bool) {
         has_coding |= name.eq_ignore_ascii_case(b"transfer-encoding");
         if name.eq_ignore_ascii_case(b"content-length") {
             let value = std::str::from_utf8(&line[colon + 1..]).ok();
-            // One that is no number is refused by the server.
+            // The server refuses a length that is not a number.
             length = length.or(Some(value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)));
         }
     }
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// What is handed on of what a client sends, read by read, with what is known of the framing then.
+    /// The bytes of a client that are passed on, read by read, with the framing known at that time.
     async fn handed_on(sent: &[&[u8]]) -> Vec<(String, u8)> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let framing = Framing::default();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_behind_one_another_are_handed_on_one_at_a_time() {
+    fn consecutive_requests_are_passed_on_one_at_a_time() {
         run(async {
             let sent: &[u8] =
                 b"GET / HTTP/1.1\r\na: b\r\n\r\nPUT / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET /x HTTP/1.1\n\n";
@@ -250,7 +250,7 @@ mod tests {
                 ("GET /x HTTP/1.1\n\n".to_owned(), 0),
             ];
             assert_eq!(handed_on(&[sent]).await, expected);
-            // However it is cut.
+            // Wherever the input is cut.
             for cut in 1..sent.len() {
                 let found = handed_on(&[&sent[..cut], &sent[cut..]]).await;
                 let whole: String = found.iter().map(|(text, _)| text.as_str()).collect();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_header_is_handed_on_to_be_refused() {
+    fn an_incomplete_header_is_passed_on_to_be_refused() {
         run(async {
             let long = vec![b'x'; 1000];
             let found = handed_on(&[&long]).await;

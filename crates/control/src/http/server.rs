@@ -1,8 +1,8 @@
 //! The HTTP server: accepts connections, speaks TLS where configured, and serves requests.
 //!
-//! Each connection is a task of its own from the moment it is accepted, so that a slow handshake or a
-//! slow header holds no other client up; and each has limits on both, so that it cannot stay for nothing. When there are
-//! as many connections as may be, one that sends no request [gives way](super::connections).
+//! Each connection is a task of its own from the moment it is accepted, so that a slow handshake or a slow header
+//! delays no other client. Both have a time limit. When the limit of connections is reached, one that sends no request
+//! [gives way](super::connections).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,16 +35,16 @@ const CONNECTIONS_MAX: usize = 256;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client may take to send a request's header, also after the request before.
+/// How long a client may take to send a request's header, also after an earlier request.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a header may be, in bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// How long to wait after an accept that failed: of file descriptors, for instance, there are none.
+/// How long to wait after a failed accept, for instance when no file descriptor is free.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
-/// How long a connection may last. Clients connect again; those that stopped reading are got rid of.
+/// How long a connection may last. Clients connect again; clients that stopped reading are disconnected.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// How long a connection's last request may still take.
@@ -53,7 +53,7 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long requests may still take when the server ends.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Serves until `ended` says so; connections that had to give way to others are counted in `evicted`.
+/// Serves until `ended` is set; connections that gave way to others are counted in `evicted`.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
         };
         let (acceptor, router, ended) = (acceptor.clone(), router.clone(), ended.clone());
         tokio::spawn(async move {
-            // Answers are small and whole: there is nothing to wait for.
+            // Answers are small and written at once: there is nothing to wait for.
             let _ = stream.set_nodelay(true);
             let serving = async {
                 match acceptor {
@@ -89,13 +89,13 @@ pub(crate) async fn serve(
             tokio::select! {
                 () = serving => {}
                 () = connection.evicted() => {
-                    tracing::debug!(%client, "connection without a request dropped: another one needs its place");
+                    tracing::debug!(%client, "connection without a request dropped: another connection took its place");
                 }
             }
         });
     }
     drop(listener);
-    // Those that are not done by then are cut off.
+    // Requests that take longer are cut off.
     let _ = tokio::time::timeout(DRAIN_TIME_MAX, connections.all_ended()).await;
 }
 
@@ -112,14 +112,14 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Waits for the server to end; it has ended when its sender is gone.
+/// Waits for the server to end; it has also ended when the sender is dropped.
 async fn end(ended: &mut watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
 /// Waits until the server ends or a connection is too old.
 async fn end_or_age(ended: &mut watch::Receiver<bool>) {
-    // Both mean the same.
+    // Both have the same effect.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, end(ended)).await;
 }
 
@@ -178,7 +178,7 @@ async fn converse<S>(
     }
 }
 
-/// Dropping it says that a connection's request is answered.
+/// Marks a connection's request as answered when dropped.
 struct Answered(Arc<Connection>);
 
 impl Drop for Answered {
@@ -187,7 +187,7 @@ impl Drop for Answered {
     }
 }
 
-/// The body of an answer; the request is answered when all of it has been handed over.
+/// The body of an answer; the request is answered when all of it has been sent.
 struct AnswerBody {
     body: Body,
     _answered: Answered,

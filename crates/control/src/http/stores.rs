@@ -69,7 +69,7 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
     Ok(Json(store.into()))
 }
 
-/// Change a store. Backups that are too many are deleted.
+/// Change a store. Surplus backups are deleted.
 #[utoipa::path(patch, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), request_body = StoreChange, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unchangeable", body = ErrorResource),
@@ -100,7 +100,7 @@ pub(super) async fn alter(
 
 /// Drop a store with all its versions. Nodes keep its data for a day, unless configured: until then it can be restored.
 #[utoipa::path(delete, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store"), Dropping), responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "The store is dropped"),
     (status = "default", description = "An error: store_not_found, push_in_progress, entries_lost", body = ErrorResource),
 ))]
 pub(super) async fn drop_store(
@@ -117,7 +117,7 @@ pub(super) async fn drop_store(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Take a dropped store back, as it was. Nodes take its data out of the trash.
+/// Restore a dropped store as it was. Nodes restore its data from the trash.
 #[utoipa::path(post, path = "/v1/stores/{store}/restore", tag = "stores", params(("store" = String, Path, description = "The store")), responses(
     (status = 200, description = "The store", body = StoreResource),
     (status = "default", description = "An error: store_exists, not_restorable, entries_lost", body = ErrorResource),
@@ -148,7 +148,7 @@ pub(super) async fn versions(
     Ok(Json(VersionList { versions }))
 }
 
-/// Make a version current that the store keeps. Answers when all nodes that are there serve it.
+/// Make a kept version current. Answers when all live nodes serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed", body = ErrorResource),
@@ -167,7 +167,8 @@ pub(super) async fn swap(
     Ok(Json(store.await?.into()))
 }
 
-/// Go back to an earlier version: the one that is named, or the one before the current one. Answers when all nodes that are there serve it.
+/// Go back to an earlier version: the given one, or the one before the current one. Answers when all live nodes serve
+/// it.
 #[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, version_not_found, version_failed", body = ErrorResource),
@@ -186,7 +187,7 @@ pub(super) async fn rollback(
     Ok(Json(store.await?.into()))
 }
 
-/// A store after its current version has changed, once that is seen everywhere, as far as asked for.
+/// A store after its current version has changed, once all nodes know, if that was requested.
 fn swapped(app: &App, name: &StoreName, wait: Wait) -> Result<StoreStatus, ControlError> {
     if wait.wait {
         app.wait_serving(name)?;

@@ -1,8 +1,8 @@
-//! `/v1/stores/{store}/uploads`: a version is sent to a node, by a client whose disk no node can read.
+//! `/v1/stores/{store}/uploads`: uploading a version to a node, for clients whose disk no node can read.
 //!
-//! The manifest comes first and says what else will. A file is sent from its beginning, in as many requests as the client
-//! likes; each request's body is written as it comes, so that what has arrived when a connection breaks need not be sent
-//! again. Then the upload is pushed as any other source.
+//! The manifest comes first and names the files. A file is sent from its beginning, in any number of requests; each
+//! request's body is written as it arrives, so bytes that arrived before a connection broke are not sent again. Then
+//! the upload is pushed like any other source.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,26 +29,26 @@ use crate::agent::AgentWork;
 use crate::error::ControlError;
 use crate::uploads::{Turn, Upload, UploadError, UploadSource, is_pushing};
 
-/// The longest manifest that is taken, in bytes: some 100 000 chunks.
+/// The longest manifest that is accepted, in bytes: some 100 000 chunks.
 pub(super) const MANIFEST_BYTES_MAX: usize = 64 << 20;
 
-/// How much of a refused request's body is read, in bytes, so that the client sees the answer and not a connection that
-/// breaks while it sends.
+/// How much of a refused request's body is read, in bytes, so that the client sees the answer and not a broken
+/// connection.
 const REFUSED_BYTES_MAX: usize = 16 << 20;
 
-/// How much of a body is gathered before it is written, in bytes.
+/// How many bytes of a body are collected before they are written.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Where the body of a request belongs in its file.
+/// The position of a request's body in its file.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Start {
-    /// How many bytes of the file come before it: as many as have arrived.
+    /// The number of bytes before it in the file, all of which must have arrived.
     offset: u64,
 }
 
-/// Begin to send a version to this node, or ask how much of it has arrived: the body is its manifest. Refused before a byte
-/// of its files is sent if they do not fit on the disk.
+/// Begin to upload a version to this node, or ask how much of it has arrived: the body is its manifest. Refused before
+/// any file is sent if the files do not fit on the disk.
 #[utoipa::path(post, path = "/v1/stores/{store}/uploads", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The version's manifest.json"), responses(
     (status = 200, description = "The upload", body = UploadResource),
     (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, no_storage, invalid_source, not_enough_space, too_many_uploads", body = ErrorResource),
@@ -96,7 +96,7 @@ pub(super) async fn show(
     ("store" = String, Path, description = "The store"),
     ("upload" = String, Path, description = "The upload"),
 ), responses(
-    (status = 204, description = "It is deleted"),
+    (status = 204, description = "The upload is deleted"),
     (status = "default", description = "An error: invalid_request, upload_not_found, no_storage, push_in_progress", body = ErrorResource),
 ))]
 pub(super) async fn delete(
@@ -124,12 +124,12 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Send the next bytes of a file. They are durable when it answers; a file that is whole is verified before. After an error,
-/// what has arrived of the body counts: ask how much, and go on from there.
+/// Send the next bytes of a file. When it answers, they are durable, and a complete file is verified. After an error,
+/// the part of the body that arrived counts: ask how much, and continue from there.
 #[utoipa::path(put, path = "/v1/stores/{store}/uploads/{upload}/files/{file}", tag = "pushes", params(
     ("store" = String, Path, description = "The store"),
     ("upload" = String, Path, description = "The upload"),
-    ("file" = String, Path, description = "The name of the file, as the version's manifest has it"),
+    ("file" = String, Path, description = "The name of the file in the version's manifest"),
     Start,
 ), request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes"), responses(
     (status = 200, description = "How much of the file has arrived", body = UploadFileResource),
@@ -163,11 +163,11 @@ pub(super) async fn put(
 #[utoipa::path(get, path = "/v1/stores/{store}/uploads/{upload}/files/{file}", tag = "pushes", params(
     ("store" = String, Path, description = "The store"),
     ("upload" = String, Path, description = "The upload"),
-    ("file" = String, Path, description = "The name of the file, as the version's manifest has it"),
+    ("file" = String, Path, description = "The name of the file in the version's manifest"),
     ("Range" = Option<String>, Header, description = "`bytes=FROM-` or `bytes=FROM-TO`"),
 ), responses(
     (status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"),
-    (status = 206, description = "The part of it that was asked for", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 206, description = "The requested range", body = Vec<u8>, content_type = "application/octet-stream"),
     (status = "default", description = "An error: invalid_request, upload_not_found, file_not_found, range_not_satisfiable, busy, no_storage", body = ErrorResource),
 ))]
 pub(super) async fn file(
@@ -184,8 +184,8 @@ pub(super) async fn file(
     files::send_from(app, dirs, name, &what, &headers).await
 }
 
-/// Writes a body as it comes, a piece at a time. If this is dropped, since the connection broke, the pieces so far have
-/// arrived.
+/// Writes a body as it arrives, a piece at a time. If this is dropped because the connection broke, the pieces so far
+/// have arrived.
 async fn receive(app: &App, mut turn: Turn, body: &mut BodyDataStream) -> Result<Turn, ApiError> {
     let mut piece = Vec::new();
     loop {
@@ -209,7 +209,7 @@ async fn receive(app: &App, mut turn: Turn, body: &mut BodyDataStream) -> Result
     }
 }
 
-/// Reads what is left of a body, as far as that is not long.
+/// Reads the rest of a body, up to a limit.
 async fn drain(body: &mut BodyDataStream) {
     let mut drained = 0;
     while let Some(Ok(bytes)) = next(body).await {

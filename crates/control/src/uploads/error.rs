@@ -1,4 +1,4 @@
-//! Why files cannot be uploaded as they were sent.
+//! Why uploaded files are refused.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use fondaco_model::{NodeId, StoreName};
 /// Why an upload, or a part of it, is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// There is none of this name.
+    /// There is no such upload.
     #[error(
         "this node has no upload {id} for store {store:?}: it was never begun here, or is deleted, as it is after its \
          push; begin it with fondaco deploy {store} DIRECTORY --upload"
@@ -28,23 +28,23 @@ pub enum UploadError {
         file: String,
     },
     /// The bytes do not follow those that have arrived.
-    #[error("{arrived} bytes of {file:?} have arrived: send it from there, and not from {offset}")]
+    #[error("{arrived} bytes of {file:?} have arrived: send the rest from there, and not from {offset}")]
     WrongOffset {
         /// The file.
         file: String,
         /// How much of it has arrived.
         arrived: u64,
-        /// Where the bytes begin.
+        /// The offset of the bytes.
         offset: u64,
     },
     /// Another request sends the same file.
-    #[error("another request is sending {file:?}: ask how much has arrived when that has ended")]
+    #[error("another request is sending {file:?}: when that has ended, ask how much has arrived")]
     Busy {
         /// The file.
         file: String,
     },
-    /// The file would become longer than it is.
-    #[error("{file:?} has {bytes} bytes by the manifest, and more were sent")]
+    /// The file would become longer than the manifest says.
+    #[error("{file:?} has {bytes} bytes in the manifest, and more were sent")]
     TooLong {
         /// The file.
         file: String,
@@ -52,28 +52,28 @@ pub enum UploadError {
         bytes: u64,
     },
     /// The body ended before its end.
-    #[error("the body ended early; {arrived} bytes of {file:?} have arrived: go on from there")]
+    #[error("the body ended early; {arrived} bytes of {file:?} have arrived: continue from there")]
     CutShort {
         /// The file.
         file: String,
         /// How much of it has arrived.
         arrived: u64,
     },
-    /// What arrived is not what the manifest says. It is deleted.
+    /// The received file does not match the manifest. It is deleted.
     #[error(
-        "{file:?} arrived with checksum {found}, and the manifest says {expected}: what arrived is deleted; send the file \
+        "{file:?} arrived with checksum {found}, but the manifest says {expected}: it is deleted; send the file \
          again, and if that does not help, build the version again"
     )]
     Corrupt {
         /// The file.
         file: String,
-        /// What the manifest says.
+        /// The checksum in the manifest.
         expected: Checksum,
-        /// What arrived.
+        /// The checksum of the received file.
         found: Checksum,
     },
-    /// It cannot be pushed yet.
-    #[error("{missing} of {files} files of upload {id} have not arrived whole: send them first")]
+    /// The upload cannot be pushed yet.
+    #[error("{missing} of {files} files of upload {id} have not arrived completely: send them first")]
     Incomplete {
         /// The upload.
         id: Checksum,
@@ -82,10 +82,10 @@ pub enum UploadError {
         /// How many files it has.
         files: usize,
     },
-    /// There are too many.
+    /// There are too many uploads.
     #[error("this node has {max} uploads already: push or delete one of them, or use another node")]
     TooMany {
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
     /// The upload is on another node.
@@ -97,7 +97,7 @@ pub enum UploadError {
     /// This process has no disk for it.
     #[error("this process has no storage: upload to a node{}", list(.nodes))]
     NoStorage {
-        /// Where the nodes serve HTTP.
+        /// The HTTP addresses of the nodes.
         nodes: Vec<String>,
     },
     /// The upload is the source of a push under way.

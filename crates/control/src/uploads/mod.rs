@@ -1,17 +1,17 @@
-//! Versions that are sent to this node over its control port, to be pushed from here: for machines that share no storage
-//! with the nodes.
+//! Versions that are uploaded to this node over its control port, to be pushed from here: for machines that share no
+//! storage with the nodes.
 //!
 //! ```text
-//! DATA/uploads/ID/manifest.json    names the files that are sent; ID is what identifies the version
+//! DATA/uploads/ID/manifest.json    names the files of the upload; ID identifies the version
 //! DATA/uploads/ID/given-away       the node may link the files into its version
-//! DATA/uploads/ID/NAME.part        a file of which a part has arrived: as much as it is long
-//! DATA/uploads/ID/NAME             a file that has arrived whole, verified and durable
+//! DATA/uploads/ID/NAME.part        a file of which a part has arrived; its length says how much
+//! DATA/uploads/ID/NAME             a file that has arrived completely, verified and durable
 //! ```
 //!
-//! The directory is all there is to know, so that an upload goes on after any end of the client or the node. A complete
-//! one is the source of a push: `upload://NODE/ID`. It is deleted when the version is swapped in or its push cancelled,
-//! since the nodes have the version then or do not want it. It stays after a push that failed, and when the client goes
-//! away, so that the client can go on, until it has been idle for as long as deleted data is kept.
+//! The directory is the whole state, so an upload can go on however the client or the node ended. A complete upload is
+//! the source of a push: `upload://NODE/ID`. It is deleted when the version is swapped in or its push cancelled, since
+//! the nodes then have the version or do not want it. After a failed push, or when the client disconnects, it stays, so
+//! that the client can go on, until it has been idle for as long as deleted data is kept.
 
 mod error;
 mod source;
@@ -36,13 +36,13 @@ pub use error::UploadError;
 pub(crate) use source::{UploadFiles, UploadSource, remedy};
 pub(crate) use upload::{Turn, Upload, UploadedFile};
 
-/// How many uploads there may be at a time, those included that wait to be gone on with.
+/// How many uploads there may be at a time, idle ones included.
 const UPLOADS_MAX: usize = 16;
 
-/// An upload is idle for at least so long before it is given up, even where deleted data is kept for a shorter time.
+/// The shortest idle time before an upload is given up, even if deleted data is kept for a shorter time.
 const KEEP_MIN: Duration = Duration::from_secs(600);
 
-/// After how long without a byte the space that an upload still needs is no longer held for it.
+/// How long an upload may receive no byte before its reserved space is released.
 const SPACE_IDLE_MS: u64 = 60_000;
 
 /// The uploads of a node.
@@ -55,7 +55,7 @@ pub(crate) struct Uploads {
 }
 
 impl Uploads {
-    /// Finds the uploads that an earlier process has left.
+    /// Finds the uploads of an earlier process.
     ///
     /// # Errors
     /// The directory cannot be made or read.
@@ -83,11 +83,12 @@ impl Uploads {
         })
     }
 
-    /// Begins to take a version for a store, or goes on with it. Space for what has not arrived is held for it, and made
-    /// by `make_room` before.
+    /// Begins an upload of a version for a store, or goes on with it. Space for its missing bytes is reserved, after
+    /// `make_room` has freed it.
     ///
     /// # Errors
-    /// A body that is not a manifest, or one of another store or number of partitions; too many uploads; too little space.
+    /// A body that is not a manifest, or one of another store or number of partitions; too many uploads; too little
+    /// space.
     pub(crate) fn begin(
         &self,
         store: &StoreName,
@@ -120,7 +121,7 @@ impl Uploads {
     /// An upload for a store.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such upload.
     pub(crate) fn get(&self, store: &StoreName, id: Checksum) -> Result<Arc<Upload>, UploadError> {
         let found = self.uploads.lock().get(&id).cloned();
         let found = found.filter(|upload| upload.store() == store);
@@ -130,11 +131,11 @@ impl Uploads {
         })
     }
 
-    /// Has a file of an upload written, from this offset on, by the caller alone. The body has this length, if it is
+    /// The exclusive right to write a file of an upload from this offset on. `length` is the length of the body, if
     /// known. Waits for the disk.
     ///
     /// # Errors
-    /// No such upload or file, another offset than how much has arrived, a body that is too long, too little space.
+    /// No such upload or file, an offset other than the arrived length, a body that is too long, too little space.
     pub(crate) fn turn(
         &self,
         store: &StoreName,
@@ -148,7 +149,7 @@ impl Uploads {
         upload.turn(file, offset, length)
     }
 
-    /// The files of an upload to this node, as the source of a fetch. There need be none.
+    /// The files of an upload to this node, as the source of a fetch. The upload may be missing.
     pub(crate) fn files(&self, source: UploadSource) -> UploadFiles {
         UploadFiles::local(source, self.dir.join(source.id.to_string()))
     }
@@ -156,7 +157,7 @@ impl Uploads {
     /// Forgets an upload. Returns its directory, which is to be deleted.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such upload.
     pub(crate) fn forget(&self, store: &StoreName, id: Checksum) -> Result<PathBuf, UploadError> {
         let upload = self.get(store, id)?;
         self.uploads.lock().remove(&id);
@@ -177,7 +178,7 @@ impl Uploads {
             let is_over = match fate(record, &source, upload.active_unix_ms()) {
                 Fate::Pushing => false,
                 Fate::Done => true,
-                // What is remembered of the cluster may be older than a push.
+                // The remembered view of the cluster may be older than a push.
                 Fate::Unknown => idle_ms >= self.keep_ms && !view.remembered && !view.is_partial,
             };
             if is_over {
@@ -190,7 +191,7 @@ impl Uploads {
     }
 }
 
-/// What a store's record says of an upload.
+/// The state of an upload according to the store's record.
 enum Fate {
     /// It is being pushed.
     Pushing,
@@ -208,7 +209,7 @@ fn fate(record: Option<&StoreRecord>, source: &str, active_unix_ms: u64) -> Fate
     }
     match push.state {
         PushState::Fetching | PushState::Ready => Fate::Pushing,
-        // Unless it was begun again since, to be pushed once more.
+        // Unless it was begun again since then, to be pushed once more.
         PushState::Swapped | PushState::Cancelled if push.started_unix_ms >= active_unix_ms => Fate::Done,
         PushState::Swapped | PushState::Cancelled | PushState::Failed => Fate::Unknown,
     }
@@ -242,7 +243,7 @@ fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<
     Ok((manifest, id))
 }
 
-/// Makes the directory of an upload: it is one once the manifest is there.
+/// Makes the directory of an upload. It counts as an upload once the manifest is there.
 fn make(dir: &Path, manifest: &[u8]) -> Result<(), ControlError> {
     let made = fondaco_durable::create_directory(dir)
         .and_then(|()| fs::write(dir.join(GIVEN_AWAY_FILE), ""))
@@ -251,13 +252,13 @@ fn make(dir: &Path, manifest: &[u8]) -> Result<(), ControlError> {
             fondaco_durable::replace_file(&path, &path.with_extension("new"), manifest)
         });
     made.map_err(|error| {
-        // What is left without a manifest is deleted at the next start, if it cannot be now.
+        // A directory without a manifest is deleted at the next start, if it cannot be deleted now.
         let _ = delete_tree(dir);
         upload::writing(dir, error)
     })
 }
 
-/// An upload that an earlier process has left; `None` if it had hardly begun.
+/// An upload of an earlier process; `None` if it has no manifest.
 fn find(dir: &Path, id: Checksum) -> Result<Option<Upload>, ControlError> {
     match Manifest::read(dir) {
         Ok(manifest) => Upload::open(dir.to_owned(), id, &manifest).map(Some),

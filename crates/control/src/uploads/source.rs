@@ -1,4 +1,4 @@
-//! An upload as the source of a push, and what helps where the source of a push cannot be read.
+//! An upload as the source of a push, and the remedy if the source of a push cannot be read.
 
 use std::fmt;
 use std::io::Read;
@@ -13,8 +13,8 @@ use crate::error::ControlError;
 
 const SCHEME: &str = "upload://";
 
-/// What the record of a push names as its source: an upload, and the node that has it. Not the node's address, which may
-/// change when the node starts again.
+/// The source in a push's record: an upload, and the number of the node that has it. The node's address may change when
+/// the node restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UploadSource {
     pub(crate) node: NodeId,
@@ -22,7 +22,7 @@ pub(crate) struct UploadSource {
 }
 
 impl UploadSource {
-    /// The upload that a source is; `None` if it is something else.
+    /// Parses a source; `None` if it is not an upload.
     pub(crate) fn of(source: &str) -> Option<Self> {
         let (node, id) = source.strip_prefix(SCHEME)?.split_once('/')?;
         Some(Self {
@@ -46,7 +46,7 @@ pub(crate) struct UploadFiles {
 }
 
 impl UploadFiles {
-    /// Those on another node.
+    /// The files of an upload on another node.
     pub(crate) fn new(source: UploadSource, files: Option<Box<dyn FetchSource>>) -> Self {
         Self {
             name: source.to_string(),
@@ -54,7 +54,7 @@ impl UploadFiles {
         }
     }
 
-    /// Those in a directory here.
+    /// The files of an upload in a directory here.
     pub(super) fn local(source: UploadSource, dir: PathBuf) -> Self {
         Self::new(source, Some(Box::new(LocationSource::new(Location::local(dir)))))
     }
@@ -82,7 +82,7 @@ impl FetchSource for UploadFiles {
     }
 }
 
-/// What helps if a node cannot have the files of a version from its source, to be put behind the error.
+/// The remedy, to be appended to the error, if a node cannot get the files of a version from its source.
 pub(crate) fn remedy(store: &StoreName, source: &str, error: &ControlError) -> Option<String> {
     let ControlError::Fetch(FetchError::Source { .. } | FetchError::Manifest { .. } | FetchError::NoSource) = error
     else {
@@ -90,7 +90,7 @@ pub(crate) fn remedy(store: &StoreName, source: &str, error: &ControlError) -> O
     };
     if let Some(UploadSource { node, .. }) = UploadSource::of(source) {
         return Some(format!(
-            "; it was uploaded to node {node}, which must be there until other nodes have it: start that node, or push again: \
+            "; it was uploaded to node {node}, which must stay until others have it: start that node, or push again: \
              fondaco push {store} … --upload, or fondaco deploy {store} DIRECTORY --upload if the build was kept"
         ));
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_an_upload_only_if_it_names_node_and_checksum() {
+    fn only_sources_with_node_and_checksum_are_uploads() {
         let source = UploadSource {
             node: NodeId::new(7).unwrap(),
             id: Checksum::of(b"x"),

@@ -20,18 +20,18 @@ use super::error::UploadError;
 use crate::error::ControlError;
 use crate::now_unix_ms;
 
-/// How much of a file is read at a time, in bytes, to go on with its checksum.
+/// How much of a file is read at a time, in bytes, to continue its checksum.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A version that is being sent.
+/// A version that is being uploaded.
 pub(crate) struct Upload {
     id: Checksum,
     store: StoreName,
     dir: PathBuf,
     files: BTreeMap<String, Arc<Slot>>,
-    /// When the last byte came, in milliseconds since 1970.
+    /// When the last byte arrived, in milliseconds since 1970.
     active_unix_ms: AtomicU64,
-    /// Space for what has not arrived, while it is being sent.
+    /// The space reserved for missing bytes, while the upload is active.
     space: Mutex<Option<Reservation>>,
 }
 
@@ -40,7 +40,8 @@ struct Slot {
     entry: FileEntry,
     arrived: AtomicU64,
     is_complete: AtomicBool,
-    /// The checksum of what has arrived, if this process has seen all of it. Locked by the request that sends the file.
+    /// The checksum of the arrived bytes, if this process has seen all of them. Locked by the request that sends the
+    /// file.
     sum: Arc<tokio::sync::Mutex<Option<Checksummer>>>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct UploadedFile {
 }
 
 impl Upload {
-    /// The upload in this directory, with what is there of its files.
+    /// The upload in this directory, with its files so far.
     pub(super) fn open(dir: PathBuf, id: Checksum, manifest: &Manifest) -> Result<Self, ControlError> {
         let mut active_unix_ms = modified_unix_ms(&dir.join(MANIFEST_FILE)).unwrap_or_else(now_unix_ms);
         let mut files = BTreeMap::new();
@@ -63,7 +64,7 @@ impl Upload {
             let is_complete = length(&whole)? == Some(entry.bytes);
             let arrived = match is_complete {
                 true => entry.bytes,
-                // Longer than the file is only what a crash of the machine has left.
+                // A file longer than its entry can only remain after a crash of the machine.
                 false => length(&part)?.filter(|&bytes| bytes <= entry.bytes).unwrap_or(0),
             };
             let modified = modified_unix_ms(if is_complete { &whole } else { &part });
@@ -95,7 +96,7 @@ impl Upload {
         &self.store
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -117,10 +118,10 @@ impl Upload {
         self.files.values().map(|slot| slot.shown())
     }
 
-    /// That all files have arrived, so that it may be pushed.
+    /// Checks that all files have arrived, so that it may be pushed.
     ///
     /// # Errors
-    /// Some have not.
+    /// Some files are missing.
     pub(crate) fn check_complete(&self) -> Result<(), UploadError> {
         let missing = self.files.values().filter(|slot| !slot.is_complete()).count();
         self.touch();
@@ -138,12 +139,12 @@ impl Upload {
         self.active_unix_ms.load(Relaxed)
     }
 
-    /// Notes that it is used.
+    /// Marks the upload as used now.
     pub(super) fn touch(&self) {
         self.active_unix_ms.fetch_max(now_unix_ms(), Relaxed);
     }
 
-    /// Holds the space that it still needs, so that no fetch takes it.
+    /// Reserves the space for its missing bytes, so that no fetch takes it.
     pub(super) fn hold_space(&self, reserve_bytes: u64) -> Result<(), ControlError> {
         let mut space = self.space.lock();
         if space.is_none() && self.files.values().any(|slot| !slot.is_complete()) {
@@ -158,7 +159,7 @@ impl Upload {
         *self.space.lock() = None;
     }
 
-    /// The right to write a file, from this offset on.
+    /// The exclusive right to write a file from this offset on.
     pub(super) fn turn(self: &Arc<Self>, name: &str, offset: u64, length: Option<u64>) -> Result<Turn, ControlError> {
         let Some(slot) = self.files.get(name).map(Arc::clone) else {
             let file = name.chars().take(100).collect();
@@ -183,7 +184,7 @@ impl Upload {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(&path).map_err(|error| writing(&path, error))?;
-        // What is behind was being written when a process ended.
+        // Bytes behind the arrived ones were being written when a process ended.
         file.set_len(arrived).map_err(|error| writing(&path, error))?;
         if sum.is_none() {
             *sum = Some(checksum(&file).map_err(ControlError::io("read", &path))?);
@@ -238,12 +239,12 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// How the file stands.
+    /// The state of the file.
     pub(crate) fn shown(&self) -> UploadedFile {
         self.slot.shown()
     }
 
-    /// Whether the file may grow by so many bytes.
+    /// Checks whether the file may grow by so many bytes.
     ///
     /// # Errors
     /// It would be longer than the manifest says.
@@ -257,7 +258,7 @@ impl Turn {
     /// Writes the next bytes.
     ///
     /// # Errors
-    /// They are too many, or the disk says why not. None of them have arrived then.
+    /// There are too many bytes, or the disk reports an error. None of them count as arrived then.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.check_room(bytes.len())?;
         let arrived = self.slot.arrived();
@@ -266,22 +267,22 @@ impl Turn {
             let _ = self.file.set_len(arrived);
             return Err(writing(&self.path, error));
         }
-        // A turn begins with the checksum of what is there.
+        // A turn begins with the checksum of the bytes that are there.
         self.sum.get_or_insert_default().update(bytes);
         self.slot.arrived.store(arrived + bytes.len() as u64, Relaxed);
         self.upload.touch();
         Ok(())
     }
 
-    /// Makes what was written durable. A file that is whole is verified and gets its name.
+    /// Makes the written bytes durable. A complete file is verified and gets its name.
     ///
     /// # Errors
-    /// The disk says why not, or the file is not what the manifest says: then nothing of it has arrived.
+    /// An error of the disk, or the file does not match the manifest: then it counts as not arrived.
     pub(crate) fn end(mut self) -> Result<UploadedFile, ControlError> {
         let arrived = self.slot.arrived();
         self.file.sync_data().map_err(|error| writing(&self.path, error))?;
         if let Some(written) = NonZeroU64::new(arrived - self.begun_at) {
-            // It would push out what live traffic uses. A hint: not all file systems take it.
+            // These pages would evict pages that live traffic uses. It is a hint: not all file systems support it.
             let _ = fadvise(&self.file, self.begun_at, Some(written), Advice::DontNeed);
         }
         if arrived == self.slot.entry.bytes {
@@ -297,7 +298,7 @@ impl Turn {
             *self.sum = None;
             self.slot.arrived.store(0, Relaxed);
             self.file.set_len(0).map_err(|error| writing(&self.path, error))?;
-            tracing::warn!(upload = %upload.id, file = %entry.name, "an uploaded file has another checksum: it is deleted");
+            tracing::warn!(upload = %upload.id, file = %entry.name, "uploaded file has a wrong checksum: deleted");
             return Err(UploadError::Corrupt {
                 file: entry.name.clone(),
                 expected: entry.checksum,
@@ -315,7 +316,7 @@ impl Turn {
     }
 }
 
-/// The length of a file; `None` if there is none.
+/// The length of a file; `None` if the file is missing.
 fn length(path: &Path) -> Result<Option<u64>, ControlError> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(found.is_file().then_some(found.len())),
@@ -330,7 +331,7 @@ fn modified_unix_ms(path: &Path) -> Option<u64> {
     Some(since.as_millis() as u64)
 }
 
-/// The checksum of all that is in a file.
+/// The checksum of a whole file.
 fn checksum(mut file: &File) -> io::Result<Checksummer> {
     let mut sum = Checksummer::new();
     let mut piece = vec![0; PIECE_BYTES];

@@ -1,4 +1,4 @@
-//! Who may be a node of a cluster, on a real ZooKeeper.
+//! Which processes may be nodes of a cluster, on a real ZooKeeper.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn stop(running: Running) {
     runtime.block_on(running.shutdown());
 }
 
-/// Why a node that was started must not go on.
+/// Why a started node must not go on.
 fn failure(running: &Running) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -37,7 +37,7 @@ fn failure(running: &Running) -> String {
 }
 
 #[test]
-fn nodes_that_must_not_take_part_are_refused_and_say_why() {
+fn nodes_that_must_not_take_part_report_why() {
     let server = ZooKeeper::start();
     let servers = server.address();
     let dirs: Vec<TempDir> = (0..5).map(|_| TempDir::new().unwrap()).collect();
@@ -59,7 +59,7 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
     let elsewhere = Fondaco::start(elsewhere).unwrap();
     stop(first);
     let foreign = member(&servers, "/fondaco/two", Role::Node, dirs[1].path());
-    // It serves what it remembers, and is no part of the other: that one's entries may have been lost.
+    // It serves its remembered view, and does not join the other cluster: the entries of its own may have been lost.
     let foreign = Fondaco::start(foreign).unwrap();
     let client = Client::new(foreign.http_addr());
     eventually("the node to say so", || {
@@ -71,7 +71,7 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
         serde_json::json!([])
     );
     stop(foreign);
-    // Without that, it serves nothing.
+    // Without the remembered view, it serves nothing.
     std::fs::remove_file(dirs[1].path().join("view.json")).unwrap();
     let foreign = member(&servers, "/fondaco/two", Role::Node, dirs[1].path());
     let error = Fondaco::start(foreign).err().unwrap();
@@ -79,7 +79,7 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
     assert!(error.to_string().contains("belongs to cluster"), "{error}");
     stop(elsewhere);
 
-    // A copy of a data directory whose node runs.
+    // A copy of a running node's data directory.
     let first = member(&servers, "/fondaco/one", Role::Node, dirs[1].path());
     let first = Fondaco::start(first).unwrap();
     std::fs::copy(dirs[1].path().join("node.json"), dirs[4].path().join("node.json")).unwrap();
@@ -102,7 +102,7 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
 }
 
 #[test]
-fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
+fn processes_that_start_without_zookeeper_wait_and_report_it() {
     let mut server = ZooKeeper::start();
     let servers = server.address();
     server.kill();
@@ -148,7 +148,7 @@ fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
 
 #[test]
 fn a_process_that_waits_for_its_cluster_can_be_stopped() {
-    // No server listens there.
+    // No server listens at this port.
     let dir = TempDir::new().unwrap();
     for role in [Role::Node, Role::Router, Role::Controller] {
         let running = Fondaco::begin(member("127.0.0.1:1", "/fondaco", role, dir.path())).unwrap();

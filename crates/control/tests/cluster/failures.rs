@@ -9,7 +9,7 @@ use crate::harness::{TestCluster, chunk_files, corrupt};
 use crate::single::{Builds, eventually, names};
 
 #[test]
-fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
+fn a_push_fails_when_an_absent_node_is_not_tolerated() {
     let cluster = TestCluster::start();
     cluster.create(json!({"tolerate_failures": 0}));
     let builds = Builds::beside();
@@ -29,14 +29,14 @@ fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
     assert_eq!(push["absent"], json!([]), "{push}");
     assert_eq!(push["state"], "failed", "{push}");
     assert!(push["error"].as_str().unwrap().contains("node 3"), "{push}");
-    // What is left serves on: each partition has another replica.
+    // The remaining nodes serve on: each partition has another replica.
     for name in ["node-1", "node-2", "router-1"] {
         assert_eq!(cluster.member(name).served_build(50), 1, "{name}");
     }
 }
 
 #[test]
-fn a_node_that_was_down_in_a_tolerated_push_catches_up_by_itself() {
+fn a_node_absent_from_a_tolerated_push_catches_up_itself() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -54,7 +54,7 @@ fn a_node_that_was_down_in_a_tolerated_push_catches_up_by_itself() {
 }
 
 #[test]
-fn a_node_that_lost_its_files_gets_all_its_versions_from_peers_when_the_source_is_gone() {
+fn a_node_that_lost_its_files_fetches_versions_from_peers() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -82,7 +82,7 @@ fn a_node_that_lost_its_files_gets_all_its_versions_from_peers_when_the_source_i
 }
 
 #[test]
-fn a_corrupt_file_of_a_peer_is_had_from_another() {
+fn a_corrupt_file_of_a_peer_is_fetched_from_another() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -104,7 +104,7 @@ fn a_corrupt_file_of_a_peer_is_had_from_another() {
 }
 
 #[test]
-fn a_corrupt_file_at_the_source_fails_the_push_on_all_nodes_and_leaves_the_old_version() {
+fn a_corrupt_file_at_the_source_fails_the_push_everywhere() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -124,7 +124,7 @@ fn a_corrupt_file_at_the_source_fails_the_push_on_all_nodes_and_leaves_the_old_v
 }
 
 #[test]
-fn a_version_directory_that_was_changed_is_not_taken_for_the_version_that_was_pushed() {
+fn a_changed_directory_does_not_pass_for_the_pushed_version() {
     let cluster = TestCluster::start();
     cluster.create(json!({"tolerate_failures": 1}));
     let builds = Builds::beside();
@@ -141,7 +141,7 @@ fn a_version_directory_that_was_changed_is_not_taken_for_the_version_that_was_pu
 }
 
 #[test]
-fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
+fn a_full_disk_fails_the_push_or_delays_the_node() {
     let mut mounted = None;
     let cluster = TestCluster::start_with(|config| {
         mounted = SmallDisk::mount(&config.data_dir.join("node-3"), 600 << 10);
@@ -169,6 +169,6 @@ fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
     assert_eq!(status, 200);
     cluster.client.push(&source);
     assert_eq!(cluster.client.get("/v1/stores/pymk")["late"], json!([3]));
-    // Through node 3 too, which has none of it.
+    // Also through node 3, which has no file of it.
     cluster.all_serve(2, 4000);
 }

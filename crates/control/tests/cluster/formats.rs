@@ -1,4 +1,4 @@
-//! Versions of the former format, and with files that no reader here knows, from the push to the peer.
+//! Versions of the former format, and versions with files that no reader here knows, from the push to the peer.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn lose_files(cluster: &TestCluster, node: &str) {
 }
 
 #[test]
-fn a_version_of_the_former_format_is_served_fetched_from_peers_and_swapped_with_newer_ones() {
+fn former_format_versions_are_served_and_fetched_from_peers() {
     let cluster = TestCluster::start_with(|config| config.partitions = 2.try_into().unwrap());
     cluster.create(json!({}));
     let source = TempDir::new().unwrap();
@@ -42,7 +42,7 @@ fn a_version_of_the_former_format_is_served_fetched_from_peers_and_swapped_with_
 }
 
 #[test]
-fn further_files_go_from_the_push_to_the_nodes_and_from_there_to_their_peers() {
+fn unknown_files_of_a_version_reach_nodes_and_their_peers() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::elsewhere(50);

@@ -28,7 +28,7 @@ impl TestCluster {
         Self::start_of(3, 1, change)
     }
 
-    /// So many nodes, in turn in so many zones; the router is in the first one.
+    /// A cluster of so many nodes, spread over so many zones in turn; the router is in the first zone.
     pub fn start_of(nodes: u32, zones: u32, change: impl FnOnce(&mut Config)) -> Self {
         let dir = TempDir::new().unwrap();
         let mut common = config(dir.path());
@@ -71,7 +71,7 @@ impl TestCluster {
         stream
     }
 
-    /// What a member counts under a name.
+    /// The value of a member's metric.
     pub fn metric(&self, member: &str, name: &str) -> u64 {
         let (_, _, text) = self.member(member).raw("GET", "/metrics", &[]).unwrap();
         let text = String::from_utf8(text).unwrap();
@@ -92,7 +92,7 @@ impl TestCluster {
 
     pub fn start_again(&self, name: &str) {
         eventually("the port to be free", || match self.dev().start_member(name) {
-            // A connection that some other test makes has it for a moment.
+            // A connection of some other test uses the port for a moment.
             Err(ControlError::Listen { .. }) => None,
             started => {
                 started.unwrap();
@@ -106,14 +106,14 @@ impl TestCluster {
         self.dir.path().join(name)
     }
 
-    /// The members that are running and have partitions.
+    /// The running members that have partitions.
     pub fn nodes(&self) -> Vec<String> {
         let members = self.dev().members().into_iter();
         let nodes = members.filter(|member| member.running && member.name.starts_with("node-"));
         nodes.map(|member| member.name).collect()
     }
 
-    /// Waits until every node that runs has all that it should, and the router has heard of it.
+    /// Waits until every running node has everything that it should, and the router knows.
     pub fn wait_ready(&self) {
         let names = self.nodes().into_iter().chain(["router-1".to_owned()]);
         for name in names {
@@ -126,7 +126,7 @@ impl TestCluster {
 
     /// Waits until no node is late with the store.
     pub fn wait_nobody_late(&self) {
-        eventually("nobody to be late", || {
+        eventually("no node to be late", || {
             let store = self.client.get("/v1/stores/pymk");
             (store["late"] == json!([])).then_some(())
         });
@@ -142,7 +142,7 @@ impl TestCluster {
         assert_eq!(status, 201, "{answer}");
     }
 
-    /// Waits for every member to serve the same build, whole.
+    /// Waits until every member serves the same complete build.
     pub fn all_serve(&self, build: u64, padding: usize) {
         for name in self.nodes().into_iter().chain(["router-1".to_owned()]) {
             let client = self.member(&name);
@@ -151,7 +151,7 @@ impl TestCluster {
         }
     }
 
-    /// Which controller leads, by name.
+    /// The name of the leading controller.
     pub fn leader(&self) -> String {
         eventually("a leader", || {
             let cluster = self.client.get("/v1/cluster");
@@ -178,7 +178,7 @@ impl Drop for TestCluster {
     }
 }
 
-/// The names of the files of partitions in a directory of a version.
+/// The names of the partition files in a directory of a version.
 pub fn chunk_files(dir: &Path) -> Vec<String> {
     let names = crate::single::names(dir).into_iter();
     names
@@ -186,7 +186,7 @@ pub fn chunk_files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Changes a byte in the middle of a file, without touching what it is linked to.
+/// Changes a byte in the middle of a file, without changing other links to it.
 pub fn corrupt(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     let middle = bytes.len() / 2;

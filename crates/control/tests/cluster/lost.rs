@@ -1,5 +1,5 @@
-//! A ZooKeeper that loses its data, or is put back to an older copy: nodes keep what they have, say so, and an operator
-//! decides.
+//! A ZooKeeper that loses its data, or is restored from an older copy: nodes keep their data and report it, and an
+//! operator decides.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{TestCluster, zookeeper};
 use crate::single::{Builds, eventually, names};
 
-/// Where a server keeps its data.
+/// The data directory of a server.
 fn data(server: &ZooKeeper) -> PathBuf {
     server.dir().join("data/version-2")
 }
@@ -48,7 +48,7 @@ fn fill(cluster: &TestCluster) {
     }
 }
 
-/// Waits until an answer says so, and whatever else is to hold does.
+/// Waits until the answer contains the text and the condition holds.
 fn until(says: &str, mut ask: impl FnMut() -> (bool, String)) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -61,7 +61,7 @@ fn until(says: &str, mut ask: impl FnMut() -> (bool, String)) {
     }
 }
 
-/// Every node says what is wrong, and has and serves what it had.
+/// Every node reports the problem, and keeps and serves its data.
 fn all_keep(cluster: &TestCluster, says: &str) {
     for node in cluster.nodes() {
         let client = cluster.member(&node);
@@ -79,13 +79,13 @@ fn all_keep(cluster: &TestCluster, says: &str) {
 fn adopt(cluster: &TestCluster, node: &str) {
     eventually("the adoption", || {
         let (status, answer) = cluster.member(node).call("POST", "/v1/cluster/adopt", json!({}));
-        // The service may only just be there again.
+        // The service may have come back only just now.
         assert!(status == 200 || status == 503, "{answer}");
         (status == 200).then_some(())
     });
 }
 
-/// All goes on as before.
+/// Everything works as before.
 fn all_goes_on(cluster: &TestCluster) {
     cluster.wait_ready();
     cluster.wait_nobody_late();
@@ -99,7 +99,7 @@ fn all_goes_on(cluster: &TestCluster) {
 }
 
 #[test]
-fn nothing_is_deleted_when_zookeeper_is_emptied_and_a_node_writes_back_what_it_remembers() {
+fn nothing_is_deleted_when_zookeeper_is_emptied_and_adopted() {
     let mut server = ZooKeeper::start();
     let servers = server.address();
     let cluster = TestCluster::start_with(|config| {
@@ -111,7 +111,7 @@ fn nothing_is_deleted_when_zookeeper_is_emptied_and_a_node_writes_back_what_it_r
     fs::remove_dir_all(data(&server)).unwrap();
     server.restart();
     all_keep(&cluster, "has no entries of cluster");
-    // Also a node that starts again, and a controller that knows nothing of it, and founds another cluster.
+    // The same after a restart of a node, and with a controller that remembers nothing and makes another cluster.
     cluster.stop("node-2");
     cluster.start_again("node-2");
     for controller in ["controller-1", "controller-2"] {
@@ -120,7 +120,7 @@ fn nothing_is_deleted_when_zookeeper_is_emptied_and_a_node_writes_back_what_it_r
     }
     all_keep(&cluster, "another cluster was made");
     let founded = cluster.member("controller-1").get("/v1/cluster")["identity"].clone();
-    assert_ne!(founded, identity, "each founding has its own");
+    assert_ne!(founded, identity, "each new cluster has its own");
     cluster.stop("node-3");
     cluster.start_again("node-3");
     all_keep(&cluster, "another cluster was made");
@@ -130,7 +130,7 @@ fn nothing_is_deleted_when_zookeeper_is_emptied_and_a_node_writes_back_what_it_r
 }
 
 #[test]
-fn nothing_is_deleted_when_zookeeper_is_put_back_to_an_older_copy() {
+fn nothing_is_deleted_when_zookeeper_returns_to_an_older_copy() {
     let mut server = ZooKeeper::start();
     let servers = server.address();
     let cluster = TestCluster::start_with(|config| {

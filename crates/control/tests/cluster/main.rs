@@ -1,5 +1,5 @@
-//! Clusters of several processes, each role as it really runs, in one test process: pushes that survive
-//! failures, nodes that come and go, and coordination that is away.
+//! Clusters of several processes, each role as it really runs, in one test process: pushes that survive failures, nodes
+//! that come and go, and coordination outages.
 
 mod harness;
 #[path = "../node/harness.rs"]

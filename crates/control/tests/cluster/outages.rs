@@ -8,7 +8,7 @@ use crate::harness::{TestCluster, zookeeper};
 use crate::single::{Builds, eventually};
 
 #[test]
-fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
+fn without_zookeeper_nodes_serve_the_known_versions_also_after_restart() {
     let mut server = ZooKeeper::start();
     let servers = server.address();
     let cluster = TestCluster::start_with(|config| {
@@ -18,7 +18,7 @@ fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
     let builds = Builds::beside();
     cluster.client.push(&builds.build(1));
     cluster.all_serve(1, 50);
-    // Nodes remember what they saw a moment after they served it.
+    // Nodes remember the view a moment after they have served it.
     for node in cluster.nodes() {
         eventually("the view to be remembered", || {
             let view = std::fs::read_to_string(cluster.data(&node).join("view.json")).ok()?;
@@ -39,7 +39,7 @@ fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
     cluster.stop("node-2");
     cluster.start_again("node-2");
     assert_eq!(cluster.member("node-2").call("GET", "/readyz", Value::Null).0, 200);
-    // What it does not hold it asks of its peers, as it remembers them.
+    // Keys that it does not hold it asks of its peers, from the remembered view.
     cluster.all_serve(1, 50);
 
     server.restart();

@@ -1,4 +1,4 @@
-//! The routing table changed by a plan: a node that waits is given its share, another gives up its own.
+//! Plans for the routing table: a waiting node is given its share, another node gives up its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ fn finished(cluster: &TestCluster, epoch: u64) {
 }
 
 #[test]
-fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_own() {
-    // The table is made when two are there; the third comes later.
+fn plans_fill_a_new_node_and_empty_a_removed_one() {
+    // The table is made when two nodes are live; the third comes later.
     let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -66,7 +66,7 @@ fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_
 }
 
 #[test]
-fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
+fn partitions_that_moved_away_are_restored_when_they_return() {
     let cluster = TestCluster::start_with(|config| {
         config.cluster.nodes_initial = 2;
         config.keep_deleted = Duration::from_secs(3600);
@@ -89,7 +89,7 @@ fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
     assert_eq!(status, 202, "{plan}");
     finished(&cluster, 4);
     let moved = partitions(&cluster)[2] as usize;
-    eventually("what moved to be in the trash", || {
+    eventually("the moved partitions to be in the trash", || {
         let first_chunks = |node: &&str| {
             let trash = cluster.data(node).join("trash");
             let files = names(&trash).into_iter().flat_map(|item| names(&trash.join(item)));
@@ -110,7 +110,7 @@ fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
 }
 
 #[test]
-fn a_plan_that_is_given_up_leaves_nothing_of_what_it_gave() {
+fn a_cancelled_plan_leaves_no_files() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::elsewhere(1000);
@@ -133,7 +133,9 @@ fn a_plan_that_is_given_up_leaves_nothing_of_what_it_gave() {
     let (status, answer) = cluster.client.call("DELETE", "/v1/routing/plan", Value::Null);
     assert!((200..300).contains(&status), "{answer}");
     for (node, before) in others.iter().zip(&before) {
-        eventually("what was fetched to be gone", || (files(node) == *before).then_some(()));
+        eventually("the fetched files to be gone", || {
+            (files(node) == *before).then_some(())
+        });
     }
     cluster.client.set_rate(0);
     assert_eq!(others.map(files), before);

@@ -1,4 +1,4 @@
-//! Pushes to three nodes: what each fetches, who swaps, and who takes over.
+//! Pushes to three nodes: what each node fetches, when it swaps, and a change of the leader.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use crate::harness::{TestCluster, chunk_files};
 use crate::single::{Builds, eventually, wait_for_dirs};
 
 #[test]
-fn each_node_fetches_its_partitions_and_every_member_serves_all_keys() {
+fn nodes_fetch_their_partitions_and_members_serve_all_keys() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::beside();
     let source = builds.build(1);
     assert_eq!(cluster.client.push(&source), 1);
     cluster.all_serve(1, 50);
-    // Two replicas of each file, and each node has less than all.
+    // Two replicas of each file, and no node has all files.
     let all = chunk_files(&source).len();
     let held: Vec<usize> = cluster
         .nodes()
@@ -30,7 +30,7 @@ fn each_node_fetches_its_partitions_and_every_member_serves_all_keys() {
 }
 
 #[test]
-fn swaps_and_rollbacks_are_seen_through_every_member_when_they_return() {
+fn swaps_and_rollbacks_are_visible_everywhere_when_they_return() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::beside();
@@ -87,7 +87,7 @@ fn a_cancelled_push_is_deleted_on_all_nodes() {
 }
 
 #[test]
-fn a_dropped_store_is_gone_everywhere_and_one_of_its_name_is_another() {
+fn dropping_a_store_frees_its_name_for_another_store() {
     let cluster = TestCluster::start();
     let builds = Builds::beside();
     cluster.create(json!({}));

@@ -1,5 +1,5 @@
-//! Data directories that are replaced by older copies of themselves: the node notices, and answers no read before it has
-//! again what it had acknowledged since.
+//! Data directories that are replaced by older copies of themselves: the node notices, and answers no read before it
+//! has recovered the writes that it acknowledged since.
 
 use std::fs;
 use std::path::Path;
@@ -15,20 +15,20 @@ use crate::versioned::{Writer, create};
 const NODE: &str = "node-2";
 const OTHERS: [&str; 2] = ["node-1", "node-3"];
 
-/// Three nodes, all of which have all that is acknowledged, and of which one is enough to read.
+/// Three nodes that all have every acknowledged write; one node is enough for a read.
 fn cluster() -> TestCluster {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"reads": 1, "writes": 3}));
     cluster
 }
 
-/// What a node says in the file that says under which numbers it counts.
+/// The content of a node's incarnation file.
 fn incarnation(dir: &Path) -> Value {
     let text = fs::read(dir.join("versioned/incarnation.json")).unwrap();
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The node is put back to a copy: it refuses reads while it is alone, and has all of it again when it is not.
+/// Restores the node from a copy: it refuses reads while it is alone, and recovers everything when the others are back.
 fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     let data = cluster.data(NODE);
     let last = incarnation(&data);
@@ -47,11 +47,11 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     }
     let now = incarnation(&data);
     for known in [&last, &incarnation(copy)] {
-        assert_ne!(now["durable"], known["durable"], "it counts anew");
+        assert_ne!(now["durable"], known["durable"], "it begins a new count");
     }
     assert!(now["count"].as_u64() > last["count"].as_u64());
     OTHERS.iter().for_each(|other| cluster.start_again(other));
-    eventually("what was lost", || {
+    eventually("the lost writes to be recovered", || {
         (cluster.metric(NODE, "fondaco_partitions_behind") == 0).then_some(())
     });
     cluster.wait_ready();
@@ -62,7 +62,7 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
 }
 
 #[test]
-fn a_node_whose_directory_was_put_back_has_what_it_acknowledged_since_before_it_answers() {
+fn a_node_restored_from_a_copy_recovers_before_it_answers() {
     let cluster = cluster();
     let mut writer = Writer::new(&cluster);
     writer.write(0..60, "a");
@@ -88,7 +88,7 @@ fn a_node_whose_directory_was_put_back_has_what_it_acknowledged_since_before_it_
 }
 
 #[test]
-fn a_node_that_is_started_again_and_again_is_no_older_copy() {
+fn repeated_restarts_are_not_taken_for_an_older_copy() {
     let cluster = cluster();
     let mut writer = Writer::new(&cluster);
     writer.write(0..20, "a");
@@ -106,7 +106,7 @@ fn a_node_that_is_started_again_and_again_is_no_older_copy() {
 }
 
 #[test]
-fn the_count_goes_on_while_the_node_takes_writes_and_only_then() {
+fn the_count_rises_only_while_the_node_takes_writes() {
     let cluster = TestCluster::start_with(|config| {
         config.cluster.replicas = 3;
         config.versioned.count_period = Some(std::time::Duration::ZERO);

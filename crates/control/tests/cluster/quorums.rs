@@ -1,4 +1,4 @@
-//! A versioned store without a quorum: every port says so, and the nodes that are left stay ready.
+//! A versioned store without a quorum: every port reports it, and the remaining nodes stay ready.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::TestCluster;
 use crate::single::eventually;
 use crate::versioned::{Writer, create};
 
-/// What `CLUSTER INFO` says under a name.
+/// The value of a field of `CLUSTER INFO`.
 fn cluster_info(cluster: &TestCluster, member: &str, name: &str) -> String {
     let answer = Writer::over(cluster.resp_of(member)).ask_long(&["CLUSTER", "INFO"]);
     let line = answer[0]
@@ -22,7 +22,7 @@ fn warnings(cluster: &TestCluster, member: &str) -> String {
 }
 
 #[test]
-fn a_lost_quorum_is_told_by_every_port_and_takes_no_node_out() {
+fn every_port_reports_a_lost_quorum_and_nodes_stay_ready() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"reads": 2, "writes": 2}));
     Writer::new(&cluster).write(0..100, "v");
@@ -57,7 +57,7 @@ fn a_lost_quorum_is_told_by_every_port_and_takes_no_node_out() {
             let name = format!("fondaco_store_partitions_without_quorum{{store=\"cart\",operation=\"{operation}\"}}");
             assert_eq!(cluster.metric(member, &name), 4);
         }
-        // Nothing is heard of the other two: the one that is left counts, wherever the coordinator is.
+        // The other two do not answer: the remaining replica counts, wherever the coordinator is.
         let error = Writer::over(cluster.resp_of(member)).ask("GET cart:1");
         assert!(error.starts_with("-NOQUORUM 1 of 2 reads: node "), "{member}: {error}");
     }

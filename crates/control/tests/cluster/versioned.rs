@@ -1,4 +1,4 @@
-//! Versioned stores in a cluster: what is written stays, through moves, stops and lost disks.
+//! Versioned stores in a cluster: written values survive moves, stops and lost disks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ impl Writer {
         }
     }
 
-    /// The same over another connection.
+    /// The same client over another connection.
     pub fn again(&self, stream: TcpStream) -> Self {
         Self {
             written: self.written.clone(),
@@ -52,7 +52,7 @@ impl Writer {
         }
     }
 
-    /// Sends a request whose arguments may be long. All strings of its answer.
+    /// Sends a request whose arguments may be long. Returns all strings of its answer.
     pub fn ask_long(&mut self, arguments: &[&str]) -> Vec<String> {
         let mut request = format!("*{}\r\n", arguments.len());
         for argument in arguments {
@@ -76,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// Writes some keys anew.
+    /// Writes some keys again.
     pub fn write(&mut self, keys: std::ops::Range<usize>, value: &str) {
         for key in keys {
             let (key, value) = (format!("cart:{key}"), format!("{value}-{key}"));
@@ -86,8 +86,8 @@ impl Writer {
         }
     }
 
-    /// Reads all that was written. A node that was started again is reached a little later than it is ready: it has the
-    /// address at which it was missed.
+    /// Reads all written keys. A restarted node is reached a little later than it is ready, since other nodes still
+    /// have its old address.
     pub fn check(&mut self) {
         for (key, value) in self.written.clone() {
             let answer = eventually("the nodes to be reached again", || {
@@ -110,7 +110,7 @@ pub fn create(cluster: &TestCluster, settings: Value) {
 }
 
 #[test]
-fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_to() {
+fn partitions_move_between_nodes_while_they_are_written_to() {
     let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
     create(&cluster, json!({"reads": 1, "writes": 2}));
     let mut writer = Writer::new(&cluster);
@@ -123,7 +123,7 @@ fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_t
             let found = cluster.client.get("/v1/cluster");
             (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
         });
-        // At once, and by one replica: each has all that was acknowledged.
+        // At once, and from one replica: each has every acknowledged write.
         writer.check();
         cluster.wait_ready();
         writer.check();
@@ -133,7 +133,7 @@ fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_t
 }
 
 #[test]
-fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all() {
+fn nodes_recover_writes_after_an_absence_or_a_lost_disk() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({}));
     let mut writer = Writer::new(&cluster);
@@ -145,13 +145,13 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
     cluster.stop("node-2");
     fs::remove_dir_all(cluster.data("node-2").join("versioned")).unwrap();
     cluster.start_again("node-2");
-    // Whoever reads counts on the others until it has enough again.
+    // Until it has recovered, coordinators count on the other replicas.
     writer.check();
     writer.write(80..110, "c");
-    eventually("what was lost", || {
+    eventually("the lost writes to be recovered", || {
         (cluster.metric("node-2", "fondaco_partitions_behind") == 0).then_some(())
     });
-    // Any two of the three have all of it.
+    // Any two of the three have every write.
     for away in ["node-1", "node-2", "node-3"] {
         eventually("hints to be delivered", || {
             let hinted = |node: &String| cluster.metric(node, "fondaco_hinted_nodes") > 0;
@@ -165,7 +165,7 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
 }
 
 #[test]
-fn the_longest_value_and_many_long_ones_at_once_come_to_all_replicas() {
+fn the_longest_value_and_long_siblings_reach_all_replicas() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"writes": 3, "reads": 1, "resolution": "all"}));
     let mut writer = Writer::new(&cluster);
@@ -173,7 +173,7 @@ fn the_longest_value_and_many_long_ones_at_once_come_to_all_replicas() {
     let longest = "v".repeat(512 * 1024);
     assert_eq!(writer.ask_long(&["SET", "cart:longest", &longest]), ["+OK"]);
     assert_eq!(writer.ask_long(&["GET", "cart:longest"]), [longest]);
-    // Written by clients that know of no other.
+    // Written by clients without a context.
     let values: Vec<String> = (0..5).map(|number| number.to_string().repeat(400 * 1024)).collect();
     for value in &values {
         let answer = writer.ask_long(&["FONDACO.PUT", "cart:many", "", value]);
@@ -185,7 +185,7 @@ fn the_longest_value_and_many_long_ones_at_once_come_to_all_replicas() {
 }
 
 #[test]
-fn what_a_router_does_for_versioned_stores_is_counted() {
+fn a_router_counts_its_operations_on_versioned_stores() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"reads": 3, "writes": 3, "handoff": "none"}));
     let mut writer = Writer::new(&cluster);
@@ -204,7 +204,7 @@ fn what_a_router_does_for_versioned_stores_is_counted() {
 }
 
 #[test]
-fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
+fn a_store_with_an_unreadable_record_is_not_dropped() {
     let server = ZooKeeper::start();
     let (servers, root) = (server.address(), "/fondaco/later");
     let cluster = TestCluster::start_with(|config| {
@@ -221,7 +221,7 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
     later["of_a_later_release"] = json!(1);
     let later = serde_json::to_vec(&later).unwrap();
     let revision = coordination.write(&path, &later, Some(entry.revision)).unwrap();
-    // It remembers nothing of the store, and has its data.
+    // It remembers no record of the store, and has its data.
     cluster.stop("node-1");
     fs::remove_file(cluster.data("node-1").join("view.json")).unwrap();
     cluster.start_again("node-1");
@@ -231,10 +231,10 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
     });
     let looks = || cluster.metric("node-1", "fondaco_agent_looks_total");
     let begun = looks();
-    eventually("three looks at what it cannot understand", || {
+    eventually("three looks at the unreadable record", || {
         (looks() > begun + 3).then_some(())
     });
-    // The others cannot help.
+    // The other nodes cannot help.
     cluster.stop("node-2");
     cluster.stop("node-3");
     coordination.write(&path, &entry.bytes, Some(revision)).unwrap();

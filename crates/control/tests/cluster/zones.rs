@@ -1,4 +1,4 @@
-//! A cluster in three zones, of which one is lost while clients write and read, and comes back.
+//! A cluster in three zones. One zone is lost while clients write and read, and comes back.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ impl Connection {
     }
 }
 
-/// A client that writes all keys of a store and reads them, over and over: whatever fails is an error of the test.
+/// A client that writes all keys of a store and reads them, in a loop: any failure fails the test.
 struct Load {
     is_to_end: Arc<AtomicBool>,
     rounds: Arc<AtomicUsize>,
@@ -89,7 +89,7 @@ impl Load {
 
     /// Waits until all keys have been written and read once more, from now on.
     fn goes_on(&self) {
-        // The round under way began before.
+        // The present round began earlier.
         let goal = self.rounds.load(SeqCst) + 2;
         eventually("writes and reads to go on", || {
             assert!(!self.thread.is_finished(), "one of them failed");
@@ -97,7 +97,7 @@ impl Load {
         });
     }
 
-    /// Ends it. The round that was written last.
+    /// Stops it. Returns the round that was written last.
     fn end(self) -> usize {
         self.is_to_end.store(true, SeqCst);
         self.thread.join().unwrap();
@@ -116,7 +116,7 @@ fn create(cluster: &TestCluster, store: &str, versioned: Value) {
 }
 
 #[test]
-fn a_zone_is_lost_whole_while_clients_write_and_has_all_that_it_missed_when_it_is_back() {
+fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
     let cluster = TestCluster::start_of(6, 3, |config| {
         config.cluster.placement = Placement::Zoned;
         config.cluster.replicas = 3;
@@ -175,7 +175,7 @@ fn a_zone_is_lost_whole_while_clients_write_and_has_all_that_it_missed_when_it_i
     }
 }
 
-/// Each key of the first store comes to be on a node of each zone, as the same bytes.
+/// Waits until each key of the first store is on one node of each zone, with the same bytes.
 fn replicas_become_equal(cluster: &TestCluster) {
     let connect = |node: &str| Connection::new(cluster.resp_of(node));
     let mut zones = ZONES.map(|zone| zone.map(connect));

@@ -7,7 +7,7 @@ use fondaco_testing::random;
 use crate::harness::{Builds, NodeProcess, wait_for_dirs};
 
 const ROUNDS: u64 = 20;
-/// Builds are numbered from 2, so that the last round looks too.
+/// Builds are numbered from 2, so that the last round is checked too.
 const ROUNDS_BETWEEN_LOOKS: u64 = 5;
 const PADDING: usize = 2000;
 
@@ -26,7 +26,7 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
             std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             node.kill();
             node = NodeProcess::start(dir.path());
-            // The push goes on meanwhile: what is served lies between what is current before and after.
+            // The push goes on meanwhile: the served build lies between the current builds before and after.
             let current = || node.client.get("/v1/stores/pymk")["current_version"].as_u64().unwrap();
             let (before, served, after) = (current(), node.client.served_build(padding), current());
             assert!(
@@ -42,7 +42,7 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
         let push = node.client.ended_push();
         assert_eq!(push["state"], "swapped", "{push}");
         assert_eq!(node.client.served_build(padding), build);
-        // Old versions stay for a while, for requests that are pinned to them: not every round waits.
+        // Old versions stay for a while, for requests that are pinned to them: not every round waits for that.
         if build % ROUNDS_BETWEEN_LOOKS == 1 {
             let mut kept = [format!("version-{}", build - 1), format!("version-{build}")];
             kept.sort();
@@ -52,12 +52,12 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
 }
 
 #[test]
-fn a_node_killed_while_copying_serves_the_old_or_the_new_version_and_leaks_nothing() {
-    // About a megabyte: killed anywhere from the first file to long after the swap.
+fn a_kill_while_copying_leaves_whole_versions_and_no_leaks() {
+    // About a megabyte: killed at any time from the first file to long after the swap.
     survive(&Builds::elsewhere(PADDING), PADDING, 8 << 20);
 }
 
 #[test]
-fn a_node_killed_while_linking_serves_the_old_or_the_new_version_and_leaks_nothing() {
+fn a_kill_while_linking_leaves_whole_versions_and_no_leaks() {
     survive(&Builds::beside(), 50, 500 << 10);
 }

@@ -1,4 +1,4 @@
-//! A disk that is too small, or becomes full in the middle.
+//! A disk that is too small, or becomes full during a push.
 
 use fondaco_testing::SmallDisk;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
     let code = client.refused("POST", "/v1/stores/pymk/pushes", request, 507);
     assert_eq!(code, "not_enough_space");
 
-    // It fits when it begins; then somebody else takes all there is.
+    // It fits when it begins; then the test fills the disk.
     let fits = Builds::elsewhere(3000);
     client.set_rate(200 << 10);
     client.begin_push(&fits.build(2));

@@ -1,4 +1,4 @@
-//! The OpenAPI document against a running node: every operation answers what the document says.
+//! The OpenAPI document against a running node: every operation answers as documented.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Builds, TestNode};
 use crate::version_files::file_name;
 
-/// The document, made strict: an answer with a member that is not documented is an error.
+/// The document, made strict: an undocumented member of an answer is an error.
 fn strict_document(document: &Value) -> Value {
     let mut document = document.clone();
     for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
@@ -27,7 +27,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Makes a request, and holds its answer against the operation that documents it.
+    /// Makes a request, and validates its answer against the documented operation.
     fn step(&mut self, method: &str, path: &str, concrete: &str, body: Value, expected: u16) {
         let operation = self.document["paths"][path][method.to_lowercase()].clone();
         assert!(operation.is_object(), "{method} {path} is not documented");
@@ -212,7 +212,7 @@ fn every_documented_operation_answers_as_documented() {
     let page = "/v1/stores/{store}/partitions/{partition}/records";
     walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 200);
     walk.step("GET", page, "/v1/stores/pymk/partitions/0/records", null(), 409);
-    // Of another store that had its name.
+    // Of an earlier store with its name.
     let other = "/v1/stores/carts/partitions/0/records?created_unix_ms=1";
     walk.step("GET", page, other, null(), 404);
     let uploads = "/v1/stores/{store}/uploads";
@@ -220,7 +220,7 @@ fn every_documented_operation_answers_as_documented() {
         format!("{uploads}/{{upload}}"),
         format!("{uploads}/{{upload}}/files/{{file}}"),
     );
-    // No manifest.
+    // Not a manifest.
     walk.step("POST", uploads, "/v1/stores/pymk/uploads", null(), 422);
     walk.step("POST", uploads, "/v1/stores/carts/uploads", null(), 409);
     let build = builds.build(3);
@@ -244,7 +244,7 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("GET", hints, "/v1/stores/carts/hints", null(), 200);
     walk.step("GET", hints, "/v1/stores/carts/hints?after=!", null(), 400);
     let records = "/v1/stores/{store}/records";
-    // With records: in the tests of backups.
+    // With records: see the tests of backups.
     walk.step("POST", records, "/v1/stores/carts/records", null(), 400);
     walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
     let restore = "/v1/stores/{store}/restore";
@@ -267,7 +267,7 @@ fn every_documented_operation_answers_as_documented() {
 }
 
 #[test]
-fn metrics_name_what_is_served_and_read() {
+fn metrics_show_served_versions_and_reads() {
     let node = TestNode::start();
     node.client.create(1);
     node.client.push(&Builds::beside().build(1));
@@ -284,7 +284,7 @@ fn metrics_name_what_is_served_and_read() {
     }
 }
 
-/// What a reader of metrics gets that accepts this.
+/// The metrics and their content type for a scraper with this `Accept` header.
 fn metrics(node: &TestNode, accept: Option<&str>) -> (String, String) {
     let mut request = ureq::get(format!("http://{}/metrics", node.client.addr));
     if let Some(accept) = accept {
@@ -296,7 +296,7 @@ fn metrics(node: &TestNode, accept: Option<&str>) -> (String, String) {
 }
 
 #[test]
-fn metrics_come_in_the_format_that_their_reader_accepts_and_promtool_finds_no_fault() {
+fn metrics_come_in_the_accepted_format_and_pass_promtool() {
     let node = TestNode::start();
     node.client.create(1);
     node.client.push(&Builds::beside().build(1));
@@ -336,7 +336,7 @@ fn metrics_come_in_the_format_that_their_reader_accepts_and_promtool_finds_no_fa
 }
 
 #[test]
-fn every_operation_has_an_id_of_its_own_and_the_token_is_optional() {
+fn operation_ids_are_unique_and_the_token_is_optional() {
     let document = serde_json::to_value(fondaco_control::http::document()).unwrap();
     let mut ids = BTreeSet::new();
     for item in document["paths"].as_object().unwrap().values() {

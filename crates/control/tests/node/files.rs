@@ -1,4 +1,4 @@
-//! The files of versions, as other nodes ask for them.
+//! The files of versions, requested as other nodes do.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::harness::{Builds, TestNode, eventually, names};
 use crate::version_files::file_name;
 
 #[test]
-fn files_are_sent_whole_or_from_any_byte_and_nothing_else_is() {
+fn only_files_are_sent_whole_or_from_any_byte() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -49,12 +49,12 @@ fn files_are_sent_whole_or_from_any_byte_and_nothing_else_is() {
 }
 
 #[test]
-fn peers_that_are_too_many_are_told_to_come_back() {
+fn peers_beyond_the_limit_are_told_to_retry() {
     const SENT_AT_ONCE: usize = 8;
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
-    // Files of about 18 MB: more than the buffers below, and those of the sender, hold.
+    // Files of about 18 MB: more than fits into the buffers below, and those of the sender.
     let builds = Builds::elsewhere(300_000);
     let build = builds.build(1);
     client.push(&build);
@@ -79,7 +79,7 @@ fn peers_that_are_too_many_are_told_to_come_back() {
         .collect();
     assert_eq!(client.refused("GET", &index, Value::Null, 503), "busy");
     drop(slow);
-    eventually("room to be there again", || {
+    eventually("a place to be free again", || {
         let (status, ..) = client.raw("GET", &index, b"").unwrap();
         (status == 200).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Nodes to test, versions to push, and requests to make.
+//! Nodes, versions and requests for tests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -28,7 +28,7 @@ pub fn key(number: usize) -> String {
     format!("member-{number}")
 }
 
-/// The value of a key in a build; those of two builds always differ.
+/// The value of a key in a build; values of different builds always differ.
 pub fn value(build: u64, number: usize, padding: usize) -> String {
     format!("{build}:{number}:{}", "x".repeat(padding))
 }
@@ -40,7 +40,7 @@ pub struct Builds {
 }
 
 impl Builds {
-    /// Where links to the node's directory work.
+    /// In a place where files can be linked to the node's directory.
     pub fn beside() -> Self {
         Self {
             dir: TempDir::new().unwrap(),
@@ -48,7 +48,7 @@ impl Builds {
         }
     }
 
-    /// Where they do not, if this machine has such a place, so that files are copied.
+    /// In a place where they cannot, if this machine has one, so that files are copied.
     pub fn elsewhere(padding: usize) -> Self {
         let memory = Path::new("/dev/shm");
         let dir = match memory.is_dir() {
@@ -61,7 +61,7 @@ impl Builds {
         }
     }
 
-    /// Writes a build, and says where.
+    /// Writes a build. Returns its directory.
     pub fn build(&self, build: u64) -> PathBuf {
         self.build_of(build, PARTITIONS)
     }
@@ -194,7 +194,7 @@ impl Client {
         })
     }
 
-    /// Pushes, and waits until the version is served.
+    /// Pushes, and waits until the version is served. Returns its number.
     pub fn push(&self, source: &Path) -> u64 {
         self.begin_push(source);
         let push = self.ended_push();
@@ -208,7 +208,7 @@ impl Client {
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// The build whose values a store serves; fails if they are of more than one, or not all there.
+    /// The build whose values a store serves; fails if values of several builds are served, or some are missing.
     pub fn served_build(&self, padding: usize) -> u64 {
         let keys: Vec<_> = (0..KEYS).map(|number| format!("pymk:{}", key(number))).collect();
         let (status, answer) = self.call("POST", "/v1/lookup", json!({"keys": keys}));
@@ -240,7 +240,7 @@ impl TestNode {
         Self::start_with(dir, config)
     }
 
-    /// One that keeps for an hour what is given up.
+    /// A node that keeps given-up data for an hour.
     pub fn keeping(dir: TempDir) -> Self {
         let mut config = config(dir.path());
         config.keep_deleted = Duration::from_secs(3600);
@@ -270,7 +270,7 @@ impl TestNode {
         std::mem::replace(&mut self.dir, TempDir::new().unwrap())
     }
 
-    /// Where it serves RESP.
+    /// Its RESP address.
     pub fn resp_addr(&self) -> SocketAddr {
         self.running.as_ref().unwrap().resp_addr().unwrap()
     }
@@ -282,7 +282,7 @@ impl TestNode {
         });
     }
 
-    /// Waits until it is not ready for a reason that says so.
+    /// Waits until it is not ready for a reason that contains this text.
     pub fn wait_not_ready(&self, says: &str) {
         eventually("the node not to be ready", || {
             let (status, readiness) = self.client.call("GET", "/readyz", Value::Null);
@@ -323,7 +323,7 @@ pub fn config(dir: &Path) -> Config {
     config
 }
 
-/// The names in a directory; none if there is none.
+/// The names in a directory; empty if the directory is missing.
 pub fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return Vec::new();
@@ -385,7 +385,7 @@ impl NodeProcess {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        // It may be dead already, which is just as well.
+        // It may be dead already, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

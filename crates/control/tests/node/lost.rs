@@ -1,5 +1,5 @@
-//! Records, files and whole directories that are lost: no data is deleted for want of them, the node says what it misses,
-//! and an operator brings it back.
+//! Records, files and whole directories that are lost: no data is deleted because of that, the node reports what is
+//! missing, and an operator restores it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +20,7 @@ fn node_with_data() -> TestNode {
     client.push(&Builds::beside().build(1));
     create_carts(client);
     assert_eq!(ask(&node, "SET carts:k v"), "+OK");
-    // What it remembers of the cluster it writes a moment later.
+    // The node writes its remembered view a moment later.
     eventually("the view to be remembered", || {
         let view = fs::read_to_string(node.dir.path().join("view.json")).ok()?;
         (view.contains("\"current\":1") && view.contains("carts")).then_some(())
@@ -28,7 +28,7 @@ fn node_with_data() -> TestNode {
     node
 }
 
-/// Deletes the records of both stores, as no request does.
+/// Deletes the records of both stores, which no request does.
 fn lose_records(dir: &TempDir) {
     let tree = EmbeddedCoordination::open(dir.path().join("metadata"))
         .unwrap()
@@ -73,7 +73,7 @@ fn adopt(node: &TestNode, body: Value) {
 }
 
 #[test]
-fn a_store_whose_record_is_lost_is_served_and_its_record_can_be_written_back() {
+fn a_store_with_a_lost_record_is_served_until_adopted() {
     let dir = node_with_data().end();
     lose_records(&dir);
     let node = TestNode::keeping(dir);
@@ -88,7 +88,7 @@ fn a_store_whose_record_is_lost_is_served_and_its_record_can_be_written_back() {
 }
 
 #[test]
-fn a_store_whose_record_is_lost_can_be_given_up_and_its_data_is_kept_aside() {
+fn a_store_with_a_lost_record_can_be_given_up() {
     let dir = node_with_data().end();
     lose_records(&dir);
     let node = TestNode::keeping(dir);
@@ -100,7 +100,7 @@ fn a_store_whose_record_is_lost_can_be_given_up_and_its_data_is_kept_aside() {
 }
 
 #[test]
-fn without_record_and_memory_the_data_is_kept_and_the_node_says_so() {
+fn without_record_and_memory_data_is_kept_and_reported() {
     let dir = node_with_data().end();
     lose_records(&dir);
     fs::remove_file(dir.path().join("view.json")).unwrap();
@@ -112,7 +112,7 @@ fn without_record_and_memory_the_data_is_kept_and_the_node_says_so() {
     for says in ["version 1 of store \"pymk\"", "version 7 of store", "table \"store-"] {
         node.wait_not_ready(says);
     }
-    // Also a store of the same name that is made anew takes nothing.
+    // A new store of the same name does not take the data either.
     node.client.create(1);
     create_carts(&node.client);
     let node = TestNode::keeping(node.end());
@@ -123,7 +123,7 @@ fn without_record_and_memory_the_data_is_kept_and_the_node_says_so() {
 }
 
 #[test]
-fn a_node_whose_metadata_was_emptied_serves_what_it_remembers_until_it_is_written_back() {
+fn a_node_with_emptied_metadata_serves_its_remembered_view() {
     let dir = node_with_data().end();
     fs::remove_dir_all(dir.path().join("metadata")).unwrap();
     let node = TestNode::keeping(dir);
@@ -139,7 +139,7 @@ fn a_node_whose_metadata_was_emptied_serves_what_it_remembers_until_it_is_writte
 }
 
 #[test]
-fn a_node_whose_metadata_was_put_back_keeps_what_it_has() {
+fn a_node_with_older_metadata_keeps_its_data() {
     let dir = TestNode::keeping(TempDir::new().unwrap()).end();
     let copy = TempDir::new().unwrap();
     copy_dir(&dir.path().join("metadata"), copy.path());
@@ -160,7 +160,7 @@ fn a_node_whose_metadata_was_put_back_keeps_what_it_has() {
 }
 
 #[test]
-fn a_node_that_does_not_know_who_it_is_does_not_start_over_its_data() {
+fn a_node_without_identity_does_not_start_over_its_data() {
     let dir = node_with_data().end();
     let copy = fs::read(dir.path().join("node.json")).unwrap();
     fs::remove_file(dir.path().join("node.json")).unwrap();
@@ -199,7 +199,7 @@ fn restore_both(node: &TestNode) {
 }
 
 #[test]
-fn a_dropped_store_is_taken_back_with_its_data() {
+fn a_dropped_store_is_restored_with_its_data() {
     let node = node_with_data();
     drop_both(&node);
     restore_both(&node);
@@ -236,7 +236,7 @@ fn versions_do_not_accumulate_when_pushes_follow_each_other() {
         node.client.push(&sources[push % 2]);
     }
     node.wait_for_dirs(&["version-20"]);
-    // Nor what a process leaves that was ended while versions were given up.
+    // The leftovers of a process that ended while versions were being given up do not accumulate either.
     node.client.push(&sources[0]);
     let node = node.restart();
     node.wait_for_dirs(&["version-21"]);

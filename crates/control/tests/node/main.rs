@@ -1,4 +1,4 @@
-//! A node, from outside: through its control port, its catalog, and the signals that kill it.
+//! A node, tested from outside: through its control port, its catalog, and kill signals.
 
 mod crash;
 mod disk_full;

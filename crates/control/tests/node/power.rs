@@ -1,5 +1,5 @@
-//! A single node whose machine loses its power, or whose database goes back to an older state: what may be lost is not read
-//! until an operator decides.
+//! A single node whose machine loses power, or whose database goes back to an older state: writes that may be lost are
+//! not read until an operator decides.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn create(client: &Client, name: &str, settings: Value) {
     assert_eq!(status, 201, "{answer}");
 }
 
-/// A node in a boot of the machine.
+/// A node started in a given boot of the machine.
 fn start_in(dir: TempDir, boot_id: &str) -> TestNode {
     let file = dir.path().join("boot-id");
     fs::write(&file, boot_id).unwrap();
@@ -30,7 +30,7 @@ fn ask(node: &TestNode, command: &str) -> String {
     ask_at(node.resp_addr(), command)
 }
 
-/// Gives up the only loss there is.
+/// Accepts the only loss.
 fn accept_loss(node: &TestNode, engine: &str) {
     let losses = node.client.get("/v1/losses");
     let losses = losses["losses"].as_array().unwrap();
@@ -40,7 +40,7 @@ fn accept_loss(node: &TestNode, engine: &str) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// A node that was killed after it had acknowledged writes.
+/// The directory of a node that was killed after it had acknowledged writes.
 fn killed() -> TempDir {
     let dir = TempDir::new().unwrap();
     let node = NodeProcess::start(dir.path());
@@ -51,7 +51,7 @@ fn killed() -> TempDir {
             (ask_at(node.resp, &format!("SET {store}:k v")) == "+OK").then_some(())
         });
     }
-    // Until nothing is remembered to be lost: the directory was new.
+    // Until no loss is recorded: the directory was new.
     eventually("a whole directory", || is_whole(dir.path()).then_some(()));
     node.kill();
     dir
@@ -63,7 +63,7 @@ fn is_whole(dir: &Path) -> bool {
 }
 
 #[test]
-fn a_node_that_was_killed_has_lost_nothing_as_long_as_the_machine_goes_on() {
+fn a_killed_node_loses_nothing_while_the_machine_runs() {
     let dir = killed();
     let node = NodeProcess::start(dir.path());
     for store in ["carts", "bills"] {
@@ -73,7 +73,7 @@ fn a_node_that_was_killed_has_lost_nothing_as_long_as_the_machine_goes_on() {
 }
 
 #[test]
-fn after_a_loss_of_power_reads_are_refused_of_what_was_not_synced_until_it_is_given_up() {
+fn after_a_power_failure_unsynced_stores_refuse_reads_until_accepted() {
     let node = start_in(killed(), "another");
     node.wait_not_ready("its boot was");
     assert!(ask(&node, "GET carts:k").contains("fondaco repair losses"));
@@ -84,14 +84,14 @@ fn after_a_loss_of_power_reads_are_refused_of_what_was_not_synced_until_it_is_gi
     accept_loss(&node, "log");
     node.wait_ready();
     assert_eq!(ask(&node, "GET carts:k"), "v");
-    // From now on it ends in good order.
+    // From now on it ends in an orderly way.
     let node = start_in(node.end(), "a third");
     assert_eq!(ask(&node, "GET carts:l"), "w");
     node.wait_ready();
 }
 
 #[test]
-fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is_given_up() {
+fn a_lagging_database_is_not_read_until_loss_is_accepted() {
     let copy = TempDir::new().unwrap();
     let mut server = MariaDb::start(&[]);
     let url = server.url("mysql");
@@ -119,7 +119,7 @@ fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is
             node = start(dir);
         } else {
             server.fail_over_to(copy.path());
-            // What finds it may be refused, or not be in memory.
+            // The request that finds it may be refused, or not be in memory.
             ask(&node, "SET carts:other x");
         }
         node.wait_not_ready("went back to an older state");

@@ -1,4 +1,4 @@
-//! Pushes: what is refused, what fails, what is cancelled, and what resumes.
+//! Pushes: refused, failed, cancelled and resumed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -43,7 +43,7 @@ fn a_second_push_is_refused_and_names_the_first() {
 }
 
 #[test]
-fn a_cancelled_push_leaves_nothing_and_its_number_is_not_used_again() {
+fn a_cancelled_push_leaves_no_files_and_no_reusable_number() {
     let node = TestNode::start();
     let builds = Builds::elsewhere(1000);
     let client = &node.client;
@@ -61,7 +61,7 @@ fn a_cancelled_push_leaves_nothing_and_its_number_is_not_used_again() {
 }
 
 #[test]
-fn a_push_resumes_after_a_restart_with_what_it_has() {
+fn a_push_resumes_after_a_restart_with_its_fetched_files() {
     let node = TestNode::start();
     let builds = Builds::elsewhere(1000);
     node.client.create(1);
@@ -76,7 +76,7 @@ fn a_push_resumes_after_a_restart_with_what_it_has() {
 }
 
 #[test]
-fn a_file_changed_at_the_source_fails_the_push_and_leaves_the_old_version() {
+fn a_file_changed_at_the_source_fails_the_push() {
     for builds in [Builds::beside(), Builds::elsewhere(50)] {
         let node = TestNode::start();
         let client = &node.client;
@@ -100,7 +100,7 @@ fn a_file_changed_at_the_source_fails_the_push_and_leaves_the_old_version() {
 }
 
 #[test]
-fn of_a_push_that_changes_one_chunk_only_that_is_fetched() {
+fn only_changed_chunks_of_a_push_are_fetched() {
     let node = TestNode::start();
     let builds = Builds::elsewhere(50);
     let client = &node.client;
@@ -154,7 +154,7 @@ fn a_missing_or_longer_file_fails_the_push() {
 }
 
 #[test]
-fn what_cannot_be_pushed_is_refused_at_once() {
+fn impossible_pushes_are_refused_at_once() {
     let node = TestNode::start();
     let client = &node.client;
     let builds = Builds::beside();
@@ -191,7 +191,7 @@ fn what_cannot_be_pushed_is_refused_at_once() {
         client.refused("GET", "/v1/stores/pymk/push", Value::Null, 404),
         "push_not_found"
     );
-    // None of these used a number up.
+    // None of these used a version number.
     assert_eq!(client.push(&source), 1);
 }
 
@@ -215,7 +215,7 @@ fn a_dry_run_checks_everything_and_changes_nothing() {
 }
 
 #[test]
-fn files_that_were_given_away_are_linked_and_all_others_are_not() {
+fn only_files_that_were_given_away_are_linked() {
     let node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
@@ -232,7 +232,7 @@ fn files_that_were_given_away_are_linked_and_all_others_are_not() {
         let version = node.dir.path().join(format!("stores/pymk/version-{build}"));
         assert_eq!(data(&source) == data(&version), gives_away);
         assert!(!names(&version).contains(&GIVEN_AWAY_FILE.to_owned()));
-        // The builder may clean up after itself.
+        // The builder may delete its directory.
         fs::remove_dir_all(&source).unwrap();
         assert_eq!(node.client.served_build(50), build);
     }
@@ -241,13 +241,13 @@ fn files_that_were_given_away_are_linked_and_all_others_are_not() {
 }
 
 #[test]
-fn a_source_that_is_changed_in_place_changes_nothing_that_is_served() {
+fn changing_a_source_does_not_change_the_served_version() {
     let node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
     let source = builds.build(1);
     node.client.push(&source);
-    // All of it in memory, and mapped.
+    // All pages are in memory, and mapped.
     assert_eq!((node.client.served_build(50), node.client.served_build(50)), (1, 1));
     for name in names(&source) {
         fs::File::create(source.join(name)).unwrap();
@@ -258,7 +258,7 @@ fn a_source_that_is_changed_in_place_changes_nothing_that_is_served() {
 }
 
 #[test]
-fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended() {
+fn a_file_truncated_under_the_node_is_reported_and_repaired() {
     let node = TestNode::start();
     let builds = Builds::beside();
     let client = &node.client;
@@ -313,7 +313,7 @@ fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended(
 }
 
 #[test]
-fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
+fn pages_lost_by_a_power_cut_are_reported_and_repaired() {
     for extension in [".data", ".index"] {
         let mut node = TestNode::start();
         let builds = Builds::beside();
@@ -328,7 +328,7 @@ fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
             .into_iter()
             .find(|name| name.ends_with(extension))
             .unwrap();
-        // The file has its length, and zeros where its last pages were.
+        // The file has its length, with zeros in place of its last pages.
         let file = fs::OpenOptions::new().write(true).open(version.join(&lost)).unwrap();
         let bytes = file.metadata().unwrap().len();
         file.set_len(4096).unwrap();

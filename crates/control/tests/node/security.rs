@@ -1,4 +1,4 @@
-//! Who is let in, and what is held against slow and greedy clients.
+//! Access control, and protection against slow and greedy clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -52,7 +52,7 @@ fn without_the_token_only_health_and_readiness_answer() {
     stop(running);
 }
 
-/// What a server answers to some bytes, until it closes.
+/// The answer of a server to some bytes, until it closes the connection.
 fn exchange(addr: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -63,7 +63,7 @@ fn exchange(addr: SocketAddr, request: &[u8]) -> String {
 }
 
 #[test]
-fn a_web_page_elsewhere_cannot_use_a_port_without_a_token() {
+fn foreign_web_pages_cannot_use_a_port_without_token() {
     let node = TestNode::start();
     let port = node.client.addr.port();
     let post = |host: &str, origin: &str| {
@@ -87,14 +87,14 @@ fn a_web_page_elsewhere_cannot_use_a_port_without_a_token() {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
-/// A request with some headers more, and nothing else.
+/// A request with additional headers only.
 fn get(addr: SocketAddr, path: &str, headers: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
     exchange(addr, request.as_bytes())
 }
 
 #[test]
-fn a_name_that_a_web_page_made_point_here_reaches_nothing_on_a_port_without_a_token() {
+fn dns_rebinding_does_not_reach_a_port_without_a_token() {
     let node = TestNode::start();
     let addr = node.client.addr;
     let port = addr.port();
@@ -134,13 +134,13 @@ fn a_name_that_a_web_page_made_point_here_reaches_nothing_on_a_port_without_a_to
         let answer = get(addr, "/v1/stores", &format!("host: {host}:{port}\r\n"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
     }
-    // Health checks of old load balancers name no host.
+    // Health checks of old load balancers send no host.
     let answer = exchange(addr, b"GET /healthz HTTP/1.0\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
 }
 
 #[test]
-fn a_port_answers_to_the_name_that_it_advertises_and_with_a_token_to_every_name() {
+fn a_port_answers_to_its_advertised_name_or_with_token() {
     let dir = tempfile::tempdir().unwrap();
     let mut advertised = config(dir.path());
     advertised.member.http_advertised = Some("node-7.example:6580".to_owned());
@@ -171,14 +171,14 @@ fn a_node_refuses_to_serve_the_network_unprotected() {
 }
 
 #[test]
-fn a_data_directory_in_use_is_refused_and_its_process_named() {
+fn a_used_data_directory_is_refused_and_its_process_named() {
     let node = TestNode::start();
     let error = Fondaco::start(config(node.dir.path())).err().unwrap().to_string();
     assert!(error.contains(&std::process::id().to_string()), "{error}");
 }
 
 #[test]
-fn what_is_not_there_or_not_allowed_has_the_shape_of_every_error() {
+fn all_errors_have_the_same_shape() {
     let node = TestNode::start();
     let client = &node.client;
     assert_eq!(client.refused("GET", "/v2", Value::Null, 404), "route_not_found");
@@ -213,7 +213,7 @@ fn what_is_not_there_or_not_allowed_has_the_shape_of_every_error() {
 }
 
 #[test]
-fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
+fn tls_serves_both_ports_and_slow_handshakes_delay_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/tls");
     let mut config = config(dir.path());
@@ -222,7 +222,7 @@ fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
         key: files.join("key.pem"),
     });
     let running = Fondaco::start(config).unwrap();
-    // Some clients that connect and say nothing.
+    // Some clients that connect and send nothing.
     let _silent: Vec<_> = (0..20)
         .map(|_| TcpStream::connect(running.http_addr()).unwrap())
         .collect();
@@ -241,7 +241,7 @@ fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
     stop(running);
 }
 
-/// How a TLS session began, after a `PING` was answered.
+/// The kind of a TLS handshake, after a `PING` was answered.
 fn handshake(addr: SocketAddr, client: &std::sync::Arc<rustls::ClientConfig>) -> rustls::HandshakeKind {
     let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
     let mut connection = rustls::ClientConnection::new(std::sync::Arc::clone(client), name).unwrap();
@@ -256,7 +256,7 @@ fn handshake(addr: SocketAddr, client: &std::sync::Arc<rustls::ClientConfig>) ->
 }
 
 #[test]
-fn a_client_that_comes_back_resumes_its_session_however_many_came_in_between() {
+fn a_returning_client_resumes_its_tls_session() {
     use rustls::pki_types::pem::PemObject;
 
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn a_client_that_comes_back_resumes_its_session_however_many_came_in_between() {
     stop(running);
 }
 
-/// The beginning of what the server sends next; nothing if it closes the connection.
+/// The next bytes that the server sends; empty if it closes the connection.
 fn next_bytes(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut bytes = vec![0; 1024];
@@ -298,9 +298,9 @@ fn next_bytes(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn half_sent_requests_give_way_to_health_checks_the_oldest_first() {
+fn the_oldest_half_sent_requests_give_way_to_health_checks() {
     let node = TestNode::start();
-    // As many as there is room for.
+    // As many as the limit allows.
     let idle = |request: &[u8]| {
         let mut stream = TcpStream::connect(node.client.addr).unwrap();
         stream.write_all(request).unwrap();
@@ -312,7 +312,7 @@ fn half_sent_requests_give_way_to_health_checks_the_oldest_first() {
     for client in &clients {
         assert_eq!(client.call("GET", "/healthz", Value::Null).0, 200);
     }
-    // The oldest were dropped; the youngest goes on.
+    // The oldest were dropped; the newest goes on.
     assert!(silent[..3].iter_mut().all(|stream| next_bytes(stream).is_empty()));
     let youngest = silent.last_mut().unwrap();
     youngest.write_all(b"localhost\r\n\r\n").unwrap();
@@ -326,7 +326,7 @@ fn half_sent_requests_give_way_to_health_checks_the_oldest_first() {
 }
 
 #[test]
-fn half_sent_bodies_give_way_to_other_requests_the_oldest_first() {
+fn the_oldest_half_sent_bodies_give_way_to_other_requests() {
     let node = TestNode::start();
     let body = r#"{"keys":[]}"#;
     let head = format!(
@@ -339,12 +339,12 @@ fn half_sent_bodies_give_way_to_other_requests_the_oldest_first() {
         stream.write_all(&body.as_bytes()[..5]).unwrap();
         stream
     };
-    // The oldest is known when all places are taken by what came after it.
+    // These are the oldest: all other requests are sent after them.
     let mut oldest: Vec<_> = (0..3).map(half_sent).collect();
     eventually("half-sent requests to be taken", || {
         (node.client.get("/v1/status")["role"] == "single").then_some(())
     });
-    // As many as there is room for, with those.
+    // As many as the limit allows, together with those.
     let mut others: Vec<_> = (0..61).map(half_sent).collect();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -382,7 +382,7 @@ fn a_header_has_at_most_the_documented_64_kib() {
     }
 }
 
-/// A request that is signed, and its answer.
+/// Sends a signed request. Returns its answer.
 fn send_signed(addr: SocketAddr, signature: &Signature, signed: &SignedRequest<'_>, body: &str) -> String {
     let SignedRequest {
         method, target, range, ..
@@ -400,7 +400,7 @@ fn send_signed(addr: SocketAddr, signature: &Signature, signed: &SignedRequest<'
 }
 
 #[test]
-fn a_signed_request_needs_no_token_and_counts_once_here_and_for_a_minute() {
+fn a_signed_request_is_accepted_once_here_within_a_minute() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
     config.token = Some(TOKEN.to_owned());
@@ -421,11 +421,11 @@ fn a_signed_request_needs_no_token_and_counts_once_here_and_for_a_minute() {
 
     let signature = key.sign(&get, b"", now);
     is(&send_signed(addr, &signature, &get, ""), 200);
-    // It is not taken twice.
+    // It is not accepted twice.
     let again = send_signed(addr, &signature, &get, "");
     is(&again, 401);
-    assert!(again.contains("come before"), "{again}");
-    // Nor for anything else.
+    assert!(again.contains("received before"), "{again}");
+    // Nor for any other request.
     for other in [
         SignedRequest {
             target: "/v1/stores?x=2",
@@ -458,7 +458,7 @@ fn a_signed_request_needs_no_token_and_counts_once_here_and_for_a_minute() {
     for time in [now - 10 * 60_000, now + 10 * 60_000] {
         let answer = send_signed(addr, &key.sign(&get, b"", time), &get, "");
         is(&answer, 401);
-        // It tells its own time, to go by that.
+        // The node answers with its own time, which the sender can use.
         assert!(answer.contains("fondaco-time: "), "{answer}");
     }
 
@@ -480,7 +480,7 @@ fn a_signed_request_needs_no_token_and_counts_once_here_and_for_a_minute() {
 }
 
 #[test]
-fn a_body_whose_length_is_told_in_two_ways_is_refused_and_nothing_behind_it_is_read() {
+fn a_body_with_two_lengths_is_refused_and_disconnected() {
     let node = TestNode::start();
     let chunked = "f\r\n{\"name\":\"ab-c\"}\r\n0\r\n\r\n";
     let post = |framing: &str| {

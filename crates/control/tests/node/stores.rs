@@ -87,7 +87,7 @@ fn a_versioned_store_has_settings_and_no_versions() {
 }
 
 #[test]
-fn old_versions_are_kept_as_the_store_says_and_then_deleted() {
+fn old_versions_beyond_the_configured_backups_are_deleted() {
     let node = TestNode::start();
     let client = &node.client;
     let builds = Builds::beside();
@@ -105,7 +105,7 @@ fn old_versions_are_kept_as_the_store_says_and_then_deleted() {
 }
 
 #[test]
-fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
+fn a_rolled_back_version_serves_at_once_and_after_restart() {
     let node = TestNode::start();
     let client = &node.client;
     let builds = Builds::beside();
@@ -118,7 +118,7 @@ fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
     assert_eq!((status, &store["current_version"]), (200, &json!(1)));
     assert_eq!(client.served_build(50), 1);
 
-    // A second one does not go forward again, to the version that was rolled back from.
+    // A second rollback does not go forward again, to the version that was rolled back from.
     assert_eq!(client.refused("POST", path, Value::Null, 409), "no_rollback");
     assert_eq!(client.served_build(50), 1);
 
@@ -142,7 +142,7 @@ fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
 }
 
 #[test]
-fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are_served() {
+fn an_unrecoverable_current_version_is_reported_and_others_are_served() {
     let mut node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
@@ -169,7 +169,7 @@ fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are
     );
     let key = "/v1/stores/pymk/keys/member-1";
     assert_eq!(client.refused("GET", key, Value::Null, 409), "version_failed");
-    assert_eq!(names(&version), files, "they may be nowhere else");
+    assert_eq!(names(&version), files, "there may be no other copy");
 
     let (status, _) = client.call("POST", "/v1/stores/pymk/rollback", Value::Null);
     assert_eq!(status, 200);
@@ -208,7 +208,7 @@ fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
 }
 
 #[test]
-fn a_damaged_file_costs_none_of_the_others() {
+fn a_damaged_file_does_not_affect_other_files() {
     let mut node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
@@ -236,7 +236,7 @@ fn a_damaged_file_costs_none_of_the_others() {
         files.iter().all(|name| name == damaged || left.contains(name)),
         "{left:?}"
     );
-    // Whatever was good is not asked for again.
+    // Intact files are not fetched again.
     let manifest = std::fs::read(away.join("manifest.json")).unwrap();
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("manifest.json"), manifest).unwrap();
@@ -250,7 +250,7 @@ fn a_damaged_file_costs_none_of_the_others() {
 }
 
 #[test]
-fn settings_survive_a_restart_and_are_changed_all_or_none() {
+fn settings_survive_a_restart_and_change_all_or_none() {
     let node = TestNode::start();
     node.client.set_rate(12345);
     let mixed = json!({"clients-max": 7, "no-such-setting": 1});

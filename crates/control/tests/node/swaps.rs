@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{Builds, Client, PARTITIONS, TestNode, eventually, names};
 
 #[test]
-fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
+fn readers_see_no_wrong_answer_through_a_hundred_swaps() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -33,7 +33,7 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
             eventually("readers to read on", || {
                 (reads.load(Relaxed) > before + 2).then_some(())
             });
-            // Back and forth: whoever asks after the answer gets that version.
+            // Back and forth: a request after the answer gets that version.
             for current in [build - 1, build] {
                 let (status, store) = client.call("POST", "/v1/stores/pymk/swap", json!({"version": current}));
                 assert_eq!((status, &store["current_version"]), (200, &json!(current)), "{store}");
@@ -48,14 +48,14 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
         .lines()
         .find_map(|line| line.strip_prefix("fondaco_swaps_total "));
     assert!(swaps.unwrap().parse::<u64>().unwrap() > 100, "{swaps:?} swaps");
-    // What is given up is freed and deleted, whoever read it.
+    // Dropped versions are freed and deleted, whichever thread read them.
     let left = || names(&node.dir.path().join("stores/pymk"));
     eventually("old versions to be deleted", || (left().len() == 2).then_some(()));
     assert_eq!(client.call("POST", "/v1/stores/pymk/rollback", Value::Null).0, 200);
 }
 
 #[test]
-fn each_chunk_takes_one_open_file_after_a_push_and_after_a_restart() {
+fn each_chunk_takes_one_open_file_after_push_and_restart() {
     let node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);

@@ -14,7 +14,7 @@ use crate::version_files::{add_further, version_1};
 
 const UPLOADS: &str = "/v1/stores/pymk/uploads";
 
-/// Says which version will be sent, and returns what the node knows of it.
+/// Sends the manifest. Returns the node's state of the upload.
 fn begin(client: &Client, build: &Path) -> Value {
     let manifest = fs::read(build.join("manifest.json")).unwrap();
     let (status, _, answer) = client.raw("POST", UPLOADS, &manifest).unwrap();
@@ -34,7 +34,7 @@ fn put(client: &Client, upload: &Value, file: &str, offset: usize, bytes: &[u8])
     (status, serde_json::from_slice(&answer).unwrap())
 }
 
-/// Sends what the node does not have. Returns how many bytes that was.
+/// Sends the missing bytes. Returns how many they were.
 fn send_rest(client: &Client, build: &Path) -> usize {
     let upload = begin(client, build);
     let mut sent = 0;
@@ -51,7 +51,7 @@ fn send_rest(client: &Client, build: &Path) -> usize {
     sent
 }
 
-/// The longest file of a version, and what is in it.
+/// The longest file of a version, and its content.
 fn longest(build: &Path) -> (String, Vec<u8>) {
     let files = names(build).into_iter().filter(|name| name.starts_with('p'));
     let files = files.map(|name| (fs::read(build.join(&name)).unwrap(), name));
@@ -70,7 +70,7 @@ fn push(client: &Client, upload: &Value) {
 }
 
 #[test]
-fn a_version_is_sent_in_parts_and_pushed_and_then_nothing_of_the_upload_is_left() {
+fn an_upload_is_sent_in_parts_pushed_and_then_deleted() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -98,7 +98,7 @@ fn a_version_is_sent_in_parts_and_pushed_and_then_nothing_of_the_upload_is_left(
         .raw("GET", &format!("{}/files/{name}", path_of(&upload)), b"")
         .unwrap();
     assert!(status == 200 && found == bytes);
-    // Nothing but what arrived is needed.
+    // Only the uploaded files are needed.
     fs::remove_dir_all(&build).unwrap();
     push(client, &upload);
     assert_eq!(client.served_build(50), 1);
@@ -129,7 +129,7 @@ fn a_version_of_the_former_format_is_sent_and_pushed() {
 }
 
 #[test]
-fn names_offsets_and_lengths_that_the_manifest_does_not_have_are_refused() {
+fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -213,7 +213,7 @@ fn names_offsets_and_lengths_that_the_manifest_does_not_have_are_refused() {
 }
 
 #[test]
-fn of_a_body_that_is_cut_short_the_beginning_counts_and_two_requests_do_not_send_one_file() {
+fn a_cut_body_counts_and_a_file_has_one_sender() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -247,7 +247,7 @@ fn of_a_body_that_is_cut_short_the_beginning_counts_and_two_requests_do_not_send
 }
 
 #[test]
-fn a_file_that_arrives_with_a_wrong_bit_is_named_and_sent_again() {
+fn a_file_with_a_wrong_bit_is_named_and_resent() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
@@ -270,7 +270,7 @@ fn a_file_that_arrives_with_a_wrong_bit_is_named_and_sent_again() {
 }
 
 #[test]
-fn what_arrived_before_the_node_was_killed_is_not_sent_again() {
+fn bytes_that_arrived_before_a_kill_are_not_sent_again() {
     let dir = TempDir::new().unwrap();
     let node = NodeProcess::start(dir.path());
     node.client.create(1);
@@ -298,7 +298,7 @@ fn what_arrived_before_the_node_was_killed_is_not_sent_again() {
 }
 
 #[test]
-fn a_version_that_would_take_the_reserve_of_the_disk_is_refused_before_it_is_sent() {
+fn a_version_that_needs_the_disk_reserve_is_refused_first() {
     let dir = TempDir::new().unwrap();
     let mut config = config(dir.path());
     let space = rustix::fs::statvfs(dir.path()).unwrap();
@@ -319,7 +319,7 @@ fn a_version_that_would_take_the_reserve_of_the_disk_is_refused_before_it_is_sen
 }
 
 #[test]
-fn an_abandoned_upload_is_deleted_in_time() {
+fn an_abandoned_upload_is_deleted_after_its_idle_time() {
     let node = TestNode::start();
     node.client.create(1);
     let builds = Builds::elsewhere(50);

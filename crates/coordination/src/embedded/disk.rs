@@ -90,7 +90,7 @@ impl Disk {
     /// Commits all changes or none, durably.
     ///
     /// # Errors
-    /// The operating system refused. The changes may be committed nevertheless: [`Disk::reopen`] tells.
+    /// The operating system refused. The changes may be committed nevertheless: [`Disk::reopen`] finds out.
     pub(super) fn commit(&mut self, puts: &[Put], revision: Revision) -> Result<(), CoordinationError> {
         if puts.is_empty() {
             return Ok(());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_another_release_is_refused_and_left_as_it_is() {
+    fn a_directory_of_another_release_is_refused_and_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("cluster")).unwrap();
         fs::write(dir.path().join("cluster/.entry"), b"fondaco-entry 1 7 0\n{}").unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_finished_is_made_anew() {
+    fn an_unfinished_file_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NEW_FILE), b"half of it").unwrap();
         assert_eq!(opened(dir.path()).unwrap(), Stored::default());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_not_synced_is_an_error_and_the_disk_says_what_it_has() {
+    fn an_unsynced_commit_is_an_error_resolved_by_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         let (mut disk, _) = Disk::open(dir.path()).unwrap();
         let [before, after] = [put("a", b"1", 1), put("a", b"2", 2)];

@@ -1,8 +1,8 @@
 //! Coordination within one process, in one directory.
 //!
-//! Every role of the process has its own session, as with a service: ephemeral entries and candidacies are removed when
-//! their session is dropped. They never survive the process, since they are only in memory. All other entries are in
-//! memory too, and durable: see [`disk`] for how.
+//! Every role of the process has its own session, as with a service: when a session is dropped, its ephemeral entries
+//! and candidacies are removed. They never survive the process, since they are only in memory. All other entries are in
+//! memory too, and durable: see [`disk`].
 
 mod disk;
 mod session;

@@ -21,7 +21,7 @@ use crate::election::{Lead, in_order};
 pub(super) struct Candidacy {
     /// The parent node of the candidates' nodes.
     pub(super) election: String,
-    /// Which candidate of this process.
+    /// The number of the candidate in this process.
     pub(super) number: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) settings: Arc<ZooKeeperSettings>,

@@ -2,10 +2,10 @@
 //!
 //! ZooKeeper compares a node's version, which starts again when a node is deleted and created again; an entry's
 //! revision does not. So the node is read first: if its revision is the expected one, the operation requires the
-//! version just read. A change in between makes the operation fail, and the node is read again: so a conflict is never
-//! guessed.
+//! version that was just read. If the node changes in between, the operation fails, and the node is read again: so a
+//! conflict is never guessed.
 //!
-//! An operation whose answer was lost may have been done. It was, if the nodes hold what it would have
+//! An operation whose answer was lost may have been done. It was done if the nodes hold the data that it would have
 //! written, at later revisions.
 
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
@@ -127,7 +127,7 @@ pub(super) async fn create_ephemeral(
                 Ok((found, stat)) if again && found == bytes && stat.ephemeral_owner == client.session_id().0 => {
                     return Ok(revision_of(stat.mzxid));
                 }
-                // A parent without children is no entry.
+                // A parent without children is not an entry.
                 Ok((found, stat)) if found.is_empty() && stat.num_children == 0 => {
                     match client.delete(&node, Some(stat.version)).await {
                         Ok(()) | Err(Error::NoNode | Error::BadVersion | Error::NotEmpty) => {}
@@ -144,7 +144,7 @@ pub(super) async fn create_ephemeral(
     Err(Failure::conflict(path))
 }
 
-/// Reads the current state of the nodes, all in one go.
+/// Reads the current state of the nodes, with all requests sent at once.
 async fn look(client: &Client, changes: &[Change]) -> Result<Vec<Option<Stat>>, Error> {
     let asked: Vec<_> = changes
         .iter()
@@ -223,7 +223,7 @@ async fn act_at_once(
         let stat = match result {
             MultiWriteResult::SetData { stat } => *stat,
             MultiWriteResult::Create { stat, .. } if !stat.is_invalid() => *stat,
-            // Some servers do not return it here. A node that was written since still has its first revision.
+            // Some servers do not return it here. A node that was written in the meantime still has its first revision.
             MultiWriteResult::Create { .. } => match client.check_stat(node).await? {
                 Some(stat) => return Ok(Outcome::Done(Some(revision_of(stat.czxid)))),
                 None => continue,
@@ -243,7 +243,7 @@ fn failed(error: Error, step: &Step<'_>, path: &EntryPath) -> Result<Outcome, Fa
     }
 }
 
-/// Whether changes of an earlier attempt were made; with their revision.
+/// Whether the changes of an earlier attempt were made, and their revision.
 async fn done_before(
     client: &Client,
     changes: &[Change],

@@ -2,7 +2,7 @@
 //!
 //! The client library reconnects by itself while its session may live. After that this module takes over: it tries to
 //! resume the same session without a time limit, because a ZooKeeper that was down as a whole counts session time from
-//! its return. Only when ZooKeeper reports the session as expired, a new one is made.
+//! its return. Only when ZooKeeper reports the session as expired does it make a new one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ pub(super) fn is_loss(error: &Error) -> bool {
     )
 }
 
-/// Waits for a client that is connected.
+/// Waits for a connected client.
 pub(super) async fn connected(links: &mut watch::Receiver<Link>) -> Result<Client, CoordinationError> {
     loop {
         let link = links.borrow_and_update().clone();
@@ -101,7 +101,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Drops a client, and waits until the session is closed: all other users dropped theirs when they saw the link closed.
+/// Drops a client, and waits until the session is closed: all other users dropped theirs when they saw the closed link.
 async fn close(client: Client) {
     let mut states = client.state_watcher();
     drop(client);
@@ -135,7 +135,7 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_out, true) {
-                    tracing::warn!(servers = settings.servers, %error, "no connection to ZooKeeper; trying on");
+                    tracing::warn!(servers = settings.servers, %error, "no connection to ZooKeeper; trying again");
                 }
                 tokio::time::sleep(RECONNECT).await;
             }

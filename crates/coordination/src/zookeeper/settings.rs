@@ -9,7 +9,7 @@ use crate::path::EntryPath;
 /// How to reach ZooKeeper, and where in it the entries are.
 #[derive(Clone)]
 pub struct ZooKeeperSettings {
-    /// Its servers: `host:port`, several with commas between them. Any of them will do.
+    /// Its servers: `host:port`, separated by commas. One of them is enough.
     pub servers: String,
     /// The ZooKeeper path below which the entries are, such as `/fondaco/main`. It is created if needed.
     pub root: String,
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_cannot_be_meant_are_refused_by_name() {
+    fn impossible_settings_are_refused_by_name() {
         let good = ZooKeeperSettings::new("a:2181,b:2181,[::1]:2181,c", "/fondaco/main");
         good.check().unwrap();
         let broken = |change: fn(&mut ZooKeeperSettings)| {

@@ -76,7 +76,7 @@ async fn forward(mut watcher: PersistentWatcher, feed: Feed) {
             EventType::Session if event.session_state.is_terminated() => return,
             EventType::Session => {}
             _ => {
-                // A node whose name no entry could have was not created by us.
+                // A node whose name no entry could have was not created by this program.
                 if let Some(Ok(path)) = event.path.strip_prefix('/').map(str::parse) {
                     feed.changed(&path);
                 }

@@ -1,4 +1,4 @@
-//! Sessions and waits that all tests here use.
+//! Sessions and waits that all tests here share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

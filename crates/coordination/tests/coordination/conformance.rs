@@ -10,28 +10,28 @@ use crate::clients::{SOON, expect, expect_changed, expect_conflict, path};
 
 type Make<'a> = &'a dyn Fn() -> Arc<dyn Coordination>;
 
-/// Checks all promises, in an empty tree that `make` begins sessions with.
+/// Checks all promises in an empty tree, with sessions that `make` begins.
 pub fn conformance(make: impl Fn() -> Arc<dyn Coordination>) {
     let promises: [fn(Make); 19] = [
         an_entry_is_read_as_it_was_written,
-        parents_are_no_entries_until_they_are_written,
+        parents_are_not_entries_until_they_are_written,
         a_write_over_an_unseen_one_is_refused,
         a_deletion_of_an_unseen_entry_is_refused,
-        an_entry_deleted_from_above_others_leaves_them,
-        an_entry_made_again_never_has_an_old_revision,
+        deleting_an_entry_leaves_the_entries_below_it,
+        a_recreated_entry_never_has_an_old_revision,
         all_entries_right_below_are_read_at_once,
-        a_transaction_is_done_whole_or_not_at_all,
+        a_transaction_is_done_completely_or_not_at_all,
         a_transaction_makes_and_deletes_parents_of_entries,
-        what_cannot_be_an_entry_is_refused,
-        writers_that_race_never_lose_a_write,
+        invalid_entries_are_refused,
+        racing_writers_never_lose_a_write,
         an_ephemeral_entry_goes_with_its_session,
-        an_ephemeral_entry_that_is_rewritten_stays_one,
-        an_ephemeral_entry_is_one_session_s_and_has_nothing_below,
-        a_watch_tells_what_changes_at_and_below_its_prefixes,
-        a_watch_tells_of_entries_that_go_with_their_session,
+        a_rewritten_ephemeral_entry_stays_ephemeral,
+        an_ephemeral_entry_has_one_owner_and_no_children,
+        a_watch_reports_changes_at_and_below_its_prefixes,
+        a_watch_reports_entries_deleted_with_their_session,
         a_watch_of_an_ended_session_is_closed,
         the_first_candidate_leads_and_the_next_follows,
-        a_candidate_s_session_takes_its_lead_along,
+        the_end_of_a_session_ends_its_leadership,
     ];
     for promise in promises {
         promise(&make);
@@ -58,7 +58,7 @@ fn an_entry_is_read_as_it_was_written(make: Make) {
     assert!(other.write(&path("written/b"), b"b", None).unwrap() > second);
 }
 
-fn parents_are_no_entries_until_they_are_written(make: Make) {
+fn parents_are_not_entries_until_they_are_written(make: Make) {
     let session = make();
     session.write(&path("parents/a/b/c"), b"c", None).unwrap();
     assert_eq!(session.read(&path("parents/a")).unwrap(), None);
@@ -99,7 +99,7 @@ fn a_deletion_of_an_unseen_entry_is_refused(make: Make) {
     expect_conflict(session.delete(&at, second), "deleted/a");
 }
 
-fn an_entry_deleted_from_above_others_leaves_them(make: Make) {
+fn deleting_an_entry_leaves_the_entries_below_it(make: Make) {
     let session = make();
     let revision = session.write(&path("above/a"), b"a", None).unwrap();
     session.write(&path("above/a/b"), b"b", None).unwrap();
@@ -109,7 +109,7 @@ fn an_entry_deleted_from_above_others_leaves_them(make: Make) {
     session.write(&path("above/a"), b"again", None).unwrap();
 }
 
-fn an_entry_made_again_never_has_an_old_revision(make: Make) {
+fn a_recreated_entry_never_has_an_old_revision(make: Make) {
     let session = make();
     let at = path("again/a");
     let first = session.write(&at, b"1", None).unwrap();
@@ -134,7 +134,7 @@ fn all_entries_right_below_are_read_at_once(make: Make) {
     assert!(session.read_children(&path("below/none")).unwrap().is_empty());
 }
 
-fn a_transaction_is_done_whole_or_not_at_all(make: Make) {
+fn a_transaction_is_done_completely_or_not_at_all(make: Make) {
     let session = make();
     let at = |name: &str| path("whole").join(name).unwrap();
     let read = |name: &str| session.read(&at(name)).unwrap().map(|entry| entry.bytes);
@@ -209,7 +209,7 @@ fn a_transaction_makes_and_deletes_parents_of_entries(make: Make) {
     assert!(session.read(&path("family/c/d")).unwrap().is_some());
 }
 
-fn what_cannot_be_an_entry_is_refused(make: Make) {
+fn invalid_entries_are_refused(make: Make) {
     let session = make();
     let at = path("limits/a");
     let longest = vec![b'x'; ENTRY_BYTES_MAX];
@@ -230,7 +230,7 @@ fn what_cannot_be_an_entry_is_refused(make: Make) {
     assert!(matches!(error, CoordinationError::Twice { .. }), "{error}");
 }
 
-fn writers_that_race_never_lose_a_write(make: Make) {
+fn racing_writers_never_lose_a_write(make: Make) {
     const WRITERS: usize = 4;
     const WRITES: usize = 10;
     let at = path("race/counter");
@@ -275,7 +275,7 @@ fn an_ephemeral_entry_goes_with_its_session(make: Make) {
     assert_eq!(other.read(&path("ephemeral/a")).unwrap(), None);
 }
 
-fn an_ephemeral_entry_that_is_rewritten_stays_one(make: Make) {
+fn a_rewritten_ephemeral_entry_stays_ephemeral(make: Make) {
     let (owner, other) = (make(), make());
     let at = path("rewritten/a");
     let first = owner.create_ephemeral(&at, b"1").unwrap();
@@ -299,7 +299,7 @@ fn an_ephemeral_entry_that_is_rewritten_stays_one(make: Make) {
     });
 }
 
-fn an_ephemeral_entry_is_one_session_s_and_has_nothing_below(make: Make) {
+fn an_ephemeral_entry_has_one_owner_and_no_children(make: Make) {
     let (owner, other) = (make(), make());
     let at = path("owned/a");
     let revision = owner.create_ephemeral(&at, b"a").unwrap();
@@ -318,7 +318,7 @@ fn an_ephemeral_entry_is_one_session_s_and_has_nothing_below(make: Make) {
     owner.create_ephemeral(&at, b"again").unwrap();
 }
 
-fn a_watch_tells_what_changes_at_and_below_its_prefixes(make: Make) {
+fn a_watch_reports_changes_at_and_below_its_prefixes(make: Make) {
     let (watcher, writer) = (make(), make());
     let watch = watcher.watch(&[path("watched/a"), path("watched/none")]).unwrap();
     assert_eq!(watch.next(SOON), Some(WatchEvent::Everything));
@@ -348,7 +348,7 @@ fn a_watch_tells_what_changes_at_and_below_its_prefixes(make: Make) {
     expect_changed(&watch, &["watched/a/c"]);
 }
 
-fn a_watch_tells_of_entries_that_go_with_their_session(make: Make) {
+fn a_watch_reports_entries_deleted_with_their_session(make: Make) {
     let (watcher, owner) = (make(), make());
     let watch = watcher.watch(&[path("going")]).unwrap();
     expect(&watch, &WatchEvent::Everything);
@@ -400,7 +400,7 @@ fn the_first_candidate_leads_and_the_next_follows(make: Make) {
     assert!(third.is_leader() && !again.is_leader());
 }
 
-fn a_candidate_s_session_takes_its_lead_along(make: Make) {
+fn the_end_of_a_session_ends_its_leadership(make: Make) {
     let (leading, following) = (make(), make());
     let at = path("succession");
     let leader = leading.elect(&at, b"leader").unwrap();

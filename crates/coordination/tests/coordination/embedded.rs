@@ -30,13 +30,13 @@ fn it_conforms_after_a_restart() {
 }
 
 #[test]
-fn a_restart_keeps_entries_and_drops_what_was_ephemeral() {
+fn a_restart_keeps_durable_entries_and_drops_ephemeral_ones() {
     let dir = tempfile::tempdir().unwrap();
     let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
     let revision = session.write(&path("a/kept"), b"1", None).unwrap();
     session.create_ephemeral(&path("a/ephemeral"), b"2").unwrap();
     let _election = session.elect(&path("election"), b"candidate").unwrap();
-    // As a kill leaves it: the session is not ended first.
+    // The same state as after a kill: the session is not ended first.
     let killed = tempfile::tempdir().unwrap();
     copy_dir(dir.path(), killed.path());
     let restarted = EmbeddedCoordination::open(killed.path()).unwrap().session();
@@ -63,7 +63,7 @@ fn a_directory_with_a_corrupt_entry_is_refused_by_name() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_and_loses_none_and_takes_them_again_later() {
+fn a_full_disk_refuses_writes_without_loss_until_space_returns() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(&dir.path().join("disk"), 16 << 20) else {
         return;
@@ -145,7 +145,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn it_behaves_as_a_map_does_whenever_it_is_opened_again(steps in steps()) {
+    fn it_behaves_like_a_map_across_restarts(steps in steps()) {
         let dir = tempfile::tempdir().unwrap();
         let mut session = EmbeddedCoordination::open(dir.path()).unwrap().session();
         let mut map: BTreeMap<String, (Vec<u8>, Revision)> = BTreeMap::new();

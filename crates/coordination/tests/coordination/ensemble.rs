@@ -11,7 +11,7 @@ use crate::clients::{SOON, connect, expect, expect_changed, own_root, path};
 use crate::conformance::conformance;
 
 #[test]
-fn it_conforms_and_loses_no_acknowledged_write_when_its_leader_is_killed() {
+fn a_killed_leader_loses_no_acknowledged_write() {
     let mut ensemble = Ensemble::start(3);
     let (servers, root) = (ensemble.addresses(), own_root());
     conformance(|| connect(&servers, &root));
@@ -36,7 +36,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
                     match session.write(&path("writes").join(&name).unwrap(), name.as_bytes(), None) {
                         Ok(revision) => drop(acknowledged.lock().insert(name, revision)),
                         Err(CoordinationError::Unavailable { .. }) => {}
-                        Err(error) => panic!("{name} is nobody else's, but: {error}"),
+                        Err(error) => panic!("{name} has no other writer, but: {error}"),
                     }
                     number += 1;
                 }
@@ -63,7 +63,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
     }
 }
 
-/// The members are killed one by one and come back: two are always running.
+/// Kills and restarts the members one by one: two are always running.
 fn every_member_is_as_good(ensemble: &mut Ensemble) {
     let (servers, root) = (ensemble.addresses(), own_root());
     let (session, other) = (connect(&servers, &root), connect(&servers, &root));
@@ -73,7 +73,7 @@ fn every_member_is_as_good(ensemble: &mut Ensemble) {
         ensemble.server(member).kill();
         let at = format!("entries/{member}");
         other.write(&path(&at), b"1", None).unwrap();
-        // If the watch's own server was killed, everything is said to have changed.
+        // If the watch's own server was killed, the watch reports that everything may have changed.
         let seen = || session.read(&path(&at)).unwrap().is_some();
         wait_for("the write to be seen", SOON, || seen().then_some(()));
         ensemble.server(member).restart();

@@ -1,4 +1,4 @@
-//! Coordination by a ZooKeeper that is killed, paused, cut off, or not there.
+//! Coordination by a ZooKeeper that is killed, paused, cut off, or missing.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 
 use crate::clients::{SESSION_TIMEOUT, SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
 
-/// Allowance for noticing a death, for a tick of the server's timers, and for a busy machine.
+/// Allowance for the detection of a death, a tick of the server's timers, and a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
 
 #[test]
-fn a_session_without_zookeeper_is_suspended_and_begins_when_it_comes() {
+fn a_session_without_zookeeper_begins_when_zookeeper_comes() {
     let mut server = ZooKeeper::start();
     let address = server.address();
     server.kill();
@@ -60,13 +60,13 @@ fn a_killed_server_that_comes_back_has_lost_nothing() {
     write(20).unwrap();
     expect_changed(&watch, &["entries/20"]);
     assert!(election.wait(SOON));
-    // The session was taken up again, or is a new one that says so.
+    // The session was resumed, or is a new one with a higher generation.
     let is_there = session.read(&path("here")).unwrap().is_some();
     assert_eq!(is_there, session.session().generation == 1);
 }
 
 #[test]
-fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew() {
+fn a_process_cut_off_for_long_loses_its_ephemeral_entries() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
     let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
@@ -85,7 +85,7 @@ fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew()
     proxy.cut();
     expect(&watch, &WatchEvent::Suspended);
     wait_until("the leader to step down", SOON, || !election.is_leader());
-    // The other sessions see it deleted, and the lead moves, within the session timeout.
+    // The other sessions see the deletion, and the leadership moves, within the session timeout.
     expect_changed(&others, &["here"]);
     assert!(rival.wait(SOON));
     assert!(since.elapsed() < SESSION_TIMEOUT + SLACK, "{:?}", since.elapsed());
@@ -100,14 +100,14 @@ fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew()
     session.create_ephemeral(&path("here"), b"2").unwrap();
     other.write(&path("entries/told"), b"1", None).unwrap();
     expect_changed(&watch, &["entries/told"]);
-    // It stands again, behind the rival.
+    // It is a candidate again, behind the rival.
     assert!(rival.is_leader());
     drop(rival);
     assert!(election.wait(SOON));
 }
 
 #[test]
-fn a_short_cut_costs_no_session() {
+fn a_short_cut_keeps_the_session() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
     let mut settings = settings(&proxy.address(), &root);
@@ -134,7 +134,7 @@ fn a_short_cut_costs_no_session() {
 }
 
 #[test]
-fn an_outage_that_outlasts_all_sessions_costs_none() {
+fn a_total_outage_keeps_all_sessions() {
     let mut server = ZooKeeper::start();
     let mut settings = settings(&server.address(), &own_root());
     settings.session_timeout_ms = 5_000;
@@ -144,7 +144,7 @@ fn an_outage_that_outlasts_all_sessions_costs_none() {
     let revision = session.create_ephemeral(&path("here"), b"1").unwrap();
     let since = Instant::now();
     server.kill();
-    // The library gives a session up after 7/5 of its time.
+    // The library gives a session up after 7/5 of its timeout.
     wait_until("the session timeout to pass", SOON, || {
         since.elapsed() > Duration::from_secs(8)
     });
@@ -157,7 +157,7 @@ fn an_outage_that_outlasts_all_sessions_costs_none() {
 }
 
 #[test]
-fn a_paused_server_suspends_the_session_and_goes_on_with_it() {
+fn a_paused_server_suspends_and_then_resumes_the_session() {
     let mut server = ZooKeeper::start();
     let session = connect(&server.address(), &own_root());
     let watch = session.watch(&[path("entries")]).unwrap();
@@ -181,7 +181,7 @@ fn a_paused_server_suspends_the_session_and_goes_on_with_it() {
 }
 
 #[test]
-fn what_was_done_although_the_answer_was_lost_is_known_to_be_done() {
+fn operations_with_lost_answers_are_known_to_be_done() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
     let mut settings = settings(&proxy.address(), &root);

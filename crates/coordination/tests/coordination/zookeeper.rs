@@ -1,4 +1,4 @@
-//! Coordination by one ZooKeeper, while nothing goes wrong.
+//! Coordination by one ZooKeeper without faults.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use fondaco_testing::{ZooKeeper, wait_for, wait_until};
 use crate::clients::{SOON, connect, own_root, path, settings};
 use crate::conformance::conformance;
 
-/// The server of the tests that do not disturb it.
+/// The server of tests that do not disturb it.
 fn server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(ZooKeeper::start)
@@ -21,7 +21,7 @@ fn it_conforms() {
 }
 
 #[test]
-fn clusters_under_different_roots_see_nothing_of_each_other() {
+fn clusters_under_different_roots_are_isolated() {
     let [one, other] = [own_root(), own_root()].map(|root| connect(&server().address(), &root));
     one.write(&path("a"), b"one", None).unwrap();
     assert_eq!(other.read(&path("a")).unwrap(), None);
@@ -83,7 +83,7 @@ fn fifty_candidates_wait_with_one_watch_each() {
             .filter(|(_, election)| election.is_leader());
         leaders.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    // When the leader goes, the next candidate leads, and all others wait as before. A candidate learns that it leads
+    // When the leader leaves, the next candidate leads, and all others wait as before. A candidate learns that it leads
     // just after its watch is set.
     let leader = wait_for("a leader", SOON, || leaders(&elections).first().copied());
     drop(elections.swap_remove(leader));

@@ -1,4 +1,4 @@
-//! What fjall says, in our words.
+//! Maps errors of fjall to [`EngineError`].
 
 use std::io;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::error::EngineError;
 use crate::failure::is_damage;
 pub(super) use crate::failure::{corrupt, io, reading, stopped};
 
-/// Names an error of fjall.
+/// Maps an error of fjall.
 pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineError {
     match error {
         Error::Io(source) | Error::Storage(LsmError::Io(source)) => match source.kind() {
-            // It looks for nothing that its own lists do not name.
-            io::ErrorKind::NotFound => corrupt(dir, "a file is missing, or misnamed in a list"),
+            // fjall only opens files that its own lists name.
+            io::ErrorKind::NotFound => corrupt(dir, "a file is missing, or a list names the wrong file"),
             _ => io(action, dir, source),
         },
         Error::Locked => EngineError::Locked { dir: dir.to_owned() },
@@ -24,7 +24,8 @@ pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineErro
     }
 }
 
-/// Names an error of reading from fjall. What the disk cannot read is damaged, as what has a wrong checksum is.
+/// Maps an error of a read from fjall. Data that the disk cannot read counts as damaged, like data with a wrong
+/// checksum.
 pub(super) fn name_reading(action: &'static str, dir: &Path, error: Error) -> EngineError {
     match error {
         Error::Io(source) | Error::Storage(LsmError::Io(source)) if is_damage(&source) => reading(dir, source),

@@ -1,10 +1,11 @@
-//! Whether the log of a database is whole, and how it is cut off where it is not. It does not replay it: fjall does.
+//! Checks whether the log of a database is intact, and cuts off the damaged part. It does not replay the log: fjall
+//! does.
 //!
-//! fjall's log is a row of files `N.jnl` of batches, each with a checksum. The end of a process can leave part of a
-//! batch at the very end; fjall drops it, and nothing is lost that was acknowledged. Where anything whole comes
-//! after a place that is not, bits have changed, or a machine lost its power before it had written what it was never
-//! told to sync. fjall then either refuses to open or silently leaves out the rest; which, depends on the bit. So
-//! this looks first.
+//! fjall's log is a sequence of files `N.jnl` of batches, each with a checksum. If the process ends during a write, the
+//! log may end with a partial batch; fjall drops it, and no acknowledged write is lost. If a valid batch follows an
+//! invalid place, either bits have changed, or the machine lost power before it had written data that was not synced.
+//! fjall then either refuses to open the log or silently skips the rest, depending on the bit. So this module checks
+//! the log first.
 //!
 //! ```text
 //! batch = start item* end
@@ -14,11 +15,12 @@
 //! end   = 3, XXH3-64 of all items u64, "FJL" 3                      integers are little-endian
 //! ```
 //!
-//! The sequence numbers, which no checksum covers, rise from batch to batch. After the last batch of the last file
-//! come zeros, or nothing.
+//! The sequence numbers, which no checksum covers, increase from batch to batch. After the last batch of the last file
+//! there are only zeros, or nothing.
 //!
-//! This is fjall's own format, which another version of it may change: what another one wrote is not judged, let alone cut.
-//! So its exact version stands in `Cargo.toml`. Compare what is here with its `journal` module before you change that.
+//! This is fjall's own format, which another version of fjall may change: logs of another version are neither checked
+//! nor cut. `Cargo.toml` therefore pins the exact version. Before you change it, compare this file with fjall's
+//! `journal` module.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -36,7 +38,7 @@ use crate::error::EngineError;
 use crate::high_water::Mark;
 use crate::readable::{self, Readable};
 
-/// What fjall writes into the file `version` of a database whose log this can read.
+/// The content of fjall's file `version` for the log format that this module can read.
 const VERSION: &[u8] = b"FJL\x03";
 
 const START: u8 = 1;
@@ -48,27 +50,27 @@ const TRAILER: &[u8] = b"FJL\x03";
 /// The log of a database.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// Where it stops being whole, if it does.
+    /// Where the intact part ends, if the log is damaged.
     pub(super) damage: Option<Damage>,
-    /// Its files, and how long each is that is before the damage.
+    /// The files, each with its length up to the damage.
     pub(super) files: Vec<Mark>,
 }
 
-/// Where a log stops being whole.
+/// The place at which the intact part of a log ends.
 #[derive(Debug)]
 pub(super) struct Damage {
     path: PathBuf,
     offset: u64,
-    /// What is in the file, as far as it can be read.
+    /// The content of the file, as far as it can be read.
     bytes: Vec<u8>,
-    /// Why not all of it can be read, if so.
+    /// The error, if a part of the file cannot be read.
     unreadable: Option<io::Error>,
-    /// The files after that one.
+    /// The files after this one.
     later: Vec<PathBuf>,
 }
 
 impl Damage {
-    /// In words.
+    /// Describes the damage, for an error message.
     pub(super) fn describe(&self) -> String {
         let reason = self.unreadable.as_ref().map(|reason| format!(" ({reason})"));
         let (path, offset) = (&self.path, self.offset);
@@ -78,7 +80,7 @@ impl Damage {
         )
     }
 
-    /// Takes the log away from there on, and keeps a copy of it.
+    /// Cuts off the log at the damage, and keeps a copy of the part that it cuts off.
     pub(super) fn cut_off(&self) -> Result<(), EngineError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -93,7 +95,7 @@ impl Damage {
             file.sync_all()
         });
         copied.map_err(failed(&copy))?;
-        // Where this is cut, the next one would seem to go on.
+        // Makes the renames durable before the cut: otherwise the next file would seem to continue the log there.
         let dir = self.path.parent().unwrap_or(&self.path);
         directory::sync(dir).map_err(failed(dir))?;
         let file = OpenOptions::new().write(true).open(&self.path);
@@ -102,7 +104,7 @@ impl Damage {
     }
 }
 
-/// A name for what is kept of a file, that no other has.
+/// An unused file name for the copy of a file.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| match number {
         1 => path.with_extension("jnl-damaged"),
@@ -113,13 +115,13 @@ fn free_name(path: &Path) -> PathBuf {
     free.unwrap_or_else(|| name(1))
 }
 
-/// Fails unless a database is of the version of fjall whose log this can read.
+/// Fails unless the version of fjall is the one whose log this module can read.
 pub(super) fn check_version(dir: &Path) -> Result<(), EngineError> {
     let path = dir.join("version");
     let reason = match fs::read(&path) {
         Ok(version) if version == VERSION => return Ok(()),
         Ok(version) => format!(
-            "fjall's version is {:?}, and not {:?}",
+            "fjall's version is {:?}, expected {:?}",
             version.escape_ascii().to_string(),
             VERSION.escape_ascii().to_string()
         ),
@@ -130,7 +132,7 @@ pub(super) fn check_version(dir: &Path) -> Result<(), EngineError> {
     Err(failure::corrupt(&path, reason))
 }
 
-/// Looks through the log in a directory, which no other thread writes to meanwhile.
+/// Checks the log in a directory. No other thread may write to the log meanwhile.
 pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
     let found = files(dir)?;
     let mut journal = Journal {
@@ -139,7 +141,7 @@ pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
     };
     let mut sequence = None;
     for (at, (number, path)) in found.iter().enumerate() {
-        // Not mapped: a disk that fails, or a hole in a file where nothing is free, would end the process.
+        // Not mapped: a failing disk, or a hole in a file on a full disk, would kill the process (SIGBUS).
         let Readable { bytes, unreadable } = readable::read(path).map_err(|error| failure::reading(path, error))?;
         let end = whole_batches(&bytes, &mut sequence);
         let rest = &bytes[end..];
@@ -148,7 +150,7 @@ pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
             number: *number,
             length: end as u64,
         });
-        // A file is only followed by another once it is complete.
+        // Only the last file may be incomplete.
         let torn = later.is_empty() && !has_whole_batch(rest);
         let is_damaged = !torn && rest.iter().any(|byte| *byte != 0);
         if is_damaged || unreadable.is_some() {
@@ -165,8 +167,8 @@ pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
     Ok(journal)
 }
 
-/// The last file of the log, and where it ends. The log of a file that was that long before is looked at from there on. To
-/// be called while nothing is written.
+/// The last file of the log, and where it ends. Searches for the end from `before` if that is a mark of the same file.
+/// Call it only while no thread writes.
 pub(super) fn last_mark(dir: &Path, before: Option<Mark>) -> Result<Option<Mark>, EngineError> {
     let Some((number, path)) = files(dir)?.pop() else {
         return Ok(None);
@@ -178,7 +180,7 @@ pub(super) fn last_mark(dir: &Path, before: Option<Mark>) -> Result<Option<Mark>
     Ok(Some(Mark { number, length }))
 }
 
-/// All files of the log, and where each ends.
+/// All files of the log, and where each one ends.
 pub(super) fn all_marks(dir: &Path) -> Result<Vec<Mark>, EngineError> {
     let mark = |(number, path): (u64, PathBuf)| {
         let length = end_of(&path, 0).map_err(|error| failure::io("look at", &path, error))?;
@@ -187,7 +189,7 @@ pub(super) fn all_marks(dir: &Path) -> Result<Vec<Mark>, EngineError> {
     files(dir)?.into_iter().map(mark).collect()
 }
 
-/// Where a file of the log ends: behind it come zeros, which were never written where the file system can tell.
+/// Where a file of the log ends: only zeros follow. The file system skips holes if it can report them.
 fn end_of(path: &Path, from: u64) -> io::Result<u64> {
     const BLOCK_BYTES: u64 = 4096;
     let file = File::open(path)?;
@@ -228,7 +230,7 @@ fn files(dir: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
     Ok(files)
 }
 
-/// Where the first batch ends that is not whole, or not in order, or would begin.
+/// The end of the valid batches at the beginning. Stops at the first batch that is invalid or out of order.
 fn whole_batches(bytes: &[u8], sequence: &mut Option<u64>) -> usize {
     let mut end = 0;
     while let Some((number, length)) = batch(&bytes[end..]) {
@@ -241,9 +243,9 @@ fn whole_batches(bytes: &[u8], sequence: &mut Option<u64>) -> usize {
     end
 }
 
-/// Whether a whole batch is anywhere in there.
+/// Whether the bytes contain a valid batch anywhere.
 fn has_whole_batch(bytes: &[u8]) -> bool {
-    // Without a trailer there is no batch, and after a crash there is none, almost always.
+    // Without a trailer there is no batch. After a crash there is almost never a trailer.
     let Some(last) = memmem::rfind(bytes, TRAILER) else {
         return false;
     };
@@ -251,7 +253,7 @@ fn has_whole_batch(bytes: &[u8]) -> bool {
     starts.into_iter().any(|start| batch(&bytes[start..]).is_some())
 }
 
-/// The sequence number and length of the batch that begins here, if it is whole.
+/// The sequence number and length of the batch that begins here, if the batch is valid.
 fn batch(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut rest = bytes;
     (take(&mut rest, 1)? == [START]).then_some(())?;
@@ -347,7 +349,7 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let found = damage_of(&[flipped]).unwrap_or_else(|| panic!("bit {bit} is not missed"));
-            // A sequence number that has become larger is noticed when the next is not.
+            // A sequence number that has become larger is only noticed when the next one is smaller.
             let ends = [first.len(), first.len() + second.len()].map(|end| end as u64);
             assert!(ends.contains(&found.offset), "bit {bit}: {found:?}");
         }
@@ -355,7 +357,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>, number: u64) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, number: u64) {
             let mut sequence = None;
             let end = whole_batches(&bytes, &mut sequence);
             proptest::prop_assert!(end <= bytes.len());

@@ -1,5 +1,5 @@
-//! Whether the lists of files of a database are as they were written. fjall keeps a checksum of each tree's list,
-//! and does not look at it: with one bit changed, a tree would be read in the wrong order, or in part.
+//! Checks whether the lists of files of a database are as written. fjall stores a checksum of each tree's list but does
+//! not check it: after one bit flip, a tree would be read in the wrong order, or only in part.
 //!
 //! ```text
 //! keyspaces/TREE/current   number u64, XXH3-128 of the list u128, 0      integers are little-endian
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::failure;
 use crate::error::EngineError;
 
-/// Checks the list of every tree in a directory. What is not there is not checked: fjall says what it misses.
+/// Checks the list of every tree in a directory. Skips missing files: fjall reports them itself.
 pub(super) fn check(dir: &Path) -> Result<(), EngineError> {
     let trees = dir.join("keyspaces");
     let entries = match fs::read_dir(&trees) {
@@ -44,7 +44,7 @@ fn check_tree(tree: &Path) -> Result<(), EngineError> {
     }
 }
 
-/// What is in a file, if it is there.
+/// The content of a file, if the file exists.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, EngineError> {
     match fs::read(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),

@@ -1,9 +1,9 @@
-//! An engine on disk: an LSM tree for each table, one log and one budget of memory for all.
+//! An engine on disk: one LSM tree per table; all tables share one log and one memory budget.
 //!
-//! The trees are fjall's. What this adds: records in memory that an event loop can ask for, without ever
-//! waiting for a disk; a reserve of space, so that a full disk is a refusal and not a broken tree; and going on
-//! after fjall has given up, by opening it again. What a call of `write` returned for is in the log of the
-//! operating system; what `sync` returned for is on the disk.
+//! The trees are fjall's. This module adds: a record cache that an event loop can read without ever waiting for a disk;
+//! a reserve of disk space, so that a full disk leads to refused writes and not to a broken tree; and recovery after
+//! fjall has given up, by opening it again. Batches of a `write` that returned are in the page cache of the operating
+//! system; after `sync` has returned, they are on the disk.
 
 mod failure;
 mod journal;
@@ -35,24 +35,24 @@ use crate::record_cache::{Known, RecordCache};
 use crate::space::Space;
 use crate::synced::Synced;
 
-/// How much of the machine an engine on disk may take.
+/// The resources that an engine on disk may use.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Memory for records that were read or written, of all tables together.
+    /// Memory for cached records, of all tables together.
     pub cache: CacheBudget,
-    /// Memory for blocks of files, in bytes.
+    /// Memory for cached blocks of files, in bytes.
     pub block_cache_bytes: u64,
-    /// The log, and so, about, what was written and is in memory only. At least 64 MiB. When it is reached,
-    /// tables are written out before their share of memory is full.
+    /// The size of the log, and so approximately of the data that is only in memory. At least 64 MiB. When the log
+    /// reaches it, tables are flushed before their buffers are full.
     pub log_bytes_max: u64,
-    /// What a table collects in memory before it is written out.
+    /// The size of a table's buffer, at which it is flushed.
     pub table_buffer_bytes: u64,
-    /// Writes are refused when less than this, and what [writing out and merging](Engine::pending_disk_bytes) may need, is
-    /// left on the disk. What only deletes may take most of it.
+    /// Writes are refused when the disk has less free space than this plus the [space for flushes and
+    /// compaction](Engine::pending_disk_bytes). Batches that only delete may use most of the reserve.
     pub disk_reserve_bytes: u64,
-    /// Threads that write out and merge.
+    /// Threads for flushes and compaction.
     pub threads: usize,
-    /// What to do when the log is found damaged.
+    /// What to do if the log is damaged.
     pub damaged_log: DamagedLog,
 }
 
@@ -81,31 +81,31 @@ struct Shared {
     cache: RecordCache,
     slot: Slot,
     tables: RwLock<HashMap<String, Arc<OpenTable>>>,
-    /// Held while writing: the cache is to see batches in the order in which the log does.
+    /// Held while writing: the cache must see batches in the order of the log.
     writer: Mutex<Writer>,
     synced: Synced,
     high_water: HighWater,
-    /// How far the log was noted to go last.
+    /// The last mark that was written to `high_water`.
     noted: Mutex<Option<Mark>>,
     lost: LossNote,
-    /// What was found damaged first.
+    /// The first damage that was found.
     damage: OnceLock<String>,
-    /// Held locked.
+    /// The lock on the directory.
     _lock: File,
 }
 
 struct Writer {
     space: Space,
-    /// The number of the next table that is opened.
+    /// The number of the next table to be opened.
     next_table: u64,
 }
 
 impl DiskEngine {
-    /// Opens the engine in a directory, which is made if it is not there, and locks it.
+    /// Opens the engine in a directory and locks it. Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] if it is in use, [`EngineError::Corrupt`] if it is damaged, or what the
-    /// operating system says.
+    /// [`EngineError::Locked`] if the directory is in use, [`EngineError::Corrupt`] if it is damaged, or an error of
+    /// the operating system.
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
         let found = HighWater::find(dir)?;
@@ -116,7 +116,7 @@ impl DiskEngine {
         };
         let was_there = opened::is_there(dir);
         if is_new {
-            // A database without it has lost it.
+            // From now on, a database without this file has lost it.
             HighWater::open(dir, None)?;
         }
         let database = opened::database_in(dir, &options)?;
@@ -165,23 +165,24 @@ impl DiskEngine {
         })
     }
 
-    /// How many bytes the records in memory take.
+    /// The memory that the cached records use, in bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.shared.cache.bytes()
     }
 }
 
-/// What the marks of a log say that it has lost.
+/// Compares the files of a log with its marks, and describes the lost parts.
 fn missing(dir: &Path, marks: Option<&[Mark]>, was_there: bool, files: &[Mark]) -> Vec<String> {
     let Some(marks) = marks else {
-        let lost = format!("how long the log in {dir:?} was is not known: what says so is missing or damaged");
+        let lost = format!("the length of the log in {dir:?} is not known: its high-water file is missing or damaged");
         return vec![lost];
     };
     if !was_there && !marks.is_empty() {
         return vec![format!("the database {dir:?} is missing")];
     }
     let last = files.last().map_or(0, |last| last.number);
-    // There are several where all of them are to be there, since nothing was written or deleted afterwards.
+    // Several marks are written only on a clean close: then no file was written or deleted afterwards, and all of them
+    // must exist.
     let are_all = marks.len() > 1;
     let lost = |mark: &Mark| {
         let file = files.iter().find(|file| file.number == mark.number);
@@ -213,14 +214,14 @@ impl Shared {
         writer.space.claim(batch, || self.pending_disk_bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         let made = match self.commit(&opened, batch) {
-            // Its threads do not say why they stopped. If it was not for want of space, a sync may have failed, and what was
-            // acknowledged since the last one that did not would be a hole in the log of the next.
+            // fjall's threads do not say why they stopped. If the disk was not full, a sync may have failed. The writes
+            // acknowledged since the last successful sync would then be a hole in the log before the next batch.
             Err(EngineError::Stopped { .. }) if !writer.space.may_have_been_full() => {
-                let reason = "its threads could not write out or merge, and the disk was not full";
+                let reason = "its threads could not flush or compact, and the disk was not full";
                 Err(self.synced.failed(&self.dir, &io::Error::other(reason)))
             }
             Err(EngineError::Stopped { .. }) => {
-                // Nothing of the batch was written: it stopped before.
+                // Nothing of the batch was written: fjall had stopped before.
                 drop(opened);
                 let opened = self.slot.reopen(&self.dir, &self.options, &self.cache)?;
                 self.commit(&opened, batch)
@@ -265,7 +266,7 @@ impl Shared {
     }
 
     fn pending_disk_bytes(&self) -> u64 {
-        // While there is no database, nothing is written out.
+        // Without an open database there are no flushes.
         let opened = self.slot.at_once();
         opened.map_or(0, |opened| opened.pending_disk_bytes(self.options.threads.max(1)))
     }
@@ -275,24 +276,24 @@ impl Shared {
             let opened = self.slot.current(&self.dir)?;
             let mark = self.mark();
             let persisted = opened.database().persist(PersistMode::SyncData);
-            // Fails if one of its threads synced before this did, and was told that it could not.
+            // Fails if one of fjall's threads synced first and received the error.
             let persisted = persisted.and_then(|()| opened.database().persist(PersistMode::Buffer));
             persisted.map_err(|error| match error {
-                // The log is on its way to the disk already, but for what only the disk can refuse. fjall gives up then,
-                // and would be opened again by the next write, whose log would stand behind a hole.
+                // The operating system has the log already, so only the disk can have failed. fjall then gives up, and
+                // the next write would open it again, with a log that continues after a hole.
                 fjall::Error::Io(error) => self.synced.failed(&self.dir, &error),
                 error => failure::name("sync", &self.dir, error),
             })?;
             if let Some(mark) = mark {
-                // What is on the disk is there, noted or not.
+                // The data is on the disk, noted or not.
                 let _ = self.high_water.note(&[mark]);
             }
             Ok(())
         })
     }
 
-    /// How far the log goes, between two batches. Writers are not waited for: what an earlier sync noted is less,
-    /// and not wrong.
+    /// The end of the log, between two batches. Does not wait for writers: the mark of an earlier sync is lower but
+    /// still correct.
     fn mark(&self) -> Option<Mark> {
         let _writer = self.writer.try_lock()?;
         let mut noted = self.noted.lock();
@@ -300,7 +301,7 @@ impl Shared {
         *noted
     }
 
-    /// Names an error of reading, and remembers it if what is stored is damaged.
+    /// Maps an error of a read, and remembers it if the stored data is damaged.
     fn read_error(&self, action: &'static str, error: fjall::Error) -> EngineError {
         let error = failure::name_reading(action, &self.dir, error);
         if matches!(error, EngineError::Corrupt { .. }) {
@@ -344,13 +345,13 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Notes how long each file of the log is, now that nothing is written or deleted any more.
+    /// Notes the length of each file of the log: nothing is written or deleted any more.
     fn drop(&mut self) {
         if self.slot.close()
             && self.synced.check(&self.dir).is_ok()
             && let Ok(marks) = journal::all_marks(&self.dir)
         {
-            // Otherwise less is noticed.
+            // If this fails, less of a loss can be detected.
             let _ = self.high_water.note(&marks);
         }
     }

@@ -1,8 +1,8 @@
-//! An open fjall database, and the place that holds it: when it has given up, another takes its place.
+//! An open fjall database, and the slot that holds it. When a database has given up, another one replaces it.
 //!
-//! fjall gives up for good when a write or a merge fails, for want of space as a rule: it refuses every write
-//! until it is opened again. If it was for that, it is opened again here, by the next write, when all who read have let
-//! go.
+//! fjall gives up for good when a write or a merge fails, usually because the disk is full: it refuses every write
+//! until it is opened again. If the disk was full, the next write opens it again here, as soon as all readers have
+//! released it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,44 +19,46 @@ use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
 
-/// How long readers are kept waiting for others to let go of a database that has given up.
+/// How long to wait until readers release a database that has given up.
 const LET_GO_MAX: Duration = Duration::from_millis(200);
-/// How often opening again is tried.
+/// The interval between attempts to open it again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long a write waits for the disk to catch up.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Writing out and merging give way to what answers clients, but not wholly: they hold locks that writers wait for.
+/// Flushes and compaction have a lower priority than the threads that serve clients, but not the lowest: they hold
+/// locks that writers wait for.
 const THREADS_NICE: i32 = 5;
 const POLL: Duration = Duration::from_millis(1);
 
-/// fjall makes writers wait when a table has this many buffers to write out, or this many runs to merge: for ever,
-/// if its threads have ended meanwhile. So we wait before it does, and see whether they have.
+/// fjall makes writers wait when a table has this many buffers to flush, or this many runs to merge: forever, if its
+/// threads have ended meanwhile. So this module waits first, and checks whether the threads are alive.
 const BUFFERS_WAITING_MAX: usize = 2;
 const RUNS_WAITING_MAX: usize = 18;
 
-/// How much a merge takes of the disk before it gives back what it has merged: mostly files of one level and of the next one,
-/// ten times as large, whose keys they have between them, each of 64 MiB. Of levels that are far too large it may be more.
+/// The disk space that a merge needs before it frees the merged files: mostly files of one level and the overlapping
+/// files of the next level, which is ten times as large; each file has 64 MiB. If levels are far too large, it may be
+/// more.
 const MERGE_BYTES: u64 = 1 << 30;
-/// How long the tables are taken to be as large as they were.
+/// How long the measured size of the tables is used before it is measured again.
 const TABLES_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Where the database is.
+/// The slot of the database.
 pub(super) struct Slot {
-    /// Empty while it is being replaced, or could not be.
+    /// Empty while the database is being replaced, or if it could not be opened again.
     opened: RwLock<Option<Arc<Opened>>>,
-    /// When that was last tried in vain, and whether it was for want of space.
+    /// The last failed attempt to open it again: when, and whether the disk was full.
     failed: Mutex<Option<(Instant, bool)>>,
 }
 
 pub(super) struct Opened {
     keyspaces: RwLock<HashMap<u64, Keyspace>>,
-    /// How large their files were, and when that was looked at last.
+    /// The size of the tables' files, and when it was measured.
     tables: Mutex<(Option<Instant>, u64)>,
     database: Database,
 }
 
-/// The directory of the database, which is made if it is not there. A crash while fjall makes one would leave what it
-/// does not open: so it gets its name when it is complete.
+/// The directory of the database; created if it does not exist. A crash while fjall creates a database would leave one
+/// that fjall cannot open, so the directory gets its name only when it is complete.
 pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, EngineError> {
     let (complete, begun) = (dir.join("fjall"), dir.join("fjall.begun"));
     if complete.exists() {
@@ -77,7 +79,8 @@ pub(super) fn is_there(dir: &Path) -> bool {
 }
 
 impl Slot {
-    /// Ends the database, which then has put all that was written on the disk. Whether it has.
+    /// Closes the database, which syncs everything that was written. Returns whether it was open and no other thread
+    /// used it.
     pub(super) fn close(&self) -> bool {
         let opened = self.opened.write().take();
         opened.and_then(Arc::into_inner).map(drop).is_some()
@@ -91,7 +94,7 @@ impl Slot {
         })
     }
 
-    /// The database, also one that has given up, for reading.
+    /// The database for reading, even if it has given up.
     pub(super) fn current(&self, dir: &Path) -> Result<Arc<Opened>, EngineError> {
         let opened = self.opened.read();
         opened
@@ -99,12 +102,12 @@ impl Slot {
             .ok_or_else(|| failure::stopped(dir, "it could not be opened again"))
     }
 
-    /// The database, for event loops too: `None` also while it is being replaced.
+    /// The database, for event loops: `None` also while it is being replaced.
     pub(super) fn at_once(&self) -> Option<Arc<Opened>> {
         self.opened.try_read()?.clone()
     }
 
-    /// The database, opened again if there is none.
+    /// The database; opens it again if there is none.
     pub(super) fn working(
         &self,
         dir: &Path,
@@ -117,7 +120,7 @@ impl Slot {
         }
     }
 
-    /// Puts a new database in place of one that has given up. Readers wait for it.
+    /// Replaces a database that has given up by a new one. Readers wait meanwhile.
     pub(super) fn reopen(
         &self,
         dir: &Path,
@@ -149,13 +152,13 @@ impl Slot {
                 Err(held) => {
                     *slot = Some(held);
                     if Instant::now() > deadline {
-                        return Err(failure::stopped(dir, "a scan holds on to it"));
+                        return Err(failure::stopped(dir, "a scan still uses it"));
                     }
                     thread::sleep(POLL);
                 }
             }
         }
-        // What failed may have been written nevertheless.
+        // The failed write may have been written nevertheless.
         cache.clear();
         let opened = Arc::new(Opened::open(dir, options)?);
         *slot = Some(opened.clone());
@@ -169,13 +172,13 @@ impl Opened {
         let builder = Database::builder(dir)
             .cache_size(options.block_cache_bytes)
             .max_journaling_size(options.log_bytes_max.max(64 << 20))
-            // Records are mostly small; and what is in the log is to be no more in memory.
+            // Records are usually small; and without compression the size of the log bounds the data in memory.
             .journal_compression(fjall::CompressionType::None)
             .worker_threads(options.threads.max(1));
-        // Its threads inherit how nice the one is that starts them. And a damaged file can make it panic, while it reads
-        // its lists of files.
+        // The threads of fjall inherit the niceness of the thread that starts them. Also, a damaged file can make fjall
+        // panic while it reads its lists of files.
         let open = move || {
-            // Where the system refuses, they are as usual.
+            // If the system refuses, the threads keep the normal priority.
             let _ = rustix::process::nice(THREADS_NICE);
             builder.open()
         };
@@ -201,7 +204,7 @@ impl Opened {
         names
     }
 
-    /// The tree of a table that is open.
+    /// The tree of an open table.
     pub(super) fn keyspace(&self, table: &OpenTable) -> Result<Keyspace, EngineError> {
         table.check()?;
         {
@@ -210,7 +213,7 @@ impl Opened {
                 return Ok(keyspace.clone());
             }
         }
-        // Opened again since: it is there, under its name.
+        // The database was opened again since: the tree exists under its name.
         if !self.database.keyspace_exists(table.name()) {
             return Err(table.gone());
         }
@@ -221,7 +224,7 @@ impl Opened {
         Ok(keyspace)
     }
 
-    /// The tree of a table, made if it is not there.
+    /// Opens the tree of a table; creates it if it does not exist.
     pub(super) fn open_keyspace(
         &self,
         dir: &Path,
@@ -236,7 +239,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Deletes a tree, if it is there.
+    /// Deletes a tree, if it exists.
     pub(super) fn drop_keyspace(&self, dir: &Path, options: &DiskOptions, name: &str) -> Result<(), EngineError> {
         if !self.database.keyspace_exists(name) {
             return Ok(());
@@ -247,14 +250,14 @@ impl Opened {
         self.database.delete_keyspace(keyspace).map_err(failed)
     }
 
-    /// Lets go of the tree of a table that was dropped.
+    /// Releases the tree of a dropped table.
     pub(super) fn forget(&self, table: &OpenTable) {
         let mut keyspaces = self.keyspaces.write();
         keyspaces.remove(&table.number());
     }
 
-    /// What writing out and merging may take of the disk before anything is given back: all that is in memory only, and
-    /// as many merges as there are threads, which have no more to merge than there is.
+    /// The disk space that flushes and compaction may need before they free any: all data that is only in memory, and
+    /// one merge per thread, but at most the size of the tables.
     pub(super) fn pending_disk_bytes(&self, threads: usize) -> u64 {
         let merged_bytes = self.table_bytes().min(threads as u64 * MERGE_BYTES);
         self.database.write_buffer_size().saturating_add(merged_bytes)
@@ -271,7 +274,7 @@ impl Opened {
         *bytes
     }
 
-    /// Waits until a tree can take more without waiting itself.
+    /// Waits until a write to the tree will not block.
     pub(super) fn wait_for_room(&self, dir: &Path, keyspace: &Keyspace) -> Result<(), EngineError> {
         let full = || {
             keyspace.tree.sealed_memtable_count() >= BUFFERS_WAITING_MAX
@@ -279,7 +282,7 @@ impl Opened {
         };
         let started = Instant::now();
         while full() {
-            // Fails if its threads have ended; does nothing otherwise.
+            // Fails if fjall's threads have ended; does nothing otherwise.
             let alive = self.database.persist(PersistMode::Buffer);
             alive.map_err(|error| failure::name("write to", dir, error))?;
             if started.elapsed() > ROOM_WAIT_MAX {

@@ -26,7 +26,7 @@ impl DiskTable {
     fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let opened = self.shared.slot.current(&self.shared.dir)?;
         let value = opened.keyspace(&self.state)?.get(key);
-        // The record of the key, as far as can be told: once it is written again, that is what is read.
+        // Assume that the record of this key is damaged: once it is overwritten, reads return the new record.
         let value = value.map_err(|error| self.shared.read_error("read", error).of_record(key))?;
         Ok(value.map(Bytes::from))
     }
@@ -57,7 +57,7 @@ impl Table for DiskTable {
         let keyspace = opened.keyspace(&self.state)?;
         let snapshot = opened.database().snapshot();
         if to.is_some_and(|to| to <= from) {
-            // A tree would panic.
+            // fjall would panic on such a range.
             return Ok(Box::new(std::iter::empty()));
         }
         let entries =
@@ -78,7 +78,7 @@ impl Table for DiskTable {
     }
 }
 
-/// Where the keys from one on begin: a tree knows none that is longer than a key can be.
+/// The lower bound for keys from `from` on: no key in a tree is longer than `KEY_BYTES_MAX`.
 fn lower_bound(from: &[u8]) -> Bound<&[u8]> {
     match from.get(..KEY_BYTES_MAX) {
         Some(start) if start != from => Bound::Excluded(start),
@@ -86,7 +86,7 @@ fn lower_bound(from: &[u8]) -> Bound<&[u8]> {
     }
 }
 
-/// Where the keys before one end.
+/// The upper bound for keys before `to`.
 fn upper_bound(to: &[u8]) -> Bound<&[u8]> {
     match to.get(..KEY_BYTES_MAX) {
         Some(start) if start != to => Bound::Included(start),
@@ -94,13 +94,13 @@ fn upper_bound(to: &[u8]) -> Bound<&[u8]> {
     }
 }
 
-/// A scan that keeps the database open: until it ends, no other can take its place.
+/// A scan that keeps the database open: until it ends, no other database can replace it.
 struct DiskScan {
-    /// Let go before the database.
+    /// Dropped before the database.
     entries: fjall::Iter,
     shared: Arc<Shared>,
     failed: bool,
-    /// A table that is dropped keeps its files until then.
+    /// A dropped table keeps its files until then.
     _keyspace: Keyspace,
     _opened: Arc<Opened>,
 }

@@ -1,12 +1,12 @@
-//! The names of tables, and the numbers that their records go by, in a file that is replaced whole.
+//! The names of tables and the numbers that identify them in the log, in a file that is always replaced as a whole.
 //!
 //! ```text
 //! tables   "fondtbl1", next number (u32), count (u32), table…, checksum (u64)     integers are little-endian
 //! table    number (u32), length of the name (u8), name
 //! ```
 //!
-//! The checksum is the xxh3 of all that stands before it. No number is given twice: what is in the log of a table that
-//! was dropped is nobody's.
+//! The checksum is the XXH3 of everything before it. Numbers are never reused, so log records of a dropped table are
+//! never attributed to another table.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// What is in a directory; `None` if nothing is.
+    /// Reads the catalog of a directory; `None` if the file does not exist.
     pub(super) fn read(dir: &Path) -> Result<Option<Self>, EngineError> {
         let path = dir.join(FILE);
         let bytes = match fs::read(&path) {
@@ -39,10 +39,10 @@ impl Catalog {
         let catalog = Self::decode(&bytes);
         catalog
             .map(Some)
-            .ok_or_else(|| failure::corrupt(&path, "the names of tables are not what was written"))
+            .ok_or_else(|| failure::corrupt(&path, "the table names do not match their checksum"))
     }
 
-    /// Puts this in the place of what is in a directory, and on the disk.
+    /// Replaces the catalog of a directory, durably.
     pub(super) fn write(&self, dir: &Path) -> Result<(), EngineError> {
         let (begun, complete) = (dir.join("tables-begun"), dir.join(FILE));
         let written = fondaco_durable::replace_file(&complete, &begun, &self.encode());
@@ -55,7 +55,7 @@ impl Catalog {
         bytes.extend((self.numbers.len() as u32).to_le_bytes());
         for (name, number) in &self.numbers {
             bytes.extend(number.to_le_bytes());
-            // Names are that short.
+            // The length of a name fits into a byte.
             bytes.push(name.len() as u8);
             bytes.extend(name.as_bytes());
         }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn only_an_intact_catalog_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Catalog::read(dir.path()).unwrap(), None);
         let numbers = [("one", 1), ("two", 7)].map(|(name, number)| (name.to_owned(), number));

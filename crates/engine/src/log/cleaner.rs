@@ -1,11 +1,12 @@
-//! The thread behind the writer: it puts what was written on the disk, now and then, and gives back the space of what
-//! was overwritten, by [moving](super::moving) what is left of a segment to the end of the log.
+//! The background thread of the log: it periodically syncs what was written, and frees the space of overwritten records
+//! by [moving](super::segment_cleaning) the live records of a segment to the end of the log.
 //!
-//! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
-//! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the share that is used.
+//! The segment is chosen by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
+//! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the live share.
 //!
-//! A deletion is needed until no older segment is left, which may be full of records that are never overwritten. So when there are too
-//! many deletions, the oldest segment is moved, whatever it has: all deletions in it are past by then.
+//! A tombstone is needed until no older segment is left, and an older segment may be full of records that are never
+//! overwritten. So when there are too many tombstones, the oldest segment is moved, whatever its content: all
+//! tombstones in it are obsolete by then.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,33 +23,33 @@ use super::writer::{Age, Full, SegmentState, Use, Writer};
 use crate::error::EngineError;
 use crate::failure;
 
-/// How many segments of garbage are left alone, whatever their share is.
+/// How many segments of garbage are tolerated, whatever their share is.
 const SEGMENTS_SPARED: u64 = 4;
-/// How many batches there are between two looks at how much garbage there is.
+/// The number of batches between two checks of the amount of garbage.
 const BATCHES_BETWEEN: u32 = 64;
-/// How large a share deletions may be before the oldest segment is moved for them, if they are more than is spared, too.
+/// The share of tombstones above which the oldest segment is moved, if they also exceed the tolerated amount.
 const DELETIONS_PERCENT_MAX: u64 = 25;
-/// When there is no space left, all is cleaned of which this share is garbage.
+/// When the disk is full, segments are cleaned while the garbage exceeds this share.
 const HURRIED_PERCENT: u64 = 10;
-/// Writers wait when there is so many times as much in the log as is used, and more than is spared; and when there are so
-/// many times as many deletions as all else that is used.
+/// Writers wait when the log exceeds this multiple of its live data, and of the tolerated amount; and when the
+/// tombstones exceed this multiple of the other live data.
 const BEHIND_TIMES: u64 = 4;
-/// How long a write waits for that.
+/// How long a write waits for cleaning.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often what was written is put on the disk, if no sync is asked for before. To hand over what was written in a whole
-/// second is one system call that keeps a processor for ten milliseconds and more.
+/// The interval between syncs, if no sync was requested. To sync the writes of a whole second is one system call, which
+/// uses a processor for at least ten milliseconds.
 const SYNC_EVERY: Duration = Duration::from_millis(250);
-/// How soon it tries again when the disk refused.
+/// The delay before a retry after a disk error.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// It gives way to what answers clients, but not wholly.
+/// The thread has a lower priority than the threads that serve clients, but not the lowest.
 const NICE: i32 = 5;
 
-/// What the writer tells the thread.
+/// The requests of the writer to the thread.
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
     state: Mutex<State>,
     told: Condvar,
-    /// Writers are to wait.
+    /// Whether writers must wait.
     is_behind: AtomicBool,
     hurries: AtomicBool,
 }
@@ -56,7 +57,7 @@ pub(super) struct Cleaning {
 #[derive(Debug, Default)]
 struct State {
     full: VecDeque<Full>,
-    /// The number of a segment that is to be made.
+    /// The number of a segment to create.
     wanted: Option<u32>,
     is_preparing: bool,
     prepared: Option<Segment>,
@@ -65,29 +66,29 @@ struct State {
 }
 
 impl Cleaning {
-    /// A segment is full.
+    /// Hands over a full segment.
     pub(super) fn seal(&self, full: Full) {
         self.state.lock().full.push_back(full);
         self.told.notify_all();
     }
 
-    /// Whether there are segments that are full, and not sealed yet.
+    /// Whether there are full segments that are not sealed yet.
     fn has_full(&self) -> bool {
         !self.state.lock().full.is_empty()
     }
 
-    /// A segment that is full, and not sealed yet.
+    /// Takes a full segment that is not sealed yet.
     pub(super) fn take_full(&self) -> Option<Full> {
         self.state.lock().full.pop_front()
     }
 
-    /// A segment will be needed soon: making one waits for the disk.
+    /// Requests a segment that will be needed soon: creating one waits for the disk.
     pub(super) fn prepare(&self, number: u32) {
         self.state.lock().wanted = Some(number);
         self.told.notify_all();
     }
 
-    /// The segment that was made, if it has this number. If it is being made, this waits for it.
+    /// Takes the created segment, if it has this number. Waits if the segment is being created.
     pub(super) fn take_prepared(&self, number: u32) -> Option<Segment> {
         let mut state = self.state.lock();
         state.wanted = None;
@@ -95,7 +96,7 @@ impl Cleaning {
         state.prepared.take_if(|segment| segment.number() == number)
     }
 
-    /// Whether writers are to wait.
+    /// Whether writers must wait.
     pub(super) fn is_behind(&self) -> bool {
         self.is_behind.load(Relaxed)
     }
@@ -107,7 +108,7 @@ impl Cleaning {
         }
     }
 
-    /// There is no space left: whatever can be given back is wanted.
+    /// The disk is full: free all the space that can be freed.
     pub(super) fn hurry(&self) {
         if !self.hurries.swap(true, Relaxed) {
             self.want();
@@ -119,14 +120,14 @@ impl Cleaning {
         self.told.notify_all();
     }
 
-    /// Something was written, or dropped.
+    /// To be called after a write or after dropping a table.
     pub(super) fn wrote(&self, writer: &mut Writer, segment_bytes: u64) {
-        // Few batches may leave much garbage, and nothing more may be written before it is gone.
+        // A few batches may create much garbage, and later writes may be refused until it is gone.
         if writer.garbage_made_bytes >= segment_bytes {
             writer.garbage_made_bytes = 0;
             self.want();
         }
-        // The segments are few, but not to be counted for each batch.
+        // There are few segments, but too many to sum up after each batch.
         let is_turn = |batches: u32| batches.is_multiple_of(BATCHES_BETWEEN);
         if writer.active.as_ref().is_some_and(|active| is_turn(active.batches)) {
             self.set_behind(Amount::of(writer, segment_bytes).is_behind());
@@ -139,12 +140,13 @@ impl Cleaning {
     }
 }
 
-/// How much there is in the log.
+/// The amount of data in the log.
 #[derive(Debug, Clone, Copy)]
 struct Amount {
     bytes: u64,
     garbage_bytes: u64,
-    /// Of deletions that are kept, and need not be when older segments are moved: none, if the oldest stays.
+    /// Tombstones that are still needed, but become obsolete when older segments are moved; 0 if the oldest segment has
+    /// to stay.
     deletion_bytes: u64,
     spared_bytes: u64,
 }
@@ -194,7 +196,8 @@ impl Amount {
 
     fn wants_the_oldest_moved(&self, hurries: bool) -> bool {
         match hurries {
-            // Garbage comes first where it is waited for: what is oldest may all have to be moved before a deletion goes.
+            // If writers wait for garbage, it is cleaned first: a tombstone may only become obsolete after all the
+            // older segments are moved.
             _ if self.has_garbage_behind() => false,
             true => self.deletion_bytes * 100 > self.bytes * HURRIED_PERCENT,
             false => {
@@ -205,7 +208,7 @@ impl Amount {
     }
 }
 
-/// The thread. Dropping this ends it, and waits for it.
+/// The background thread. Dropping this stops the thread and waits for it.
 pub(super) struct Cleaner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -216,7 +219,7 @@ impl Cleaner {
         let theirs = Arc::downgrade(shared);
         let cleaning = Arc::clone(&shared.cleaning);
         let thread = thread::Builder::new().name("engine-clean".into()).spawn(move || {
-            // Where the system refuses, it is as usual.
+            // If the system refuses, the thread keeps the normal priority.
             let _ = rustix::process::nice(NICE);
             run(&theirs, &cleaning);
         });
@@ -231,7 +234,7 @@ impl Drop for Cleaner {
     fn drop(&mut self) {
         self.shared.cleaning.end();
         if let Some(thread) = self.thread.take() {
-            // It has said already why it panicked, if it did.
+            // If the thread panicked, the panic was already reported.
             let _ = thread.join();
         }
     }
@@ -267,7 +270,7 @@ fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
         };
         if !matches!(done, Ok(Ok(()))) {
             let mut state = cleaning.state.lock();
-            // It may have ended by a panic; and what is to be cleaned still is.
+            // The step may have panicked, and the segment still needs cleaning.
             state.is_preparing = false;
             state.wants_cleaning = true;
             cleaning.told.notify_all();
@@ -284,7 +287,7 @@ fn next_step(cleaning: &Cleaning) -> Step {
     };
     let mut state = cleaning.state.lock();
     let waited = cleaning.told.wait_while_for(&mut state, idle, SYNC_EVERY);
-    // What is not sealed is read when the engine is opened again.
+    // Segments that are not sealed are read when the engine is opened again.
     if state.has_ended {
         return Step::End;
     }
@@ -293,7 +296,7 @@ fn next_step(cleaning: &Cleaning) -> Step {
     }
     if let Some(number) = state.wanted.take() {
         state.is_preparing = true;
-        // It may have been interrupted in that.
+        // The cleaning may have been interrupted for this.
         state.wants_cleaning = true;
         return Step::Prepare(number);
     }
@@ -329,7 +332,7 @@ impl Shared {
         }
     }
 
-    /// Makes the segment that is needed next.
+    /// Creates the next segment.
     fn prepare(&self, number: u32) -> Result<(), EngineError> {
         let made = Segment::create(
             &self.dir,
@@ -344,7 +347,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts a full segment on the disk, and its keys beside it.
+    /// Syncs a full segment, and writes its file of keys.
     pub(super) fn seal(&self, full: Full) -> Result<(), EngineError> {
         let Full {
             segment,
@@ -352,16 +355,17 @@ impl Shared {
             keys,
             stays_as_it_is,
         } = full;
-        // The keys stand for a segment that is on the disk: where any sync failed, it may not be.
+        // A file of keys implies that its segment is on the disk. If any sync failed, the segment may not be.
         self.synced.sync_part(&self.dir, || segment.sync())?;
         self.unsynced.lock().retain(|other| other.number() != segment.number());
-        // Without these it takes more space, is not missed, and is read itself; it can be cleaned all the same.
+        // If these steps fail, the segment uses more space, a loss of it would not be noticed, and it is read as a
+        // whole at the next start; it can still be cleaned.
         let cut = if stays_as_it_is {
             Ok(())
         } else {
             segment.cut(ended.length)
         };
-        // Once for all that wait.
+        // Lists the segments once, after the last waiting segment.
         let listed = match self.cleaning.has_full() {
             true => Ok(()),
             false => self.list_segments(None),
@@ -373,7 +377,7 @@ impl Shared {
         cut.and(listed).and(written)
     }
 
-    /// Cleans segments as long as that is worth it.
+    /// Cleans segments as long as it is worth it.
     fn clean(&self) -> Result<(), EngineError> {
         while let Some(victim) = self.victim() {
             self.clean_segment(&victim)?;
@@ -382,7 +386,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The segment whose cleaning brings most; `None` if there is too little garbage, or a writer waits.
+    /// The segment whose cleaning frees the most; `None` if there is too little garbage, or if a writer waits for
+    /// another step.
     fn victim(&self) -> Option<Arc<Segment>> {
         {
             let state = self.cleaning.state.lock();
@@ -406,7 +411,7 @@ impl Shared {
     }
 }
 
-/// The segment whose cleaning brings most.
+/// The segment with the best cost-benefit ratio.
 fn best_of(writer: &Writer) -> Option<u32> {
     let worth = |(age, used): &(Age, &Use)| {
         let share = 1.0 - used.garbage_bytes(age) as f64 / used.bytes as f64;
@@ -426,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_gets_no_keys_beside_it_after_a_sync_that_failed() {
+    fn no_file_of_keys_is_written_after_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let full = |number| Full {
@@ -458,7 +463,7 @@ mod tests {
             spared_bytes: 100,
         };
         assert!(amount.is_behind() && amount.wants_cleaning(50, false));
-        // Whatever share is allowed to be garbage.
+        // Whatever share of garbage is allowed.
         assert!(amount.wants_cleaning(90, false));
         assert!(!amount.wants_the_oldest_moved(true));
         (amount.garbage_bytes, amount.deletion_bytes) = (200, 150);
@@ -473,7 +478,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_writers_wait_for_is_done(
+        fn writers_only_wait_for_work_that_gets_done(
             parts: [u32; 3],
             spared_bytes: u32,
             garbage_percent_max in 0..100_u64,

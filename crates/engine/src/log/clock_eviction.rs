@@ -1,7 +1,7 @@
-//! How much of memory records take, and which go when that is too much: a clock, whose hand goes through all keys in
-//! their order, round and round, and takes what was not used since it last came by.
+//! The memory of cached values, and their eviction by the clock algorithm: the hand goes through all keys in order,
+//! again and again, and evicts values that were not used since it last passed.
 //!
-//! The keys of stores begin with their hashes, so that their order says nothing about their use.
+//! The keys of stores begin with their hashes, so their order is independent of their use.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,17 +13,17 @@ use super::table::LogTable;
 use super::tree::{LeafAt, Tree};
 use crate::budget::{CacheBudget, CacheShare};
 
-/// How many leaves the hand passes in one go at most.
+/// The maximum number of leaves that the hand passes in one run.
 const LEAVES_MAX: usize = 4096;
 
-/// How much is in memory.
+/// The memory of the cached values.
 #[derive(Debug)]
 pub(super) struct ResidentBytes {
     share: CacheShare,
     hand: Mutex<ClockHand>,
 }
 
-/// Where the hand stands: before a leaf of a table.
+/// The position of the hand: before a leaf of a table.
 #[derive(Debug)]
 struct ClockHand {
     table: u32,
@@ -41,12 +41,12 @@ impl ResidentBytes {
         }
     }
 
-    /// So many bytes came into memory.
+    /// Adds the bytes of cached values.
     pub(super) fn add(&self, bytes: usize) {
         self.share.bytes().fetch_add(bytes as u64, Relaxed);
     }
 
-    /// So many went.
+    /// Subtracts the bytes of evicted or replaced values.
     pub(super) fn remove(&self, bytes: usize) {
         self.share.bytes().fetch_sub(bytes as u64, Relaxed);
     }
@@ -61,12 +61,12 @@ impl ResidentBytes {
 }
 
 impl Shared {
-    /// Gives up values in memory until there are no more than there may be.
+    /// Evicts values until the rest is within the limit.
     pub(super) fn cool(&self) {
         if !self.resident_bytes.is_too_much() {
             return;
         }
-        // A thread that finds another one at it need do nothing.
+        // If another thread is already evicting, there is nothing to do.
         let Some(mut hand) = self.resident_bytes.hand.try_lock() else {
             return;
         };
@@ -91,10 +91,10 @@ impl Shared {
         }
     }
 
-    /// Gives up values of a leaf. Where the next one is, if there may be one.
+    /// Evicts values of a leaf. Returns the next leaf, if there may be one.
     fn cool_leaf(&self, table: &LogTable, leaf: LeafAt) -> Option<LeafAt> {
         let mut contents = table.write();
-        // Dropping a table takes all of it off, only once.
+        // Dropping a table subtracts all its bytes, exactly once.
         table.open.check().ok()?;
         let (entries, next) = contents.tree.leaf_entries_mut(leaf)?;
         self.resident_bytes.remove(entries.iter_mut().map(Entry::cool).sum());
@@ -110,7 +110,7 @@ mod tests {
     use crate::engine::Engine;
 
     #[test]
-    fn what_a_table_had_that_is_dropped_is_taken_off_once() {
+    fn the_bytes_of_a_dropped_table_are_subtracted_once() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let table = engine.open_table("t").unwrap();
@@ -118,7 +118,7 @@ mod tests {
         batch.put(&*table, "key".into(), vec![1; 100].into());
         engine.write(batch).unwrap();
         let found = engine.shared.tables.read().by_name["t"].clone();
-        // The clock comes by for the first time, and has found the table when it is dropped.
+        // The first pass of the clock finds the table just before it is dropped.
         assert!(engine.shared.cool_leaf(&found, Tree::first_leaf()).is_some());
         engine.drop_table("t").unwrap();
         assert_eq!(engine.cached_bytes(), 0);

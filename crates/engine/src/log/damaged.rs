@@ -1,4 +1,4 @@
-//! Which records of a log were found damaged, as long as they are not overwritten: operators are told.
+//! The damaged records of a log that are not overwritten yet, for reports to operators.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,19 +9,19 @@ use super::Shared;
 use super::entry::At;
 use super::writer::SegmentState;
 
-/// How many are remembered at most.
+/// The maximum number of remembered places.
 const PLACES_MAX: usize = 1 << 16;
 
-/// The places of records that were found damaged.
+/// The places of damaged records.
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
     places: Mutex<BTreeSet<(u32, u32)>>,
-    /// How many there are: writers look at this alone, as a rule.
+    /// The number of places: writers usually read only this.
     count: AtomicUsize,
 }
 
 impl Damaged {
-    /// A record was found damaged.
+    /// Remembers a damaged record.
     pub(super) fn found(&self, at: At) {
         let mut places = self.places.lock();
         if places.len() < PLACES_MAX {
@@ -30,7 +30,7 @@ impl Damaged {
         self.count.store(places.len(), Relaxed);
     }
 
-    /// What stood there is overwritten, or deleted.
+    /// Forgets the place: its record was overwritten or deleted.
     pub(super) fn is_gone(&self, at: At) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -46,7 +46,7 @@ impl Damaged {
 }
 
 impl Shared {
-    /// What cannot be read, in words; `None` if nothing is known to be.
+    /// Describes the unreadable data; `None` if none is known.
     pub(super) fn describe_damage(&self) -> Option<String> {
         let records = self.damaged.count();
         let stays = |state| matches!(state, SegmentState::Damaged | SegmentState::Unreadable);
@@ -63,8 +63,8 @@ impl Shared {
             (0, None) => None,
             (records, None) => Some(format!("{records} records of the log in {:?} cannot be read", self.dir)),
             (records, Some(first)) => Some(format!(
-                "{records} records of the log in {:?} cannot be read, and {} of its segments stay for what cannot be read in \
-                 them, {first} the first of them",
+                "{records} records of the log in {:?} cannot be read, and {} segments with unreadable data cannot \
+                 be cleaned, the first one is {first}",
                 self.dir,
                 segments.len()
             )),

@@ -1,4 +1,4 @@
-//! What memory has of one key: where its record stands, and the record itself while there is room for it.
+//! The in-memory entry of a key: the place of its record, and the record itself while memory has room for it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -7,32 +7,32 @@ use bytes::Bytes;
 use super::frame::frame_bytes;
 use crate::batch::Pair;
 
-/// Longer values are shared with readers, others copied. To share one means to make a counter for it, and to change
-/// that counter, which memory has to be waited for, twice at each read and once more when it is overwritten.
+/// Longer values are shared with readers, shorter ones are copied. Sharing needs a reference count: an allocation, and
+/// cache misses to update the count twice per read and once when the value is overwritten.
 const COPIED_BYTES_MAX: usize = 8 * 1024;
 
-/// Where a frame stands.
+/// The place of a frame in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) segment: u32,
     pub(super) offset: u32,
 }
 
-/// What memory has of a key.
+/// The in-memory entry of a key.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The key, and behind it the value if that is in memory.
+    /// The key, followed by the value if that is in memory.
     bytes: Bytes,
     at: At,
     value_bytes: u32,
     key_bytes: u16,
     is_hot: bool,
-    /// Whether it was read or written since the clock last came by.
+    /// Whether it was read or written since the clock hand last passed.
     is_used: AtomicBool,
 }
 
 impl Entry {
-    /// Of a record that is in memory. Lengths are within the limits of all engines.
+    /// An entry whose value is in memory. The lengths are within the limits of all engines.
     pub(super) fn hot(pair: Pair, at: At) -> Self {
         Self {
             at,
@@ -44,7 +44,7 @@ impl Entry {
         }
     }
 
-    /// Of a record that is on the disk only.
+    /// An entry whose value is only on the disk.
     pub(super) fn cold(key: &[u8], value_bytes: u32, at: At) -> Self {
         Self {
             bytes: Bytes::copy_from_slice(key),
@@ -60,7 +60,7 @@ impl Entry {
         &self.bytes[..usize::from(self.key_bytes)]
     }
 
-    /// The key, and the value if that is in memory.
+    /// The key, followed by the value if that is in memory.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -78,7 +78,7 @@ impl Entry {
         self.is_hot.then(|| &self.bytes[usize::from(self.key_bytes)..])
     }
 
-    /// The value, if it is in memory, to be kept.
+    /// A value that the caller can keep, if the value is in memory.
     pub(super) fn kept_value(&self) -> Option<Bytes> {
         let value = self.value()?;
         Some(match value.len() <= COPIED_BYTES_MAX {
@@ -87,7 +87,7 @@ impl Entry {
         })
     }
 
-    /// Key and value, if that is in memory, to be kept.
+    /// A pair that the caller can keep, if the value is in memory.
     pub(super) fn pair(&self) -> Option<Pair> {
         let value = self.value()?;
         Some(match value.len() <= COPIED_BYTES_MAX {
@@ -101,19 +101,19 @@ impl Entry {
         self.is_hot
     }
 
-    /// Notes that it was read. Written only where that changes something: readers share its cache line.
+    /// Marks the entry as read. Writes only if that changes something: readers share the cache line.
     pub(super) fn touch(&self) {
         if !self.is_used.load(Relaxed) {
             self.is_used.store(true, Relaxed);
         }
     }
 
-    /// The record stands elsewhere now.
+    /// Sets the new place of the record.
     pub(super) fn move_to(&mut self, at: At) {
         self.at = at;
     }
 
-    /// The record is in memory now.
+    /// Puts the value into memory.
     pub(super) fn warm(&mut self, pair: &Pair) {
         debug_assert_eq!(
             (self.key(), self.value_bytes as usize),
@@ -124,7 +124,7 @@ impl Entry {
         self.is_used.store(true, Relaxed);
     }
 
-    /// Gives up what it has in memory, unless it was used since this was last asked: how many bytes it gave up.
+    /// Evicts the value, unless the entry was used since the last call. Returns the number of bytes evicted.
     pub(super) fn cool(&mut self) -> usize {
         if !self.is_hot || std::mem::take(self.is_used.get_mut()) {
             return 0;
@@ -134,12 +134,12 @@ impl Entry {
         self.value_bytes as usize
     }
 
-    /// How much of memory its value takes.
+    /// The bytes of the value in memory.
     pub(super) fn hot_bytes(&self) -> usize {
         if self.is_hot { self.value_bytes as usize } else { 0 }
     }
 
-    /// How long its frame is.
+    /// The length of the frame.
     pub(super) fn frame_bytes(&self) -> u64 {
         frame_bytes(self.key_bytes.into(), self.value_bytes)
     }

@@ -1,34 +1,35 @@
-//! Batches and the frames in them, as they lie in a segment.
+//! The format of batches and their frames in a segment.
 //!
 //! ```text
-//! batch   length of all that follows the head (u32), count of frames (u32), number (u64), checksum (u32), frame…, 0xFF
-//! frame   checksum (u64), table (u32), length of the value, or since when (u32), length of the key (u16), kind (u8),
+//! batch   length after the head (u32), count of frames (u32), number (u64), checksum (u32), frame…, 0xFF
+//! frame   checksum (u64), table (u32), length of the value or `since` (u32), length of the key (u16), kind (u8),
 //!         0 (u8), key, value                                                        integers are little-endian
 //! ```
 //!
-//! The checksum of a batch is the lower half of the xxh3 of what stands before it, seeded with the identity of the log.
-//! That of a frame is the xxh3 of all that follows in the frame. The numbers of batches rise. A batch is made when all of
-//! it is there: what a process was writing when it ended is a beginning of a batch with nothing behind it but zeros.
+//! The checksum of a batch is the lower half of the XXH3 of the bytes before it, seeded with the identity of the log.
+//! The checksum of a frame is the XXH3 of the rest of the frame. The numbers of batches increase. A batch counts only
+//! if it is complete: if the process ended during a write, the segment ends with the beginning of a batch, followed
+//! only by zeros.
 //!
-//! A damaged batch does not hide the batches behind it: the next head whose checksum and number are right is looked for.
-//! The seed keeps a value that looks like a batch, which a client can write, from being taken for one.
+//! A damaged batch does not hide the batches after it: recovery searches for the next head with a valid checksum and
+//! number. Because of the seed, a value that looks like a batch, which a client can write, is not mistaken for one.
 
 use memchr::memmem;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// How long a frame is without key and value.
+/// The length of a frame without key and value.
 pub(super) const FRAME_HEAD_BYTES: usize = 20;
-/// How long the head of a batch is.
+/// The length of the head of a batch.
 pub(super) const BATCH_HEAD_BYTES: usize = 20;
-/// What a batch ends with: not a zero, which is what a file has where nothing was written.
+/// The last byte of a batch: not zero, since unwritten parts of a file are zeros.
 const END: u8 = 0xFF;
-/// The longest batch, in bytes: places within segments have 32 bits.
+/// The longest batch, in bytes: offsets within segments have 32 bits.
 pub(super) const BATCH_BYTES_MAX: usize = 1 << 30;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) table: u32,
@@ -36,16 +37,16 @@ pub(super) struct Frame<'a> {
     pub(super) content: Content<'a>,
 }
 
-/// What a frame says of its key.
+/// The state of the key, according to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content<'a> {
     /// Its value.
     Value(&'a [u8]),
-    /// That it has none since a segment: what those up to that one say of it is past.
+    /// A tombstone: the key has no value, and frames of the key in segments up to this one are obsolete.
     NoneSince(u32),
 }
 
-/// How long the frame of a value is.
+/// The length of the frame of a value.
 pub(super) fn frame_bytes(key_bytes: usize, value_bytes: u32) -> u64 {
     (FRAME_HEAD_BYTES + key_bytes) as u64 + u64::from(value_bytes)
 }
@@ -65,7 +66,7 @@ impl Content<'_> {
     }
 }
 
-/// A batch that is being put together, in a buffer that is used again and again.
+/// A batch under construction, in a reusable buffer.
 #[derive(Debug, Default)]
 pub(super) struct BatchBuffer {
     bytes: Vec<u8>,
@@ -73,7 +74,7 @@ pub(super) struct BatchBuffer {
 }
 
 impl BatchBuffer {
-    /// Makes it an empty batch, and gives back memory of one that was uncommonly long.
+    /// Clears the batch, and frees memory if the last one was unusually long.
     pub(super) fn clear(&mut self) {
         const KEPT_BYTES: usize = 4 << 20;
         self.bytes.clear();
@@ -82,7 +83,7 @@ impl BatchBuffer {
         self.frames = 0;
     }
 
-    /// Appends a frame. Where it stands in the batch.
+    /// Appends a frame. Returns its offset in the batch.
     pub(super) fn push(&mut self, frame: &Frame<'_>) -> u32 {
         let start = self.bytes.len();
         let (kind, number, value) = match frame.content {
@@ -104,17 +105,17 @@ impl BatchBuffer {
         start as u32
     }
 
-    /// How long it will be.
+    /// The length of the finished batch.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + 1
     }
 
-    /// Whether it has no frames.
+    /// Whether the batch has no frames.
     pub(super) fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    /// The batch under its number in the log of an identity, to be written.
+    /// Finishes the batch with its number and the identity of the log. Returns the bytes to write.
     pub(super) fn finish(&mut self, number: u64, identity: u64) -> &[u8] {
         self.bytes.push(END);
         let length = (self.bytes.len() - BATCH_HEAD_BYTES) as u32;
@@ -127,7 +128,7 @@ impl BatchBuffer {
     }
 }
 
-/// The frame that these bytes begin with, if it is whole.
+/// The frame at the beginning of these bytes, if it is valid.
 pub(super) fn read_frame(bytes: &[u8]) -> Option<Frame<'_>> {
     let (head, rest) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>()?;
     let number = number_at(head, 12)?;
@@ -147,26 +148,26 @@ pub(super) fn read_frame(bytes: &[u8]) -> Option<Frame<'_>> {
     (xxh3_64(&bytes[8..frame.bytes()]) == checksum).then_some(frame)
 }
 
-/// A batch that is whole.
+/// A valid batch.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) number: u64,
-    /// The frames, and where each stands in the batch.
+    /// The frames, each with its offset in the batch.
     pub(super) frames: Vec<(u32, Frame<'a>)>,
     pub(super) bytes: usize,
 }
 
-/// What a segment has at a place.
+/// The content of a segment at an offset.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
     Batch(Batch<'a>),
-    /// Nothing from there on, but for the beginning of a batch that was being written.
+    /// Nothing more, except perhaps the beginning of a batch whose write was interrupted.
     End,
-    /// What was written is not there any more. The next batch begins no sooner than after so many bytes.
+    /// Damaged data. The next batch begins at least this many bytes later.
     Damage(usize),
 }
 
-/// The batch of the log of an identity that these bytes, the rest of a segment, begin with.
+/// Reads the batch at the beginning of these bytes, which are the rest of a segment of the log with this identity.
 pub(super) fn read_batch(bytes: &[u8], identity: u64) -> Found<'_> {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     let nothing_but = |written: usize| match is_zero(&bytes[written.min(bytes.len())..]) {
@@ -201,10 +202,10 @@ pub(super) fn read_batch(bytes: &[u8], identity: u64) -> Found<'_> {
     }
 }
 
-/// Where the next whole batch of a segment begins, in or behind these bytes from a place on. Its number is not lower than
-/// `lowest`, the number of a batch of the same segment.
+/// The offset of the next valid batch of a segment at or after `from`. Its number is at least `lowest`, the number of a
+/// batch of the same segment.
 pub(super) fn find_batch(bytes: &[u8], from: usize, lowest: u64, identity: u64) -> Option<usize> {
-    // The upper half of a batch's number is that of its segment, and stands this far behind the begin of the head.
+    // The upper half of a batch's number is the number of its segment, at this offset in the head.
     const SEGMENT_AT: usize = 12;
     let segment = ((lowest >> 32) as u32).to_le_bytes();
     let finder = memmem::Finder::new(&segment);
@@ -216,7 +217,7 @@ pub(super) fn find_batch(bytes: &[u8], from: usize, lowest: u64, identity: u64) 
     })
 }
 
-/// The length of what follows the head, the count of frames, and the number.
+/// The length after the head, the count of frames, and the number.
 fn read_batch_head(bytes: &[u8], identity: u64) -> Option<(usize, u32, u64)> {
     let (head, _) = bytes.split_first_chunk::<BATCH_HEAD_BYTES>()?;
     let (said, checksum) = head.split_last_chunk::<4>()?;
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_together_is_read_again() {
+    fn an_encoded_batch_is_decoded_again() {
         let bytes = [batch(5, b"value"), batch(6, b"")].concat();
         let Found::Batch(first) = read(&bytes) else {
             panic!("no batch")
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_with_nothing_behind_it_is_the_end() {
+    fn a_partial_batch_before_zeros_is_the_end() {
         let whole = batch(1, &[1; 50]);
         for length in 0..whole.len() {
             for zeros in [0, 1, 500] {
@@ -301,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_batch_hides_none_of_those_behind_it() {
+    fn a_damaged_batch_does_not_hide_later_batches() {
         let number = |batch: u64| 5 << 32 | batch;
-        // A value that looks like a batch of the segment, as a client can write it that does not know the identity.
+        // A value that looks like a batch of the segment, as a client could write it without knowing the identity.
         let forged = {
             let mut buffer = BatchBuffer::default();
             buffer.clear();
@@ -323,7 +324,7 @@ mod tests {
                 Some(first.len()),
                 "bit {bit}"
             );
-            // What is there already is not taken for what comes next.
+            // A batch with the number of an earlier one is not mistaken for the next one.
             let last = first.len() + second.len();
             assert_eq!(
                 find_batch(&bytes, skipped, number(3), IDENTITY),
@@ -337,7 +338,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             read_frame(&bytes);
             read(&bytes);
             read(&[&batch(1, b"value")[..30], &bytes].concat());

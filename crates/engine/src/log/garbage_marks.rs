@@ -1,17 +1,17 @@
-//! Which frames of a segment say nothing any more, as far as that was noticed: cleaning need not look for their keys.
+//! The frames of a segment that are known to be garbage: cleaning need not look up their keys.
 
-/// How many bytes of a segment there are to a mark: marks take a thousandth of the log in memory.
+/// The bytes of a segment per mark: the marks take a thousandth of the log's size in memory.
 const STEP: u64 = 128;
 
-/// Marks of frames. A frame is marked where the first whole step within it is, so that no other has its mark; one that
-/// is too short for that is never marked.
+/// Marks of frames. A frame's mark is that of the first step that begins within the frame, so no other frame has the
+/// same mark; a frame too short for that is never marked.
 #[derive(Debug, Default)]
 pub(super) struct GarbageMarks {
     words: Vec<u64>,
 }
 
 impl GarbageMarks {
-    /// Marks the frame that begins at an offset and has so many bytes.
+    /// Marks the frame of `bytes` bytes at an offset.
     pub(super) fn set(&mut self, offset: u32, bytes: u64) {
         let Some((word, bit)) = place(offset, bytes) else {
             return;
@@ -22,7 +22,7 @@ impl GarbageMarks {
         self.words[word] |= bit;
     }
 
-    /// Whether it was marked.
+    /// Whether the frame is marked.
     pub(super) fn has(&self, offset: u32, bytes: u64) -> bool {
         let marked = place(offset, bytes).and_then(|(word, bit)| Some(self.words.get(word)? & bit != 0));
         marked.unwrap_or(false)

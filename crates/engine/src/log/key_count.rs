@@ -1,17 +1,17 @@
-//! How many keys are in memory, about how much of it they take, and how much they may. Beyond that, new keys are refused:
-//! all else goes on, also after a start that found more.
+//! The number of keys in memory, their approximate memory, and its limit. Beyond the limit only new keys are refused,
+//! even if the engine already found more keys when it was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::engine::KeyMemory;
 use crate::error::EngineError;
 
-/// What a key takes besides its own bytes: its place in a leaf that is two thirds full, 93 bytes, its part of the tree
-/// above, and the allocator's share.
+/// The memory of a key besides its own bytes: its place in a leaf that is two thirds full, 93 bytes, its part of the
+/// tree above, and the overhead of the allocator.
 const KEY_BYTES: u64 = 110;
 
-/// A batch is refused only when there is more than is allowed by this part of it: callers that ask before they put a batch
-/// together, as replicas do, can finish those that are under way.
+/// A batch is refused only when the limit is exceeded by this fraction (one sixteenth): callers that check before they
+/// build a batch, as replicas do, can complete the batches in progress.
 const SPARE_PART: u64 = 16;
 
 /// The keys of all tables.
@@ -31,13 +31,13 @@ impl KeyCount {
         }
     }
 
-    /// A key of so many bytes came into memory.
+    /// Adds a key of `bytes` bytes.
     pub(super) fn add(&self, bytes: usize) {
         self.keys.fetch_add(1, Relaxed);
         self.bytes.fetch_add(KEY_BYTES + bytes as u64, Relaxed);
     }
 
-    /// One went.
+    /// Removes a key of `bytes` bytes.
     pub(super) fn remove(&self, bytes: usize) {
         self.keys.fetch_sub(1, Relaxed);
         self.bytes.fetch_sub(KEY_BYTES + bytes as u64, Relaxed);
@@ -51,7 +51,7 @@ impl KeyCount {
         }
     }
 
-    /// The error for a batch with new keys, if it is too much for that.
+    /// The error for a batch with new keys, if the limit is exceeded too far.
     pub(super) fn refusal(&self) -> Option<EngineError> {
         let spare_bytes = self.bytes_max / SPARE_PART;
         let is_over = self.bytes.load(Relaxed) >= self.bytes_max.saturating_add(spare_bytes);

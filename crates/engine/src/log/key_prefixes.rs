@@ -1,8 +1,8 @@
-//! The beginnings of keys as numbers, and finding one among others that are sorted. Numbers lie together in memory, where
-//! keys do not; and those of a store's keys, which begin with their hashes, lie evenly, so that it can be guessed where one
-//! is.
+//! Prefixes of keys as numbers, and search among sorted prefixes. The numbers are contiguous in memory, while the keys
+//! are not. The keys of a store begin with their hashes, so their prefixes are evenly distributed, and an interpolation
+//! search can guess the position.
 
-/// The first 16 bytes of a key, as a number that is in the order of keys: shorter ones are filled up with zeros.
+/// The first 16 bytes of a key as a number with the same order; shorter keys are padded with zeros.
 pub(super) type Head = u128;
 
 /// The head of a key.
@@ -13,7 +13,7 @@ pub(super) fn head_of(key: &[u8]) -> Head {
     Head::from_be_bytes(bytes)
 }
 
-/// Where the first head is that is not less than one; `guess` is about where. The nearer, the fewer are looked at.
+/// The index of the first head that is not less than `head`. The closer the guess, the fewer heads are read.
 pub(super) fn lower_bound(heads: &[Head], guess: usize, head: Head) -> usize {
     let guess = guess.min(heads.len());
     let mut step = 1;
@@ -35,10 +35,10 @@ pub(super) fn lower_bound(heads: &[Head], guess: usize, head: Head) -> usize {
     from + heads[from..to].partition_point(|other| *other < head)
 }
 
-/// About where a head is among so many that lie evenly between two others.
+/// The approximate index of a head among `count` heads that are evenly distributed between `lower` and `upper`.
 pub(super) fn interpolate(head: Head, lower: Head, upper: Head, count: usize) -> usize {
     let (above, all) = (head.saturating_sub(lower), upper.saturating_sub(lower));
-    // As much of both as can be multiplied by a small number in 64 bits.
+    // Keeps the upper bits of both, so that the product with a small number fits into 64 bits.
     let shift = (Head::BITS - all.leading_zeros()).saturating_sub(44);
     let (above, all) = ((above >> shift) as u64, (all >> shift) as u64);
     (above.min(all) * count as u64 / all.max(1)) as usize

@@ -1,21 +1,21 @@
-//! The file of keys beside a segment that is full: what the segment says, without the values, in the order of keys.
+//! The file of keys beside a full segment: the content of the segment without the values, sorted by key.
 //!
 //! ```text
 //! NUMBER.keys   "fondkey3", number (u64), length of the segment (u32), count of batches in it (u32), length of the
 //!               file (u64), checksum (u64), block…
 //! block         length of its keys (u32), checksum (u64), key…
-//! key           table (u32), place of its frame (u32), length of the value, or since when (u32),
+//! key           table (u32), offset of its frame (u32), length of the value or `since` (u32),
 //!               length of the key (u16), kind (u8), 0 (u8), key                  integers are little-endian
 //! ```
 //!
-//! Keys are in the order of tables, then of keys. Of frames of one key, the last of the segment comes first. So the keys of
-//! all segments can be [gone through together](super::merge) in their order, a block of each at a time.
+//! Keys are sorted by table, then by key. Of several frames of one key, the last one in the segment comes first. So the
+//! keys of all segments can be [merged](super::merge) in order, with one block of each in memory.
 //!
-//! The checksum of the head is the xxh3 of all that stands before it. That of a block is the xxh3 of its keys, seeded with
-//! the number of the segment in the upper half and the place of the block in the file in the lower half.
+//! The checksum of the head is the XXH3 of everything before it. The checksum of a block is the XXH3 of its keys,
+//! seeded with the number of the segment in the upper half and the offset of the block in the file in the lower half.
 //!
-//! The file is made when its segment is on the disk. Where it is missing or damaged, the segment is read instead. It is
-//! deleted before its segment, so a file of keys without a segment is a loss.
+//! The file is written after its segment has been synced. If it is missing or damaged, the segment is read instead. It
+//! is deleted before its segment, so a file of keys without a segment means that the segment is lost.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -36,13 +36,13 @@ const MAGIC: &[u8; 8] = b"fondkey3";
 const HEAD_BYTES: usize = 40;
 const BLOCK_HEAD_BYTES: usize = 12;
 const KEY_HEAD_BYTES: usize = 16;
-/// How long a block is about: what is read at a time of each file when all are gone through together.
+/// The approximate length of a block: the amount read at a time from each file during a merge.
 const BLOCK_BYTES: usize = 32 << 10;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
-/// What a file of keys says of one frame: its place, and what it says of its key, without the value itself.
+/// The entry of a file of keys for one frame: its place, its key, and its content without the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Named<'a> {
     pub(super) table: u32,
@@ -51,17 +51,17 @@ pub(super) struct Named<'a> {
     pub(super) says: Says,
 }
 
-/// What a frame says, in little.
+/// The content of a frame, without the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
-    /// A value of so many bytes.
+    /// A value of this length.
     ValueOf(u32),
     /// See [`Content::NoneSince`].
     NoneSince(u32),
 }
 
 impl Named<'_> {
-    /// How long it is in a file.
+    /// The length of the entry in a file.
     pub(super) fn stored_bytes(&self) -> usize {
         KEY_HEAD_BYTES + self.key.len()
     }
@@ -85,12 +85,12 @@ impl From<Content<'_>> for Says {
     }
 }
 
-/// The file of keys of the segment at a path.
+/// The path of the file of keys for a segment.
 pub(super) fn keys_path(segment: &Path) -> PathBuf {
     segment.with_extension("keys")
 }
 
-/// The keys of a segment, as they are gathered while it is written.
+/// The keys of a segment, collected while it is written.
 #[derive(Debug)]
 pub(super) struct Keys {
     segment: u32,
@@ -120,14 +120,14 @@ impl Keys {
         self.bytes.extend_from_slice(frame.key);
     }
 
-    /// All that was gathered, as in the blocks of a file, one after the other.
+    /// All collected entries, encoded as in the blocks of a file.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Puts them into the order of a file.
+    /// Sorts the entries into the order of the file.
     pub(super) fn sort(&mut self) {
-        // Keys differ in their heads, mostly, which stand beside each other here.
+        // Usually the heads of keys differ, and here they are contiguous in memory.
         let mut places: Vec<(u32, Head, u32)> = named_in(&self.bytes)
             .map(|(at, named)| (named.table, head_of(named.key), at as u32))
             .collect();
@@ -146,7 +146,7 @@ impl Keys {
         self.bytes = sorted;
     }
 
-    /// Writes the file beside a segment that ends like this, and is on the disk.
+    /// Writes the file of a segment that ends like this, and is already synced.
     pub(super) fn write(mut self, segment: &Path, ended: Ended) -> Result<(), EngineError> {
         self.sort();
         let (begun, complete) = (segment.with_extension("keys-begun"), keys_path(segment));
@@ -185,12 +185,12 @@ fn head(segment: u32, ended: Ended, file_bytes: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Of the keys of a block that stands at a place in the file of a segment.
+/// The checksum of a block at this offset of the file of a segment.
 fn checksum(keys: &[u8], segment: u32, place: u64) -> u64 {
     xxh3_64_with_seed(keys, u64::from(segment) << 32 | place)
 }
 
-/// Divides keys into blocks.
+/// Splits the entries into blocks.
 fn blocks_of(keys: &[u8]) -> Vec<&[u8]> {
     let (mut blocks, mut start) = (Vec::new(), 0);
     for (at, named) in named_in(keys) {
@@ -203,7 +203,7 @@ fn blocks_of(keys: &[u8]) -> Vec<&[u8]> {
     blocks
 }
 
-/// What keys say that stand one after the other, and where each stands.
+/// The entries, with the offset of each.
 fn named_in(keys: &[u8]) -> impl Iterator<Item = (usize, Named<'_>)> {
     let mut place = 0;
     std::iter::from_fn(move || {
@@ -213,7 +213,7 @@ fn named_in(keys: &[u8]) -> impl Iterator<Item = (usize, Named<'_>)> {
     })
 }
 
-/// What the key at a place says; `None` behind the last.
+/// The entry at an offset; `None` after the last one.
 pub(super) fn named_at(keys: &[u8], place: usize) -> Option<Named<'_>> {
     let (head, behind) = keys.get(place..)?.split_first_chunk::<KEY_HEAD_BYTES>()?;
     let number = |at: usize| Some(u32::from_le_bytes(*head[at..].first_chunk()?));
@@ -229,20 +229,20 @@ pub(super) fn named_at(keys: &[u8], place: usize) -> Option<Named<'_>> {
     })
 }
 
-/// A file of keys whose head is whole, to be read block by block. It is not kept open: there are as many as segments.
+/// A file of keys with a valid head, read block by block. It is not kept open: there are as many files as segments.
 #[derive(Debug, Clone)]
 pub(super) struct KeysReader {
     path: PathBuf,
     segment: u32,
-    /// How the segment ends.
+    /// The end of the segment.
     pub(super) ended: Ended,
-    /// Where the next block begins, and the file ends.
+    /// The offset of the next block, and the end of the file.
     place: u64,
     end: u64,
 }
 
 impl KeysReader {
-    /// The file beside a segment; `None` if there is none whose head is whole, and that is as long as that says.
+    /// Opens the file of a segment; `None` unless its head is valid and its length is as the head says.
     pub(super) fn open(segment: &Path, number: u32) -> Option<Self> {
         let path = keys_path(segment);
         let file = File::open(&path).ok()?;
@@ -262,10 +262,10 @@ impl KeysReader {
         })
     }
 
-    /// Puts the keys of the next block behind what is there; whether there was one.
+    /// Appends the entries of the next block to `keys`; returns false if there is no more block.
     ///
     /// # Errors
-    /// It is damaged, or the disk cannot read it.
+    /// The block is damaged, or the disk cannot read it.
     pub(super) fn read_block(&mut self, keys: &mut Vec<u8>) -> io::Result<bool> {
         if self.place == self.end {
             return Ok(false);
@@ -290,7 +290,7 @@ impl KeysReader {
     }
 }
 
-/// All of a file of keys, in memory.
+/// A whole file of keys, in memory.
 #[derive(Debug)]
 pub(super) struct KeysFile {
     segment: u32,
@@ -304,7 +304,7 @@ impl From<KeysFile> for Keys {
 }
 
 impl KeysFile {
-    /// Reads the file beside a segment; `None` if there is none that is whole.
+    /// Reads the file of a segment; `None` unless it exists and is valid.
     pub(super) fn read(segment: &Path, number: u32) -> Option<Self> {
         let mut reader = KeysReader::open(segment, number)?;
         let mut bytes = Vec::with_capacity((reader.end - reader.place) as usize);
@@ -312,13 +312,13 @@ impl KeysFile {
         Some(Self { segment: number, bytes })
     }
 
-    /// Deletes it: the segment goes on.
+    /// Deletes the file, because the segment will be appended to.
     pub(super) fn delete(&self, segment: &Path) -> Result<(), EngineError> {
         let path = keys_path(segment);
         fs::remove_file(&path).map_err(|error| failure::io("delete", &path, error))
     }
 
-    /// What it says, in the order of the segment: so its records are read one after the other.
+    /// The entries in the order of the segment, so that its records are read sequentially.
     pub(super) fn by_offset(&self) -> impl Iterator<Item = Named<'_>> {
         let mut places: Vec<_> = named_in(&self.bytes)
             .map(|(at, named)| (named.offset, at as u32))
@@ -329,9 +329,9 @@ impl KeysFile {
             .filter_map(|(_, at)| named_at(&self.bytes, at as usize))
     }
 
-    /// The offsets of deletions beside which the segment has another of the same key that says as much or more: one that
-    /// is since a later segment, wherever it stands, since deletions are moved in any order. Of those only that are since a
-    /// segment that is not before `oldest`.
+    /// The offsets of redundant tombstones: the segment has another tombstone of the same key that covers at least as
+    /// many segments. Their order in the segment does not matter, since tombstones are moved in any order. Considers
+    /// only tombstones that cover `oldest` or a later segment.
     pub(super) fn repeated_deletions(&self, oldest: u32) -> HashSet<u32> {
         let mut repeated = HashSet::new();
         let mut kept: Option<(Named<'_>, u32)> = None;
@@ -340,7 +340,7 @@ impl KeysFile {
                 continue;
             };
             match kept {
-                // Those of a key stand together, the last first.
+                // The entries of a key are adjacent, the last one first.
                 Some((other, known)) if (other.table, other.key) == (named.table, named.key) => {
                     let is_more = since > known;
                     repeated.insert(if is_more { other.offset } else { named.offset });
@@ -359,7 +359,7 @@ impl KeysFile {
 mod tests {
     use super::*;
 
-    /// Writes the keys of segment 9 beside a path.
+    /// Writes the file of keys of segment 9 beside a path.
     fn write(segment: &Path, said: &[(u32, &[u8], Content<'_>)]) {
         let mut keys = Keys::of(9);
         for (offset, &(table, key, content)) in said.iter().enumerate() {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_deletions_of_a_key_the_one_that_says_most_is_not_repeated() {
+    fn of_several_tombstones_the_one_that_covers_most_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("9.segment");
         let none = Content::NoneSince;
@@ -396,10 +396,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_order_in_the_file_and_every_bit_that_changes_is_found() {
+    fn keys_are_sorted_and_every_flipped_bit_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("9.segment");
-        // Several blocks, one of them of a long key.
+        // Several blocks, one of them with a long key.
         let long = "1".repeat(50_000);
         let said = [(2, "b"), (2, "a"), (1, &*long), (1, "c"), (2, "a"), (2, "")];
         let said = said.map(|(table, key)| (table, key.as_bytes(), Content::NoneSince(1)));
@@ -429,7 +429,7 @@ mod tests {
         for length in [0, 10, HEAD_BYTES, whole.len() - 1] {
             assert!(!is_whole(&whole[..length]), "{length} bytes");
         }
-        // No block in the place of another.
+        // A block is not valid at the offset of another.
         let mut longer = whole.clone();
         longer.extend_from_slice(&[0; BLOCK_HEAD_BYTES]);
         assert!(!is_whole(&longer));

@@ -1,11 +1,11 @@
-//! Which segments a log has, in a file that is replaced whole: one that is missing is a loss.
+//! The list of the segments of a log, in a file that is always replaced as a whole: a missing segment is a loss.
 //!
 //! ```text
 //! segments   "fondlst1", count (u32), number (u32)…, checksum (u64)              integers are little-endian
 //! ```
 //!
-//! The checksum is the xxh3 of all that stands before it. A segment is listed when it is full, and not listed any more
-//! before it is deleted. Those that were begun since are not, so others may be there.
+//! The checksum is the XXH3 of everything before it. A segment is added when it is full, and removed before it is
+//! deleted. Segments that were created later are not listed, so the directory may contain more.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ impl Listed {
         self.0.iter().copied()
     }
 
-    /// What is in a directory; `None` if it is not there, or not what was written.
+    /// Reads the list of a directory; `None` if it does not exist or is damaged.
     pub(super) fn read(dir: &Path) -> Result<Option<Self>, EngineError> {
         let path = dir.join(FILE);
         match fs::read(&path) {
@@ -44,7 +44,7 @@ impl Listed {
         }
     }
 
-    /// Puts this in the place of what is in a directory, and on the disk.
+    /// Replaces the list of a directory, durably.
     pub(super) fn write(&self, dir: &Path) -> Result<(), EngineError> {
         let (begun, complete) = (dir.join("segments-begun"), dir.join(FILE));
         let write = || {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn only_an_intact_list_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Listed::read(dir.path()).unwrap(), None);
         for numbers in [&[][..], &[3], &[1, 2, 70_000]] {

@@ -1,7 +1,8 @@
-//! Goes through the keys of all segments together, in their order: so trees are made from their first key to their last,
-//! which takes a fraction of the time of putting in keys in any order.
+//! Merges the keys of all segments in order: building the trees from the first key to the last takes a fraction of the
+//! time of inserting the keys in random order.
 //!
-//! Of each segment a block of keys is in memory, from its [file](super::keys), or all keys if it had to be read itself.
+//! For each segment, one block of keys from its [file](super::keys) is in memory, or all its keys if the segment itself
+//! had to be read.
 
 use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
@@ -20,18 +21,18 @@ pub(super) enum Source<'a> {
     Memory(&'a Keys),
 }
 
-/// Where the way through the keys of a segment has come to.
+/// The position in the keys of a segment.
 struct Run<'a> {
     segment: usize,
-    /// Keys in memory, and where in them the next one begins.
+    /// Keys in memory, and the offset of the next one.
     keys: Cow<'a, [u8]>,
     next: usize,
-    /// The rest of them.
+    /// The rest of the keys.
     rest: Option<KeysReader>,
     now: Now,
 }
 
-/// The key that a run has come to.
+/// The current key of a run.
 struct Now {
     table: u32,
     head: Head,
@@ -40,11 +41,12 @@ struct Now {
     says: Says,
 }
 
-/// Tells of all keys of segments, which come from the oldest to the newest, in the order of tables, then of keys: which
-/// segment says it, what it says, and whether it is the newest frame of its key, which is told before the older ones.
+/// Calls `tell` for all keys of the segments, sorted by table, then by key. The segments must be sorted from the oldest
+/// to the newest. The arguments are the index of the segment, the entry, and whether it is the newest frame of its key,
+/// which comes before the older ones.
 ///
 /// # Errors
-/// Which segment it is whose keys cannot be read.
+/// The index of the segment whose keys cannot be read.
 pub(super) fn merge(sources: Vec<Source<'_>>, mut tell: impl FnMut(usize, Named<'_>, bool)) -> Result<(), usize> {
     let mut runs = BinaryHeap::new();
     for (segment, source) in sources.into_iter().enumerate() {
@@ -71,7 +73,7 @@ pub(super) fn merge(sources: Vec<Source<'_>>, mut tell: impl FnMut(usize, Named<
 }
 
 impl<'a> Run<'a> {
-    /// At the first key; `None` if there is none.
+    /// A run at its first key; `None` if there is none.
     fn begin(segment: usize, source: Source<'a>) -> io::Result<Option<Self>> {
         let (keys, rest) = match source {
             Source::File(reader) => (Cow::Owned(Vec::new()), Some(reader)),
@@ -94,7 +96,7 @@ impl<'a> Run<'a> {
         Ok(run.advance()?.then_some(run))
     }
 
-    /// Goes to the next key; whether there is one.
+    /// Advances to the next key; returns false at the end.
     fn advance(&mut self) -> io::Result<bool> {
         loop {
             if let Some(named) = named_at(&self.keys, self.next) {

@@ -1,10 +1,10 @@
-//! An engine on disk whose keys are in memory: a log, and where in it each record stands.
+//! An engine on disk with all keys in memory: a log, and an index of the place of each record.
 //!
-//! What is written is appended to the log, once; what was overwritten is given back later, by moving what is left of
-//! a part of the log to its end. So a write costs an append and a change in memory, and a read of what is not in memory
-//! one read of the disk. The price is memory for all keys, and reading them when the engine is opened. The idea is
-//! that of Bitcask (Sheehy and Smith, A Log-Structured Hash Table for Fast Key/Value Data, 2010), with a tree for its
-//! table, so that keys can be gone through in order; the cleaning is that of log-structured file systems.
+//! Each write is appended to the log once. The space of overwritten records is freed later, by moving the live records
+//! of a segment to the end of the log. So a write costs an append and a change in memory, and a read of a record that
+//! is not in memory costs one disk read. The price is memory for all keys, and reading them when the engine is opened.
+//! The idea comes from Bitcask (Sheehy and Smith, A Log-Structured Hash Table for Fast Key/Value Data, 2010), but with
+//! a tree as the index, for scans in key order; the cleaning is that of log-structured file systems.
 
 mod catalog;
 mod cleaner;
@@ -56,22 +56,23 @@ use crate::name;
 use crate::space::Space;
 use crate::synced::Synced;
 
-/// How much of the machine the engine may take.
+/// The resources that the engine may use.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
     /// Memory for values, of all tables together.
     pub cache: CacheBudget,
-    /// Memory for keys, which are all there: about 110 bytes and its length for each. Beyond it new keys are refused.
+    /// Memory for keys, which are all in memory: about 110 bytes plus the key's length for each. Beyond it new keys are
+    /// refused.
     pub key_bytes_max: u64,
-    /// How long a part of the log is, about: what is given back at a time.
+    /// The approximate length of a segment: the unit in which space is freed.
     pub segment_bytes: u64,
-    /// Which share of the log may say nothing any more, in percent, before it is cleaned. The log is longer than what
-    /// is in it by that; the smaller it is, the more is moved for each write.
+    /// The percentage of garbage in the log at which it is cleaned. The log is larger than its live data by that much;
+    /// a smaller percentage means that more data is moved per write.
     pub garbage_percent_max: u64,
-    /// Writes are refused when less than this, and what [cleaning](Engine::pending_disk_bytes) may need, is left on the disk.
-    /// What only deletes may take most of it.
+    /// Writes are refused when the disk has less free space than this plus the [space for
+    /// cleaning](Engine::pending_disk_bytes). Batches that only delete may use most of the reserve.
     pub disk_reserve_bytes: u64,
-    /// What to do when the log is found damaged.
+    /// What to do if the log is damaged.
     pub damaged_log: DamagedLog,
 }
 
@@ -91,7 +92,7 @@ impl Default for LogOptions {
 /// Tables in a log on disk, with all keys in memory.
 pub struct LogEngine {
     shared: Arc<Shared>,
-    /// None when it has ended.
+    /// `None` after it has been stopped.
     cleaner: Option<Cleaner>,
 }
 
@@ -100,10 +101,10 @@ struct Shared {
     options: LogOptions,
     tables: RwLock<Tables>,
     segments: RwLock<Segments>,
-    /// Held while writing. Tables are locked after it, and the other locks after those.
+    /// Held while writing. Lock order: writer, then tables, then the other locks.
     writer: Mutex<Writer>,
     synced: Synced,
-    /// Full segments that are not on the disk yet.
+    /// Full segments that are not synced yet.
     unsynced: Mutex<Vec<Arc<Segment>>>,
     resident_bytes: ResidentBytes,
     keys: KeyCount,
@@ -113,7 +114,7 @@ struct Shared {
     damaged: Damaged,
     /// Held while the list of segments is replaced.
     listing: Mutex<()>,
-    /// Held locked.
+    /// The lock on the directory.
     _lock: File,
 }
 
@@ -131,11 +132,12 @@ impl Tables {
 }
 
 impl LogEngine {
-    /// Opens the engine in a directory, which is made if it is not there, and locks it. All keys are read.
+    /// Opens the engine in a directory, reads all keys, and locks the directory. Creates the directory if it does not
+    /// exist.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] if it is in use, [`EngineError::Corrupt`] if it is damaged, or what the
-    /// operating system says.
+    /// [`EngineError::Locked`] if the directory is in use, [`EngineError::Corrupt`] if it is damaged, or an error of
+    /// the operating system.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
         let mut recovered = recover(dir)?;
@@ -163,14 +165,14 @@ impl LogEngine {
         }
         let high_water = HighWater::open(dir, identity)?;
         if catalog.next == 0 {
-            // So that a directory with a segment has names, too.
+            // So that a directory with a segment always has a catalog.
             catalog.write(dir)?;
         }
         if let (Some(active), None) = (&active, active.as_ref().filter(|active| active.batches > 0)) {
             active.segment.begin(high_water.identity(), ended)?;
         }
         if !losses.is_empty() {
-            // What is lost is not found to be lost again.
+            // So that the same loss is not reported again.
             let last = segments.last_key_value().map(|(&last, _)| Mark {
                 number: last.into(),
                 length: active.as_ref().map_or(ended.length, |active| active.length).into(),
@@ -211,13 +213,13 @@ impl LogEngine {
         })
     }
 
-    /// How many bytes the values in memory take.
+    /// The memory of the cached values, in bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.shared.resident_bytes.bytes()
     }
 }
 
-/// Keeps copies of what is damaged, before anything in the directory is changed.
+/// Keeps copies of damaged files, before anything in the directory is changed.
 fn set_aside(dir: &Path, recovered: &Recovered) -> Result<(), EngineError> {
     for read in recovered.read.values().filter(|read| read.is_damaged) {
         read.segment.set_aside()?;
@@ -226,11 +228,11 @@ fn set_aside(dir: &Path, recovered: &Recovered) -> Result<(), EngineError> {
         let renamed = fs::rename(keys, keys.with_extension("keys-damaged"));
         renamed.map_err(|error| failure::io("set aside", keys, error))?;
     }
-    directory::sync(dir).map_err(|error| failure::io("keep copies of what is damaged in", dir, error))
+    directory::sync(dir).map_err(|error| failure::io("keep copies of damaged files in", dir, error))
 }
 
-/// Where the log goes on: the segment that is written to, if the last one is not full and not damaged; how the one before
-/// that ended; and the segments that are to be sealed.
+/// The end of the log: the segment to append to, if the last one is neither full nor damaged; how the segment before it
+/// ended; and the segments to be sealed.
 fn tail_of(
     dir: &Path,
     recovered: &mut Recovered,
@@ -266,7 +268,7 @@ fn tail_of(
         if u64::from(ended.length) < segment_bytes
             && let Some(keys) = KeysFile::read(segment.path(), last)
         {
-            // It is written to again: what it has is not all that it will have.
+            // The segment will be appended to, so its file of keys would become incomplete.
             keys.delete(segment.path())?;
             directory::sync(dir).map_err(|error| failure::io("delete a file of keys in", dir, error))?;
             if let Some(used) = recovered.uses.get_mut(&last) {
@@ -301,14 +303,14 @@ impl Shared {
                 synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
             }
             if let Some(mark) = mark {
-                // What is on the disk is there, noted or not.
+                // The data is on the disk, noted or not.
                 let _ = self.high_water.note(&[mark]);
             }
             Ok(())
         })
     }
 
-    /// Notes which segments there are, but for one that is about to be deleted.
+    /// Writes the list of segments, except one that is about to be deleted.
     fn list_segments(&self, without: Option<u32>) -> Result<(), EngineError> {
         let _listing = self.listing.lock();
         let segments = self.segments.read();
@@ -317,8 +319,8 @@ impl Shared {
         listed.write(&self.dir)
     }
 
-    /// The segment that is made before it is needed, and what is left of one that is cleaned, which is moved before that is
-    /// deleted.
+    /// Two segments: the one that is created in advance, and the live records of the one being cleaned, which are moved
+    /// before it is deleted.
     fn pending_disk_bytes(&self) -> u64 {
         let segments = self.segments.read();
         match segments.is_empty() {
@@ -376,13 +378,13 @@ impl Shared {
         }
         self.resident_bytes.remove(hot_bytes);
         self.cleaning.wrote(&mut writer, self.options.segment_bytes);
-        // Scans have a table of their own to go through; nothing else asks it any more.
+        // Open scans keep the table alive; nothing else uses it any more.
         Ok(())
     }
 }
 
 impl Drop for LogEngine {
-    /// Leaves what the next start needs. It goes without that where this fails.
+    /// Prepares the next start. If that fails, the next start works without it.
     fn drop(&mut self) {
         self.cleaner.take();
         let sealed = self.shared.sync().and_then(|()| {
@@ -393,7 +395,8 @@ impl Drop for LogEngine {
             let active = active.filter(|active| active.batches > 0);
             active.map_or(Ok(()), |active| self.shared.seal(active.into()))
         });
-        // The callers that asked for a sync were told, if one failed; the keys are in the segment, too.
+        // If a sync failed, the callers that requested a sync have received the error; the keys are also in the
+        // segment.
         drop(sealed);
     }
 }

@@ -1,8 +1,8 @@
-//! What a directory has, as it is opened: the keys of all tables, read from the files of keys, and from the segments
-//! that have none, which are those that were written last. All are gone through together, in the order of keys.
+//! Reads the directory when the engine is opened: the keys of all tables, from the files of keys, and from the segments
+//! without one, which were written last. All are merged in key order.
 //!
-//! What is damaged is left out, and nothing else: batches behind it are taken in. All that can have been lost is found, and
-//! nothing is changed here, so that the loss can be noted first.
+//! Damaged batches are skipped, and nothing else: the batches after them are read. Every possible loss is detected, and
+//! this module changes nothing, so that the loss can be noted first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -24,37 +24,37 @@ use crate::failure;
 use crate::high_water::{self, HighWater};
 use crate::readable::Readable;
 
-/// What was found.
+/// The content of the directory.
 pub(super) struct Recovered {
     pub(super) catalog: Catalog,
-    /// The keys of tables, by their numbers.
+    /// The trees of the tables, by their numbers.
     pub(super) trees: HashMap<u32, Tree>,
     pub(super) segments: Segments,
     pub(super) uses: BTreeMap<u32, Use>,
-    /// Segments that were read, by their numbers: they have no files of keys, or not the right ones.
+    /// Segments that were read, by their numbers: they have no valid file of keys.
     pub(super) read: BTreeMap<u32, Read>,
-    /// The files of keys of the others.
+    /// The files of keys of the other segments.
     pub(super) sealed: BTreeMap<u32, KeysReader>,
-    /// Files of keys whose segments are missing.
+    /// Files of keys without a segment.
     pub(super) lone_keys: Vec<PathBuf>,
-    /// The identity of the log, if there is one.
+    /// The identity of the log, if it has one.
     pub(super) identity: Option<u64>,
-    /// What is lost, in words.
+    /// Descriptions of the losses.
     pub(super) losses: Vec<String>,
 }
 
-/// A segment that was read whole.
+/// A segment that was read as a whole.
 pub(super) struct Read {
     pub(super) segment: Arc<Segment>,
     pub(super) ended: Ended,
     pub(super) keys: Keys,
-    /// Whether something of it is lost.
+    /// Whether a part of it is lost.
     pub(super) is_damaged: bool,
-    /// Whether its head is as it was written.
+    /// Whether its head is valid.
     pub(super) has_head: bool,
 }
 
-/// What a segment says, and how much of it cannot be read.
+/// The content of a segment, and its damage.
 pub(super) struct Scanned {
     pub(super) keys: Keys,
     pub(super) ended: Ended,
@@ -62,20 +62,20 @@ pub(super) struct Scanned {
     has_head: bool,
 }
 
-/// Of a segment.
+/// The damage of a segment.
 #[derive(Debug)]
 pub(super) struct Damage {
-    /// Where the first of it begins.
+    /// The offset of the first damage.
     from: u32,
-    /// How many batches are missing before ones that are there.
+    /// How many batches are missing before intact ones.
     batches: u32,
     reason: Option<String>,
 }
 
-/// Reads a directory. Nothing is changed.
+/// Reads a directory. Changes nothing.
 ///
 /// # Errors
-/// [`EngineError::Corrupt`] if nothing is to be made of it, or what the operating system says.
+/// [`EngineError::Corrupt`] if the directory cannot be used, or an error of the operating system.
 pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
     let Files { segments, lone_keys } = files(dir)?;
     let (known_identity, marks, has_water) = match HighWater::find(dir)? {
@@ -102,7 +102,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
     };
     for (number, path) in &segments {
         let segment = Arc::new(Segment::open(path, *number)?);
-        // One of another version is refused here, before anything is made of the others.
+        // A segment of another version is refused here, before other segments are used.
         if let (Head::Whole(identity, _), None) = (segment.head()?, found.identity) {
             found.identity = Some(identity);
         }
@@ -117,7 +117,7 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
         }
     }
     while let Err(number) = found.gather() {
-        // Its file of keys is damaged.
+        // The file of keys of this segment is damaged.
         found.sealed.remove(&number);
         let segment = found.segments.get(&number).cloned();
         segment.map_or(Ok(()), |segment| found.read_segment(&segment))?;
@@ -130,10 +130,10 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
     Ok(found)
 }
 
-/// Reads a segment batch by batch, and tells what each says of its keys.
+/// Reads a segment batch by batch, and calls `tell` for each frame.
 ///
 /// # Errors
-/// [`EngineError::Corrupt`] if it is of another version, or what the operating system says.
+/// [`EngineError::Corrupt`] if the segment has another version, or an error of the operating system.
 pub(super) fn scan(segment: &Segment, identity: u64, mut tell: impl FnMut(Named<'_>)) -> Result<Scanned, EngineError> {
     let Readable { bytes, unreadable } = segment.read_all()?;
     let head = segment.head_in(&bytes)?;
@@ -182,7 +182,7 @@ pub(super) fn scan(segment: &Segment, identity: u64, mut tell: impl FnMut(Named<
         };
         if let Found::Batch(batch) = read_batch(&bytes[next..], identity) {
             damage.batches += (batch.number - expected) as u32;
-            // The lower half is the place of the batch in the segment.
+            // The lower half of the number is the index of the batch in the segment.
             scanned.ended.batches = batch.number as u32;
         }
         at = next;
@@ -216,7 +216,7 @@ impl Damage {
 impl Recovered {
     /// Reads a segment that has no file of keys.
     fn read_segment(&mut self, segment: &Arc<Segment>) -> Result<(), EngineError> {
-        // Without an identity nothing is found to be whole.
+        // Without an identity no batch is valid.
         let identity = self.identity.unwrap_or_default();
         let Scanned {
             mut keys,
@@ -239,10 +239,11 @@ impl Recovered {
         Ok(())
     }
 
-    /// Makes the trees of all tables, and finds out how much of each segment is used.
+    /// Builds the trees of all tables, and sums up how much of each segment is live.
     ///
     /// # Errors
-    /// The number of a segment whose file of keys is damaged. Then it is to be read, and this done again.
+    /// The number of a segment whose file of keys is damaged. The caller must then read the segment and call this
+    /// again.
     fn gather(&mut self) -> Result<(), u32> {
         let sealed = self.sealed.iter().map(|(&number, keys)| {
             let used = Use::sealed(keys.ended.length);
@@ -288,13 +289,13 @@ impl Recovered {
         Ok(())
     }
 
-    /// How a segment ends, as far as it was found to be whole.
+    /// The end of the valid part of a segment.
     pub(super) fn ended(&self, number: u32) -> Option<Ended> {
         let read = self.read.get(&number).map(|read| read.ended);
         read.or_else(|| self.sealed.get(&number).map(|keys| keys.ended))
     }
 
-    /// Looks for segments that were there.
+    /// Checks that all listed segments exist.
     fn compare_with_listed(&mut self, dir: &Path) -> Result<(), EngineError> {
         match Listed::read(dir)? {
             Some(listed) => {
@@ -312,10 +313,11 @@ impl Recovered {
         Ok(())
     }
 
-    /// Looks whether the log goes as far as it did.
+    /// Checks that the log is at least as long as its marks say.
     fn compare_with_marks(&mut self, dir: &Path, marks: Option<&[high_water::Mark]>) {
         let Some(marks) = marks else {
-            let lost = format!("how long the log in {dir:?} was is not known: what says so is missing or damaged");
+            let lost =
+                format!("the length of the log in {dir:?} is not known: its high-water file is missing or damaged");
             return self.losses.push(lost);
         };
         let last = self.segments.last_key_value().map_or(0, |(&last, _)| u64::from(last));
@@ -327,7 +329,7 @@ impl Recovered {
                     mark.number, mark.length
                 )),
                 None if mark.number > last => self.losses.push(format!(
-                    "segment {} of the log in {dir:?} is missing, the last one that was synced",
+                    "segment {} of the log in {dir:?} is missing; it was synced last",
                     mark.number
                 )),
                 _ => {}
@@ -335,7 +337,8 @@ impl Recovered {
         }
     }
 
-    /// Looks whether segments end as those behind them say. One with a file of keys was whole when that was made.
+    /// Checks that segments end where the next one says. A segment with a file of keys was intact when that was
+    /// written.
     fn compare_with_heads(&mut self) -> Result<(), EngineError> {
         for read in self.read.values_mut() {
             let Some(next) = self.segments.get(&(read.segment.number() + 1)) else {
@@ -359,9 +362,9 @@ impl Recovered {
 }
 
 struct Files {
-    /// In order.
+    /// Sorted by number.
     segments: Vec<(u32, PathBuf)>,
-    /// Files of keys without segments.
+    /// Files of keys without a segment.
     lone_keys: Vec<PathBuf>,
 }
 
@@ -399,7 +402,7 @@ mod tests {
     use crate::batch::WriteBatch;
     use crate::engine::Engine;
 
-    /// Where each key of each table stands, and what is used of each segment, as it is found.
+    /// The place of each key of each table, and the live bytes of each segment.
     fn found(dir: &Path) -> impl PartialEq {
         let found = recover(dir).unwrap();
         assert_eq!(found.losses, [""; 0]);
@@ -426,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_found_by_files_of_keys_and_without() {
+    fn recovery_finds_the_same_with_and_without_files_of_keys() {
         let dir = tempfile::tempdir().unwrap();
         let options = LogOptions {
             segment_bytes: 64 << 10,
@@ -461,7 +464,7 @@ mod tests {
             keys
         };
         assert!(keys().len() > 4, "{:?}", keys());
-        // The last bit of one is noticed when much has been taken in.
+        // A flipped last bit is noticed only after much of the file was already merged.
         let damaged = &keys()[2];
         let mut bytes = fs::read(damaged).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -1,6 +1,6 @@
-//! Going through a table in the order of its keys, as it was when that began.
+//! Scans of a table in key order, as of the beginning of the scan.
 //!
-//! A scan takes a few keys at a time. A write to a key that it has not come to leaves behind what was there.
+//! A scan reads a few keys at a time. A write to a key that the scan has not reached saves the old record for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::table::{Contents, Held, LogTable, held, on_disk};
 use crate::engine::Scan;
 use crate::error::EngineError;
 
-/// How many keys are taken at a time.
+/// The number of keys read at a time.
 const TAKEN_MAX: usize = 64;
 
-/// What was there when a scan began and is not so any more, where it has not been yet.
+/// The old records of keys that changed since a scan began, for the keys that it has not reached.
 #[derive(Debug)]
 pub(super) struct Past {
     next: Vec<u8>,
@@ -29,7 +29,7 @@ impl Past {
         key >= &self.next[..] && self.to.as_ref().is_none_or(|to| key < &to[..])
     }
 
-    /// A key is changed, which had this until now.
+    /// Saves the record that a key had until now.
     pub(super) fn remember(&mut self, key: &[u8], had: impl FnOnce() -> Option<Held>) {
         if self.covers(key) && !self.changed.contains_key(key) {
             self.changed.insert(key.to_vec(), had());
@@ -37,7 +37,7 @@ impl Past {
     }
 }
 
-/// A scan that is under way.
+/// A scan in progress.
 pub(super) struct LogScan {
     shared: Arc<Shared>,
     table: Arc<LogTable>,
@@ -63,7 +63,7 @@ impl LogScan {
         }
     }
 
-    /// Takes what comes next.
+    /// Reads the next records.
     fn take(&mut self) {
         let contents = self.table.read();
         let mut past = self.past.lock();
@@ -80,7 +80,7 @@ impl LogScan {
     }
 }
 
-/// The next records, and the last key that was looked at; none if there are no more.
+/// The next records, and the last key that was read; `None` at the end of the table.
 fn next_of(contents: &Contents, past: &Past, table: &LogTable, shared: &Shared) -> (VecDeque<Held>, Option<Vec<u8>>) {
     let mut taken = VecDeque::new();
     let mut last = None;
@@ -127,7 +127,7 @@ impl Iterator for LogScan {
             self.take();
         }
         let pair = self.shared.read(self.taken.pop_front()?);
-        // What is behind a record that is damaged is not for that.
+        // A damaged record does not end the scan.
         if pair.as_ref().is_err_and(|error| error.damaged_key().is_none()) {
             self.has_ended = true;
             self.taken.clear();

@@ -1,12 +1,12 @@
-//! The files of the log: segments, which are only appended to. Beside each that is full stand [the keys in it](super::keys).
+//! The files of the log: append-only segments. Beside each full segment there is a file with [its keys](super::keys).
 //!
 //! ```text
 //! NUMBER.segment   "fondseg2", number (u64), identity of the log (u64), length of the segment before it (u32), count of
 //!                  batches in that (u32), checksum (u64), batch…, zeros or nothing    integers are little-endian
 //! ```
 //!
-//! A checksum is the xxh3 of all that stands before it in the head. What the segment before it ended like is written when
-//! the first batch is: zeros say nothing about it.
+//! The checksum is the XXH3 of the head before it. The end of the previous segment is written together with the first
+//! batch: zeros mean unknown.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,10 +22,10 @@ use crate::failure;
 use crate::readable::{self, Readable};
 
 const SEGMENT_MAGIC: &[u8; 8] = b"fondseg2";
-/// What stands before the first batch.
+/// The length of the head, before the first batch.
 pub(super) const SEGMENT_HEAD_BYTES: u32 = 40;
 
-/// How a segment ends.
+/// The end of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) length: u32,
@@ -35,13 +35,13 @@ pub(super) struct Ended {
 /// The head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// It belongs to the log of this identity. How the segment before it ended, if it says so.
+    /// The segment belongs to the log of this identity. Also the end of the previous segment, if known.
     Whole(u64, Option<Ended>),
-    /// It is not what was written.
+    /// The head is damaged.
     Damaged,
 }
 
-/// A segment that is open. Its file can be read as long as this exists, also when it was deleted.
+/// An open segment. Its file can be read as long as this exists, even after it was deleted.
 #[derive(Debug)]
 pub(super) struct Segment {
     number: u32,
@@ -50,7 +50,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment of the log of an identity, with room for so many bytes if the disk can tell.
+    /// Creates a segment of the log with this identity, and preallocates `bytes` bytes if the file system supports it.
     pub(super) fn create(dir: &Path, number: u32, identity: u64, bytes: u64) -> Result<Self, EngineError> {
         let path = dir.join(format!("{number:010}.segment"));
         let failed = |error| failure::io("create", &path, error);
@@ -58,7 +58,8 @@ impl Segment {
         let file = file.map_err(failed)?;
         let head = head_of(number, identity, Ended::default());
         let made = file.write_all_at(&head, 0).and_then(|()| {
-            // Only so that it lies together, and that syncing it need not note its length: without, it grows.
+            // Optional: keeps the file contiguous, and spares syncs the update of its length. Without it the file
+            // grows.
             let _ = fallocate(&file, FallocateFlags::empty(), 0, bytes);
             fondaco_durable::sync_directory(dir)
         });
@@ -69,12 +70,12 @@ impl Segment {
         Ok(Self { number, path, file })
     }
 
-    /// Notes how the segment before it ended, before anything is written to it.
+    /// Writes the end of the previous segment, before anything else is written to this one.
     pub(super) fn begin(&self, identity: u64, before: Ended) -> Result<(), EngineError> {
         self.write_at(&head_of(self.number, identity, before), 0)
     }
 
-    /// Opens one that is there.
+    /// Opens an existing segment.
     pub(super) fn open(path: &Path, number: u32) -> Result<Self, EngineError> {
         let file = File::options().read(true).write(true).open(path);
         let file = file.map_err(|error| failure::io("open", path, error))?;
@@ -95,7 +96,7 @@ impl Segment {
         written.map_err(|error| failure::io("write to", &self.path, error))
     }
 
-    /// So many bytes from a place on.
+    /// Reads `length` bytes from an offset.
     pub(super) fn read_at(&self, offset: u32, length: usize) -> Result<Vec<u8>, EngineError> {
         let mut bytes = vec![0; length];
         let read = self.file.read_exact_at(&mut bytes, offset.into());
@@ -103,12 +104,12 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// All of it, as the disk has it, and not what the kernel remembers of it: that may be what it could not write.
+    /// Reads all of it from the disk and not from the page cache, which may contain data that could not be written.
     pub(super) fn read_all(&self) -> Result<Readable, EngineError> {
         readable::read(&self.path).map_err(|error| failure::reading(&self.path, error))
     }
 
-    /// How long its file is.
+    /// The length of the file.
     pub(super) fn file_bytes(&self) -> Result<u64, EngineError> {
         let metadata = self.file.metadata();
         Ok(metadata
@@ -116,7 +117,7 @@ impl Segment {
             .len())
     }
 
-    /// What it says of itself and of the segment before it.
+    /// Reads the head.
     pub(super) fn head(&self) -> Result<Head, EngineError> {
         let mut bytes = [0; SEGMENT_HEAD_BYTES as usize];
         match self.file.read_exact_at(&mut bytes, 0) {
@@ -126,10 +127,10 @@ impl Segment {
         }
     }
 
-    /// The same, of what was read of it.
+    /// Parses the head from bytes that were read.
     ///
     /// # Errors
-    /// It is of another version: then nothing in it is judged, let alone changed.
+    /// The segment has another version: then nothing in it is checked, let alone changed.
     pub(super) fn head_in(&self, bytes: &[u8]) -> Result<Head, EngineError> {
         if let Some(version) = bytes.get(..SEGMENT_MAGIC.len())
             && version[..7] == SEGMENT_MAGIC[..7]
@@ -142,10 +143,10 @@ impl Segment {
         Ok(parse_head(bytes, self.number).unwrap_or(Head::Damaged))
     }
 
-    /// Keeps a copy of it under another name, also when it is deleted.
+    /// Keeps a copy under another name, which remains after the segment is deleted.
     pub(super) fn set_aside(&self) -> Result<(), EngineError> {
         let aside = self.path.with_extension("segment-damaged");
-        // A second name for the same file, where the file system can: nothing is written to it any more.
+        // A hard link, if the file system supports it: the file is not written to any more.
         let linked = match fs::hard_link(&self.path, &aside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(_) => fs::copy(&self.path, &aside).and_then(|_| File::open(&aside)?.sync_all()),
@@ -154,18 +155,18 @@ impl Segment {
         linked.map_err(|error| failure::io("keep a copy of", &self.path, error))
     }
 
-    /// Gives back the room behind its last batch.
+    /// Truncates the file after its last batch.
     pub(super) fn cut(&self, length: u32) -> Result<(), EngineError> {
         let cut = self.file.set_len(length.into());
         cut.map_err(|error| failure::io("cut", &self.path, error))
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until all writes are on the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Deletes the files. Readers that have it open read on.
+    /// Deletes the files. Readers that have the segment open can still read it.
     pub(super) fn delete(&self) -> Result<(), EngineError> {
         for path in [keys_path(&self.path), self.path.clone()] {
             fondaco_durable::remove_file(&path).map_err(|error| failure::io("delete", &path, error))?;
@@ -174,7 +175,7 @@ impl Segment {
     }
 }
 
-/// What a segment begins with.
+/// The encoded head of a segment.
 fn head_of(number: u32, identity: u64, before: Ended) -> [u8; SEGMENT_HEAD_BYTES as usize] {
     let mut head = [0; SEGMENT_HEAD_BYTES as usize];
     head[..8].copy_from_slice(SEGMENT_MAGIC);

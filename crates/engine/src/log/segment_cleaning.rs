@@ -1,5 +1,5 @@
-//! Cleaning a segment: what it says and is still so is appended to the log, and the segment is deleted when all of that
-//! is on the disk.
+//! Cleaning a segment: its live records are appended to the log, and the segment is deleted after they have been
+//! synced.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::batch::Pair;
 use crate::engine::{Extent, Spot};
 use crate::error::EngineError;
 
-/// How much is moved at a time: writers wait for that.
+/// How much is moved at a time: writers wait meanwhile.
 const MOVED_RECORDS: usize = 64;
 const MOVED_BYTES: usize = 256 << 10;
 
 impl Shared {
-    /// Moves what is left of a segment, and deletes it.
+    /// Moves the live records of a segment, and deletes it.
     pub(super) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         let number = segment.number();
         let mut moving = self.begin_moving(number);
@@ -41,8 +41,8 @@ impl Shared {
             }
             None => match scan(segment, self.high_water.identity(), &mut take) {
                 Ok(Scanned { damage: None, .. }) => {}
-                // It stays, whatever the reason is that it cannot be read, and is an error to readers of what is in it:
-                // were it tried again and again, nothing else would be cleaned.
+                // The segment stays, whatever the reason of the read error, and reads of its records fail. If it were
+                // retried again and again, nothing else would be cleaned.
                 Ok(_) | Err(_) => {
                     self.set_state(number, SegmentState::Unreadable);
                     return Ok(());
@@ -63,13 +63,14 @@ impl Shared {
             return Ok(());
         }
         drop(writer);
-        // From here on no key needs it. A deletion that fails is tried again.
+        // From here on no key needs the segment. A failed deletion is retried.
         self.list_segments(Some(number))?;
         self.writer.lock().uses.remove(&number);
         let mut segments = self.segments.write();
         segments.remove(&number);
         drop(segments);
-        // What comes back when power is lost before the directory is on the disk is older than what it was moved to.
+        // If power is lost before the directory is synced, the segment may reappear; its records are older than the
+        // moved ones.
         segment.delete()
     }
 
@@ -79,7 +80,7 @@ impl Shared {
         let used = writer.uses.get_mut(&segment);
         SegmentMove {
             dead: used.map(|used| std::mem::take(&mut used.dead)).unwrap_or_default(),
-            // Those that come are newer, and others go only while nothing is moved.
+            // New segments have higher numbers, and segments are only deleted while nothing is moved.
             oldest_other: oldest_other.unwrap_or(u32::MAX),
             ..SegmentMove::default()
         }
@@ -91,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Takes note of what a frame says, which may be taken along.
+    /// Adds a frame that may have to be moved.
     fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let at = At {
             segment,
@@ -104,7 +105,7 @@ impl Shared {
                     moving.candidates.push(named.table, at, named.key, bytes);
                 }
             }
-            // Otherwise no segment is left that it is about.
+            // Otherwise all segments that the tombstone covers are gone.
             Says::NoneSince(since) if since >= moving.oldest_other => {
                 moving.push(named.table, at, Moved::Deletion(named.key.to_vec(), since));
             }
@@ -117,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Moves what was taken note of, as far as it is still so.
+    /// Looks up the candidates, and moves those that are live.
     fn take_and_move(&self, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let candidates = std::mem::take(&mut moving.candidates);
         for frames in candidates.frames.chunk_by(|one, other| one.table == other.table) {
@@ -149,7 +150,7 @@ impl Shared {
         self.move_records(moving)
     }
 
-    /// Appends what was taken along, as far as it is still so.
+    /// Appends the collected records that are still live.
     fn move_records(&self, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let records = std::mem::take(&mut moving.records);
         moving.bytes = 0;
@@ -165,7 +166,7 @@ impl Shared {
             let has = table.read().tree.get_on(record.spot(), record.key()).map(Entry::at);
             let is_so = match record {
                 Moved::Record(..) => has == Some(*at),
-                // Otherwise the key has a record that is newer.
+                // Otherwise the key has a newer record.
                 Moved::Deletion(..) => has.is_none(),
             };
             if is_so {
@@ -200,12 +201,12 @@ impl Shared {
     }
 }
 
-/// What is moved together.
+/// The state of moving one segment.
 #[derive(Default)]
 struct SegmentMove {
-    /// What of the segment need not be looked for.
+    /// The frames of the segment that are known to be garbage.
     dead: GarbageMarks,
-    /// The number of the oldest segment but for this one.
+    /// The number of the oldest other segment.
     oldest_other: u32,
     /// Whether a record could not be read.
     is_damaged: bool,
@@ -214,13 +215,13 @@ struct SegmentMove {
     bytes: u64,
 }
 
-/// Frames with values that may still be so.
+/// Frames with values that may be live.
 #[derive(Default)]
 struct Candidates {
-    /// The keys of all, one behind the other.
+    /// The concatenated keys.
     keys: Vec<u8>,
     frames: Vec<Candidate>,
-    /// How long the frames are together.
+    /// The total length of the frames.
     bytes: u64,
 }
 
@@ -231,9 +232,9 @@ struct Candidate {
 }
 
 enum Moved {
-    /// Where it was seen.
+    /// A record, and the spot at which it was found.
     Record(Pair, Spot),
-    /// Of a key, since a segment.
+    /// A tombstone of a key, and the last segment that it covers.
     Deletion(Vec<u8>, u32),
 }
 

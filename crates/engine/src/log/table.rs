@@ -1,4 +1,4 @@
-//! A table: its keys, and its scans.
+//! A table: its keys, and its open scans.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::failure;
 use crate::open_table::OpenTable;
 
-/// What all handles to a table share.
+/// The state that all handles to a table share.
 #[derive(Debug)]
 pub(super) struct LogTable {
     pub(super) open: OpenTable,
@@ -30,16 +30,16 @@ pub(super) struct LogTable {
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) tree: Tree,
-    /// Scans that are under way.
+    /// Scans in progress.
     scans: Vec<Weak<Mutex<Past>>>,
-    /// All segments as they were when the table was dropped, for scans that outlast it.
+    /// All segments at the time when the table was dropped, for scans that outlive it.
     pub(super) segments: Option<Segments>,
 }
 
 /// Segments by their numbers.
 pub(super) type Segments = BTreeMap<u32, Arc<Segment>>;
 
-/// A record: where it can be had.
+/// A record, in memory or on the disk.
 #[derive(Debug, Clone)]
 pub(super) enum Held {
     Memory(Pair),
@@ -78,7 +78,7 @@ impl LogTable {
 }
 
 impl Contents {
-    /// Gives a key a record. What it had, mostly on this spot.
+    /// Sets the entry of a key, usually at this spot. Returns the old entry.
     pub(super) fn put(&mut self, entry: Entry, spot: Spot, table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
         let key = (!self.scans.is_empty()).then(|| entry.key().to_vec());
         let before = self.tree.put(entry, spot);
@@ -88,32 +88,32 @@ impl Contents {
         before
     }
 
-    /// Takes the record of a key away. It.
+    /// Removes and returns the entry of a key.
     pub(super) fn remove(&mut self, key: &[u8], table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
         let before = self.tree.remove(key);
         self.remember(key, before.as_ref(), table, segments);
         before
     }
 
-    /// Tells scans what a key had.
+    /// Saves the old record of a key for the open scans.
     fn remember(&mut self, key: &[u8], before: Option<&Entry>, table: u32, segments: &RwLock<Segments>) {
         self.scans.retain(|scan| {
             let Some(scan) = scan.upgrade() else { return false };
             let mut past = scan.lock();
-            // There is no entry of a segment that is not there.
+            // Every entry belongs to an existing segment.
             past.remember(key, || before.and_then(|entry| held(entry, table, segments)));
             true
         });
     }
 
-    /// Lets a scan know of all changes from now on.
+    /// Registers a scan, which then receives the old records of all changed keys.
     pub(super) fn tell(&mut self, scan: &Arc<Mutex<Past>>) {
         self.scans.retain(|scan| scan.strong_count() > 0);
         self.scans.push(Arc::downgrade(scan));
     }
 }
 
-/// Where the record of an entry can be had.
+/// The record of an entry, in memory or on the disk.
 pub(super) fn held(entry: &Entry, table: u32, segments: &RwLock<Segments>) -> Option<Held> {
     if let Some(pair) = entry.pair() {
         return Some(Held::Memory(pair));
@@ -122,7 +122,7 @@ pub(super) fn held(entry: &Entry, table: u32, segments: &RwLock<Segments>) -> Op
     on_disk(entry, table, &segments).map(Held::Disk)
 }
 
-/// The record of an entry that is on the disk only.
+/// The record of an entry whose value is only on the disk.
 pub(super) fn on_disk(entry: &Entry, table: u32, segments: &Segments) -> Option<OnDisk> {
     let At { segment, offset } = entry.at();
     Some(OnDisk {
@@ -135,7 +135,7 @@ pub(super) fn on_disk(entry: &Entry, table: u32, segments: &Segments) -> Option<
 }
 
 impl OnDisk {
-    /// Reads it. An error that it is damaged names its key, too.
+    /// Reads the record. If it is damaged, the error names its key.
     pub(super) fn read(&self) -> Result<Pair, EngineError> {
         self.read_pair().map_err(|error| error.of_record(&self.key))
     }
@@ -148,7 +148,7 @@ impl OnDisk {
             is_value && frame.table == self.table && frame.key == self.key
         });
         if !is_it {
-            let reason = format!("the record at byte {} is not what was written", self.offset);
+            let reason = format!("the record at byte {} does not match its checksum", self.offset);
             return Err(failure::corrupt(self.segment.path(), reason));
         }
         Ok(Pair::of_shared(bytes.slice(FRAME_HEAD_BYTES..), self.key.len()))
@@ -156,7 +156,7 @@ impl OnDisk {
 }
 
 impl Shared {
-    /// Reads a record, and notes where it stands if it is damaged.
+    /// Reads a record, and remembers its place if it is damaged.
     pub(super) fn read(&self, held: Held) -> Result<Pair, EngineError> {
         let at = held.at();
         let read = held.read();
@@ -170,7 +170,7 @@ impl Shared {
 }
 
 impl Held {
-    /// Where it stands, if it is on the disk.
+    /// The place of the record, if it is on the disk.
     fn at(&self) -> Option<At> {
         match self {
             Self::Memory(_) => None,
@@ -181,7 +181,7 @@ impl Held {
         }
     }
 
-    /// The record itself.
+    /// Reads the record.
     pub(super) fn read(self) -> Result<Pair, EngineError> {
         match self {
             Self::Memory(pair) => Ok(pair),
@@ -201,7 +201,7 @@ impl TableHandle {
         Self { shared, table }
     }
 
-    /// Puts what was read from the disk into memory, if it still stands where it was read.
+    /// Puts a value that was read from the disk into memory, if its record has not moved.
     fn warm(&self, at: At, pair: &Pair) {
         let mut contents = self.table.write();
         if self.table.open.check().is_ok()
@@ -235,7 +235,7 @@ impl Table for TableHandle {
             }
             (entry.at(), held(entry, self.table.number, &self.shared.segments))
         };
-        // Otherwise it was dropped meanwhile.
+        // Otherwise the table was dropped meanwhile.
         let pair = self.shared.read(record.ok_or_else(|| self.table.open.gone())?)?;
         self.warm(at, &pair);
         Ok(Some(pair.shared_value()))

@@ -1,7 +1,7 @@
-//! The keys of a table in memory, in order, and where the record of each stands.
+//! The keys of a table in memory, in order, with the place of each record.
 //!
-//! A B+ tree of three levels: blocks of leaves of entries. Beside each key stand its first 16 bytes as a number, in
-//! arrays of their own: finding a key compares numbers that lie together in memory, and looks at one key.
+//! A B+ tree of three levels: blocks of leaves of entries. The first 16 bytes of each key are stored as numbers in
+//! separate arrays: a search compares numbers that are contiguous in memory, and reads only one key.
 
 use std::cmp::Ordering;
 
@@ -12,46 +12,46 @@ use super::key_prefixes::{Head, head_of, interpolate, lower_bound};
 use crate::engine::{Extent, Spot};
 use crate::prefetch::{prefetch, prefetch_all, prefetch_near};
 
-/// How many entries a leaf has at most; it is divided then.
+/// The maximum number of entries of a leaf; a full leaf is split.
 const LEAF_MAX: usize = 64;
-/// A leaf with fewer is joined with its neighbour, if that leaves room.
+/// A leaf with fewer entries is merged with its neighbour, if the result is small enough.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 const LEAF_JOINED_MAX: usize = LEAF_MAX / 4 * 3;
-/// How many leaves a block has at most; it is divided then. Blocks are not joined: there are few.
+/// The maximum number of leaves of a block; a full block is split. Blocks are not merged: there are few.
 const BLOCK_MAX: usize = 512;
 
-/// Entries in the order of their keys.
+/// Entries, sorted by key.
 #[derive(Debug)]
 pub(super) struct Tree {
     blocks: Children<Children<Leaf>>,
     len: usize,
 }
 
-/// How far a leaf is from where it is guessed to be, and an entry in its leaf, mostly.
+/// The usual distance of a leaf from its guessed index, and of an entry from its guessed index in the leaf.
 const LEAVES_NEAR: usize = 8;
 const ENTRIES_NEAR: usize = 4;
 
-/// How many records before its turn a record is loaded as a whole.
+/// How many records in advance a record is prefetched completely.
 const LOADED_AHEAD: usize = 2;
-/// How much of it: the processor loads what comes behind by itself, as it is gone through.
+/// How much of it is prefetched: the processor itself prefetches the rest during sequential reads.
 const LOADED_BYTES_MAX: usize = 2 * 1024;
 
-/// For how many keys memory is asked at the same time.
+/// The number of keys that are prefetched together.
 const TOGETHER: usize = 32;
 
-/// Where the leaf of a key is.
+/// The position of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeafAt {
     block: usize,
     leaf: usize,
 }
 
-/// How many bits of a spot say the leaf in its block, and the entry in its leaf.
+/// The numbers of bits of a spot for the leaf in its block and the entry in its leaf.
 const LEAF_BITS: u32 = 16;
 const ENTRY_BITS: u32 = 8;
 
-/// Parts of a tree, each of which has the keys from its first on to that of the next. What is before the first of all
-/// is in the first part, too.
+/// Children of a node. Each one has the keys from its first key up to the first key of the next child. The first child
+/// also has all lower keys.
 #[derive(Debug)]
 struct Children<C> {
     heads: Vec<Head>,
@@ -59,7 +59,7 @@ struct Children<C> {
     children: Vec<C>,
 }
 
-/// In one line of the processor's cache.
+/// Fits into one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Leaf {
@@ -67,17 +67,17 @@ struct Leaf {
     entries: Vec<Entry>,
 }
 
-/// How far a search for a key has come.
+/// The progress of a search for a key.
 struct Approach<'a> {
     head: Head,
     leaves: &'a Children<Leaf>,
-    /// Which of them has the key, or about which.
+    /// The child that has the key, exact or guessed.
     at: LeafAt,
-    /// Where in the leaf the key is, or would be, or about where.
+    /// The index of the key in the leaf (or where it would be inserted), exact or guessed.
     place: usize,
 }
 
-/// Where a key is among others that are sorted, or would be; `from` is where its head is, or would be.
+/// The index of a key among sorted keys, or where it would be inserted; `from` is the lower bound of its head.
 fn find<'a>(
     heads: &[Head],
     mut from: usize,
@@ -106,13 +106,13 @@ impl<C> Children<C> {
         }
     }
 
-    /// About where a head is among so many in a part.
+    /// The approximate index of a head among the `count` elements of a child.
     fn guess_in(&self, at: usize, head: Head, count: usize) -> usize {
         let upper = self.heads.get(at + 1).copied().unwrap_or(Head::MAX);
         interpolate(head, self.heads[at], upper, count)
     }
 
-    /// The part that a key is in; `guess` is about which.
+    /// The child that a key belongs to; `guess` is its approximate index.
     fn place_of(&self, guess: usize, head: Head, key: &[u8]) -> usize {
         let from = lower_bound(&self.heads, guess, head);
         match find(&self.heads, from, |at| &self.firsts[at], head, key) {
@@ -133,7 +133,7 @@ impl<C> Children<C> {
         self.children.remove(at)
     }
 
-    /// The second half of it, and its first key.
+    /// Splits off the second half, and returns it with its first key.
     fn divide(&mut self) -> (Box<[u8]>, Self) {
         let middle = self.children.len() / 2;
         let second = Self {
@@ -146,7 +146,7 @@ impl<C> Children<C> {
 }
 
 impl Leaf {
-    /// Where a key is among the entries, or would be; `guess` is about where.
+    /// The index of a key among the entries, or where it would be inserted; `guess` is its approximate index.
     fn find(&self, guess: usize, head: Head, key: &[u8]) -> Result<usize, usize> {
         let from = lower_bound(&self.heads, guess, head);
         find(&self.heads, from, |at| self.entries[at].key(), head, key)
@@ -161,7 +161,7 @@ impl Leaf {
         self.entries.insert(at, entry);
     }
 
-    /// The second half of it, and its first key.
+    /// Splits off the second half, and returns it with its first key.
     fn divide(&mut self) -> (Box<[u8]>, Self) {
         let middle = self.entries.len() / 2;
         let mut second = Self {
@@ -180,7 +180,7 @@ impl LeafAt {
         Spot((self.block as u64) << (LEAF_BITS + ENTRY_BITS) | (self.leaf as u64) << ENTRY_BITS | place as u64)
     }
 
-    /// The leaf, and the place in it, that a spot says.
+    /// The leaf and the index in it that a spot stands for.
     fn of_spot(Spot(spot): Spot) -> (Self, usize) {
         let bits = |from: u32, count: u32| (spot >> from & ((1 << count) - 1)) as usize;
         let block = (spot >> (LEAF_BITS + ENTRY_BITS)) as usize;
@@ -194,7 +194,7 @@ impl Approach<'_> {
         &self.leaves.children[self.at.leaf]
     }
 
-    /// What the key begins to be at, if that is anything.
+    /// The entry at the guessed index, if there is one.
     fn entry(&self) -> Option<&Entry> {
         self.leaf().entries.get(self.place)
     }
@@ -214,7 +214,7 @@ impl Tree {
         self.len
     }
 
-    /// The block of a key, and about which of its leaves.
+    /// The block of a key, and the guessed index of its leaf.
     fn block_of(&self, head: Head, key: &[u8]) -> (usize, usize) {
         let guess = interpolate(head, 0, Head::MAX, self.blocks.children.len());
         let block = self.blocks.place_of(guess, head, key);
@@ -222,7 +222,7 @@ impl Tree {
         (block, self.blocks.guess_in(block, head, count))
     }
 
-    /// The leaf of a key, and about where in it the key is.
+    /// The leaf of a key, and the guessed index of the key in it.
     fn place_of(&self, head: Head, key: &[u8]) -> (LeafAt, usize) {
         let (block, guess) = self.block_of(head, key);
         let leaves = &self.blocks.children[block];
@@ -247,7 +247,7 @@ impl Tree {
         Some(&leaf.entries[leaf.find(guess, head, key).ok()?])
     }
 
-    /// The entry of a key, to be changed, but for its key.
+    /// The entry of a key, mutable; its key must not be changed.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let head = head_of(key);
         let (at, guess) = self.place_of(head, key);
@@ -256,16 +256,16 @@ impl Tree {
         Some(&mut leaf.entries[at])
     }
 
-    /// Where an entry is, if that is this spot.
+    /// The position of a key, if the key is at this spot.
     fn check(&self, spot: Spot, head: Head, key: &[u8]) -> Option<(LeafAt, usize)> {
         let (at, place) = LeafAt::of_spot(spot);
         let there = self.blocks.children.get(at.block)?.children.get(at.leaf)?;
-        // Keys may have the same head.
+        // Several keys may have the same head.
         let is_it = there.heads.get(place) == Some(&head) && there.entries[place].key() == key;
         is_it.then_some((at, place))
     }
 
-    /// The entry of a key, mostly on this spot.
+    /// The entry of a key, usually at this spot.
     pub(super) fn get_on(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
         match self.check(spot, head_of(key), key) {
             Some((at, place)) => Some(&self.leaf(at).entries[place]),
@@ -273,7 +273,7 @@ impl Tree {
         }
     }
 
-    /// The same, to be changed, but for its key.
+    /// Like [`get_on`](Self::get_on), but mutable; the key of the entry must not be changed.
     pub(super) fn get_mut_on(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         match self.check(spot, head_of(key), key) {
             Some((at, place)) => Some(&mut self.leaf_mut(at).entries[place]),
@@ -281,8 +281,8 @@ impl Tree {
         }
     }
 
-    /// The entries of keys and where they are, one after the other, until `look` wants no more. Memory is asked for many
-    /// of them at once.
+    /// Calls `look` with the entry and the spot of each key, in order, until it returns false. Prefetches many of them
+    /// at once.
     pub(super) fn get_all(&self, keys: &[&[u8]], extent: Extent, mut look: impl FnMut(Option<&Entry>, Spot) -> bool) {
         for keys in keys.chunks(TOGETHER) {
             let approached = self.approach(keys);
@@ -304,13 +304,13 @@ impl Tree {
         }
     }
 
-    /// Begins to load what looking for these keys looks at, and the first bytes of their records.
+    /// Prefetches the memory that searches for these keys read, and the first bytes of their records.
     pub(super) fn prefetch(&self, keys: &[&[u8]]) {
         keys.chunks(TOGETHER).for_each(|keys| drop(self.approach(keys)));
     }
 
-    /// Goes to the leaves of keys, and where in them the keys begin to be. All go a step before any goes the next one, which
-    /// looks at what this one has begun to load: so memory serves all of them at the same time.
+    /// Finds the leaves of keys and the guessed indexes in them. All keys complete a step before any starts the next
+    /// one, which reads the memory that this step has prefetched: so the cache misses of all keys overlap.
     fn approach(&self, keys: &[&[u8]]) -> SmallVec<[Approach<'_>; TOGETHER]> {
         let begin = |key: &&[u8]| {
             let head = head_of(key);
@@ -340,13 +340,13 @@ impl Tree {
             approach.entry().inspect(|entry| prefetch(*entry));
         }
         for entry in approached.iter().filter_map(Approach::entry) {
-            // The keys are beside the records that are looked at next.
+            // The keys are in the records that are read next.
             prefetch(entry.bytes());
         }
         approached
     }
 
-    /// Puts in an entry. The one of its key that was there, mostly on this spot.
+    /// Inserts an entry. Returns the old entry of its key, which is usually at this spot.
     pub(super) fn put(&mut self, entry: Entry, spot: Spot) -> Option<Entry> {
         let head = head_of(entry.key());
         if let Some((at, place)) = self.check(spot, head, entry.key()) {
@@ -367,7 +367,8 @@ impl Tree {
         }
     }
 
-    /// Puts in an entry whose key is behind all others. Leaves and blocks are filled as far as leaves room for more.
+    /// Appends an entry whose key is higher than all others. Leaves and blocks are filled, but with room for some
+    /// insertions.
     pub(super) fn push(&mut self, entry: Entry) {
         let head = head_of(entry.key());
         let at = LeafAt {
@@ -404,7 +405,7 @@ impl Tree {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let head = head_of(key);
         let (at, guess) = self.place_of(head, key);
@@ -419,7 +420,7 @@ impl Tree {
         Some(entry)
     }
 
-    /// Joins a leaf with the one after it, or before it.
+    /// Merges a leaf with the next or the previous one.
     fn join(&mut self, at: LeafAt) {
         let block = &mut self.blocks.children[at.block];
         let first = at.leaf.min(block.children.len().saturating_sub(2));
@@ -467,12 +468,13 @@ impl Tree {
         leaves.flat_map(|leaf| &leaf.entries)
     }
 
-    /// Where the first leaf is.
+    /// The position of the first leaf.
     pub(super) fn first_leaf() -> LeafAt {
         LeafAt { block: 0, leaf: 0 }
     }
 
-    /// The entries of a leaf, to be changed, but for their keys; and where the next leaf is. Nothing behind the last.
+    /// The entries of a leaf, mutable except for their keys, and the position of the next leaf. `None` after the last
+    /// leaf.
     pub(super) fn leaf_entries_mut(&mut self, at: LeafAt) -> Option<(&mut [Entry], LeafAt)> {
         let block = self.blocks.children.get_mut(at.block)?;
         let count = block.children.len();
@@ -486,7 +488,7 @@ impl Tree {
                 leaf: 0,
             },
         };
-        // There may be fewer leaves than when the place was said.
+        // There may be fewer leaves than when the position was returned.
         let entries = block.children.get_mut(at.leaf).map(|leaf| &mut leaf.entries[..]);
         Some((entries.unwrap_or_default(), next))
     }

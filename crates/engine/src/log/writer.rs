@@ -1,4 +1,4 @@
-//! Where the log is written: one segment, of which one batch is appended after the other, until it is full.
+//! Appends batches to the active segment until it is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::error::EngineError;
 use crate::failure;
 use crate::space::Space;
 
-/// What only the writer needs.
+/// State that only the writer uses.
 pub(super) struct Writer {
     pub(super) space: Space,
     pub(super) catalog: Catalog,
-    /// None before anything is written.
+    /// `None` before the first write.
     pub(super) active: Option<Active>,
-    /// How the last segment ended; `None` while a segment is written to, or if the end is not known.
+    /// The end of the last segment if no segment is active; all zeros if it is not known.
     ended: Ended,
-    /// The number of the last segment; 0 if there was none.
+    /// The number of the last segment; 0 if there is none.
     pub(super) last: u32,
     pub(super) batch: BatchBuffer,
     /// All segments.
     pub(super) uses: BTreeMap<u32, Use>,
-    /// How much has become garbage since the cleaner was told.
+    /// The garbage that was created since the cleaner was last notified.
     pub(super) garbage_made_bytes: u64,
-    /// A write failed: there may be a part of a batch behind the last one.
+    /// A write failed: the segment may end with a partial batch.
     is_torn: bool,
 }
 
-/// The segment that is appended to.
+/// The segment that batches are appended to.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) segment: Arc<Segment>,
@@ -44,13 +44,13 @@ pub(super) struct Active {
     pub(super) keys: Keys,
 }
 
-/// A segment that is full.
+/// A full segment.
 #[derive(Debug)]
 pub(super) struct Full {
     pub(super) segment: Arc<Segment>,
     pub(super) ended: Ended,
     pub(super) keys: Keys,
-    /// Whether what is behind its end, or before, is damaged: it is kept, to be looked into.
+    /// Whether a part of the segment is damaged: then the file is not truncated, so that it can be examined.
     pub(super) stays_as_it_is: bool,
 }
 
@@ -65,32 +65,32 @@ impl From<Active> for Full {
     }
 }
 
-/// What of a segment is still used.
+/// How much of a segment is still live.
 #[derive(Debug)]
 pub(super) struct Use {
     pub(super) bytes: u64,
-    /// Of frames that say what is so now.
+    /// The bytes of live frames.
     pub(super) live_bytes: u64,
-    /// Of frames that say that a key has no value. Which of them are past is not noticed: where a key was deleted stands
-    /// nowhere in memory.
+    /// The bytes of tombstones. Obsolete tombstones are not subtracted: memory does not know the places of tombstones.
     deletion_bytes: u64,
-    /// Since when the newest of them says so.
+    /// The newest segment that any of them covers.
     deleted_since: u32,
-    /// Of the other frames those that are long enough to have a mark.
+    /// Garbage frames that are long enough to have a mark.
     pub(super) dead: GarbageMarks,
     pub(super) state: SegmentState,
 }
 
-/// What can be done with a segment.
+/// The state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SegmentState {
-    /// It is written to, or was until a moment ago.
+    /// It is being written, or was until a moment ago.
     Open,
-    /// It is full, and on the disk.
+    /// It is full and synced.
     Sealed,
-    /// Records of it cannot be read: it stays until all of them are overwritten. All else in it stands elsewhere, too.
+    /// Some of its records cannot be read: it stays until all of them are overwritten. All other records have been
+    /// moved.
     Damaged,
-    /// What is in it is not known to its end: it stays.
+    /// Its content cannot be read to the end: it stays.
     Unreadable,
 }
 
@@ -113,14 +113,14 @@ impl Use {
         }
     }
 
-    /// A frame was written that says that a key has no value since a segment.
+    /// Adds a tombstone that covers the segments up to `since`.
     pub(super) fn deleted(&mut self, since: u32, bytes: u64) {
         self.deletion_bytes += bytes;
         self.deleted_since = self.deleted_since.max(since);
     }
 
-    /// What says nothing any more, and can be given up: writers wait for that, and must not wait for what needs them. It
-    /// may be more, for deletions that are past, but is never less: cleaning would not come to an end.
+    /// The garbage that cleaning can free. Writers wait for it, so it must not include frames that are still needed.
+    /// The real garbage may be more (obsolete tombstones) but never less: otherwise cleaning would not terminate.
     pub(super) fn garbage_bytes(&self, age: &Age) -> u64 {
         match self.goes() {
             true => {
@@ -131,7 +131,7 @@ impl Use {
         }
     }
 
-    /// Whether it can be given up when what is left of it is moved.
+    /// Whether the segment can be deleted after its live records are moved.
     pub(super) fn goes(&self) -> bool {
         match self.state {
             SegmentState::Sealed => true,
@@ -140,7 +140,7 @@ impl Use {
         }
     }
 
-    /// What of it are deletions that may still be needed: there are segments in which their keys may have values.
+    /// The bytes of tombstones that may still be needed: the segments that they cover still exist.
     pub(super) fn kept_deletion_bytes(&self, age: &Age) -> u64 {
         match age.number > age.oldest && self.deleted_since >= age.oldest {
             true => self.deletion_bytes,
@@ -149,15 +149,15 @@ impl Use {
     }
 }
 
-/// Where a segment stands among the others.
+/// The age of a segment relative to the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Age {
     pub(super) number: u32,
-    /// The number of the first segment that is left.
+    /// The number of the oldest existing segment.
     pub(super) oldest: u32,
 }
 
-/// The number of a batch of a segment.
+/// The number of a batch, from its segment and its index there.
 pub(super) fn batch_number(segment: u32, batch: u32) -> u64 {
     u64::from(segment) << 32 | u64::from(batch)
 }
@@ -201,28 +201,28 @@ impl Writer {
         }
     }
 
-    /// A frame was written.
+    /// Records that a frame was written.
     pub(super) fn note(&mut self, frame: &Frame<'_>, at: At) {
         if let Some(active) = &mut self.active {
             active.keys.push(frame, at.offset);
         }
     }
 
-    /// So many bytes of a segment are frames that are so now.
+    /// Adds live bytes to a segment.
     pub(super) fn used(&mut self, segment: u32, bytes: u64) {
         if let Some(used) = self.uses.get_mut(&segment) {
             used.live_bytes += bytes;
         }
     }
 
-    /// So many bytes of a segment are frames that say of keys that they have no values since another.
+    /// Adds tombstones to a segment that cover the segments up to `since`.
     pub(super) fn deleted(&mut self, segment: u32, since: u32, bytes: u64) {
         if let Some(used) = self.uses.get_mut(&segment) {
             used.deleted(since, bytes);
         }
     }
 
-    /// All segments, and where each stands among the others.
+    /// All segments, with their ages.
     pub(super) fn uses_by_age(&self) -> impl Iterator<Item = (Age, &Use)> {
         let oldest = self.uses.first_key_value().map_or(0, |(oldest, _)| *oldest);
         self.uses
@@ -230,7 +230,7 @@ impl Writer {
             .map(move |(&number, used)| (Age { number, oldest }, used))
     }
 
-    /// A frame is not so any more.
+    /// Records that a frame became garbage.
     pub(super) fn unused(&mut self, entry: &Entry) {
         let (At { segment, offset }, bytes) = (entry.at(), entry.frame_bytes());
         if let Some(used) = self.uses.get_mut(&segment) {
@@ -242,7 +242,7 @@ impl Writer {
 }
 
 impl Shared {
-    /// Makes a batch.
+    /// Applies a batch.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         self.wait_for_room()?;
         let mut writer = self.writer.lock();
@@ -254,7 +254,7 @@ impl Shared {
             self.cleaning.hurry();
             return Err(full);
         }
-        // The last segment that can have records of keys that are deleted, also if the batch begins the next one.
+        // The last segment that can contain records of the deleted keys, even if this batch begins the next segment.
         let since = writer.last;
         let offsets = gather(writer, &tables, &batch, since);
         if writer.batch.is_empty() {
@@ -302,7 +302,7 @@ impl Shared {
                 }
             }
         }
-        // Before another thread can take it off.
+        // Before another thread can subtract it.
         self.resident_bytes.add(heated);
         drop(guards);
         writer.used(segment, used_bytes);
@@ -325,7 +325,7 @@ impl Shared {
         batch.tables().map(|(name, _)| find(name)).collect()
     }
 
-    /// Refuses a batch that has keys which are not there, if memory has no room for them.
+    /// Refuses a batch with new keys if there is no memory for them.
     fn check_keys_of(&self, tables: &[Arc<LogTable>], batch: &WriteBatch) -> Result<(), EngineError> {
         let Some(refusal) = self.keys.refusal() else {
             return Ok(());
@@ -342,7 +342,7 @@ impl Shared {
         }
     }
 
-    /// Appends the batch that was gathered. The segment that it stands in, and where it begins.
+    /// Appends the collected batch. Returns its segment and its offset there.
     pub(super) fn append(&self, writer: &mut Writer) -> Result<(u32, u32), EngineError> {
         let bytes = writer.batch.len();
         if bytes > BATCH_BYTES_MAX {
@@ -372,7 +372,7 @@ impl Shared {
         let bytes = batch.finish(batch_number(writer.last, active.batches), self.high_water.identity());
         let base = active.length;
         if let Err(error) = active.segment.write_at(bytes, base) {
-            // What is there of it must not be taken for what was written.
+            // The partial batch must not pass for a written one.
             writer.is_torn = active.segment.cut(base).is_err();
             return Err(error);
         }
@@ -388,7 +388,7 @@ impl Shared {
         Ok((writer.last, base))
     }
 
-    /// Goes on in a new segment.
+    /// Begins a new segment.
     fn begin_segment(&self, writer: &mut Writer) -> Result<(), EngineError> {
         let number = writer.last + 1;
         let segment = match self.cleaning.take_prepared(number) {
@@ -402,7 +402,7 @@ impl Shared {
         };
         let ended = writer.active.as_ref().map_or(writer.ended, Active::ended);
         if let Err(error) = segment.begin(self.high_water.identity(), ended) {
-            // It is made anew.
+            // It is created again at the next attempt.
             let _ = segment.delete();
             return Err(error);
         }
@@ -420,7 +420,7 @@ impl Shared {
     }
 }
 
-/// Puts the changes into the buffer. Where each stands in it; `None` for what changes nothing.
+/// Encodes the changes into the buffer. Returns the offset of each in the batch; `None` for a change without effect.
 fn gather(writer: &mut Writer, tables: &[Arc<LogTable>], batch: &WriteBatch, since: u32) -> Vec<Option<u32>> {
     writer.batch.clear();
     let mut offsets = Vec::with_capacity(batch.len());
@@ -450,8 +450,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_wait_for_nothing_that_only_the_next_write_lets_be_cleaned() {
-        // What is written to is full when the next batch does not fit, and can be cleaned only then.
+    fn writers_do_not_wait_for_garbage_in_the_active_segment() {
+        // The active segment becomes full only when the next batch does not fit, and can be cleaned only then.
         let age = Age { number: 2, oldest: 1 };
         assert_eq!(Use::open(1 << 20).garbage_bytes(&age), 0);
         let mut sealed = Use::sealed(1 << 20);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_garbage_when_nothing_is_left_that_it_is_about() {
+    fn a_tombstone_that_covers_no_older_segment_is_garbage() {
         let mut sealed = Use::sealed(1000);
         sealed.deleted(3, 100);
         sealed.deleted(2, 100);
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(garbage_bytes(5, 1), 800);
         assert_eq!(garbage_bytes(5, 3), 800);
         assert_eq!(garbage_bytes(5, 4), 1000);
-        // Nothing is older, and what it says of itself goes with it.
+        // There is no older segment, and the frames of this one that the tombstone covers are deleted with it.
         assert_eq!(garbage_bytes(3, 3), 1000);
     }
 }

@@ -1,4 +1,4 @@
-//! All tables of an engine in memory, as they are at one moment. Cloning takes no time, whatever they hold.
+//! A snapshot of all tables of an engine in memory. Cloning takes constant time, whatever the size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use imbl::OrdMap;
 use crate::batch::WriteBatch;
 use crate::error::EngineError;
 
-/// What an entry takes beside its key and value, about: two handles, its place in a map, and two allocations.
+/// The approximate memory of an entry besides its key and value: two handles, its place in a map, and two allocations.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
 
-/// Never given twice, so that a handle to a dropped table does not find another of its name.
+/// Never reused, so that a handle to a dropped table does not find a new table of the same name.
 pub(super) type TableId = u64;
 
 pub(super) type Entries = OrdMap<Bytes, Arc<Entry>>;
@@ -27,19 +27,19 @@ pub(super) struct Contents {
 
 pub(super) struct Entry {
     pub(super) value: Bytes,
-    /// Read since the clock last came by.
+    /// Read since the clock hand last passed.
     used: AtomicBool,
 }
 
 impl Entry {
-    /// Notes that it was read. Written only where that changes something: readers share its cache line.
+    /// Marks the entry as read. Writes only if that changes something: readers share the cache line.
     pub(super) fn touch(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was read since this was last asked.
+    /// Whether it was read since the last call.
     pub(super) fn take_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -54,12 +54,12 @@ impl Contents {
         self.entries.get(&table)
     }
 
-    /// The first table from an id on, that one included.
+    /// The first table with an id of at least `from`.
     pub(super) fn table_from(&self, from: TableId) -> Option<TableId> {
         self.entries.range(from..).next().map(|(id, _)| *id)
     }
 
-    /// What all entries take.
+    /// The memory that all entries use.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -84,8 +84,8 @@ impl Contents {
             .sum::<u64>();
     }
 
-    /// Makes all changes, but keeps no value that is longer than this; or says which table is not there: then
-    /// what was changed so far is to be thrown away.
+    /// Applies all changes, but stores no value longer than `value_bytes_max`. Fails if a table does not exist; then
+    /// the caller must discard these contents.
     pub(super) fn apply(&mut self, batch: &WriteBatch, value_bytes_max: u64) -> Result<(), EngineError> {
         for (name, changes) in batch.tables() {
             let entries = self.names.get(name).and_then(|id| self.entries.get_mut(id));

@@ -1,7 +1,7 @@
-//! What goes when a cache is full: a clock, whose hand goes through all keys in their order, round and round. It
-//! takes what was not read since it last came by.
+//! Eviction of a full cache: the clock algorithm. Its hand goes through all keys in order, again and again, and evicts
+//! entries that were not read since it last passed.
 //!
-//! The keys of stores begin with their hashes, so that their order says nothing about their use.
+//! The keys of stores begin with their hashes, so their order is independent of their use.
 
 use std::ops::Bound;
 
@@ -9,15 +9,16 @@ use bytes::Bytes;
 
 use super::contents::{Contents, TableId};
 
-/// After so many entries in one go it takes what comes next, read or not: a bound on what a write waits for.
+/// After so many spared entries in one run, the clock evicts the next ones even if they were read: this bounds how long
+/// a write waits.
 const SPARED_MAX: usize = 1024;
 
-/// Entries that are looked at between two changes of the contents.
+/// The number of entries per step, after each of which the contents change.
 const STEP: usize = 128;
 
 pub(super) struct Clock {
     bytes_max: u64,
-    /// Where it stands: after this key of this table.
+    /// The position of the hand: after this key of this table.
     table: TableId,
     key: Option<Bytes>,
 }
@@ -31,7 +32,7 @@ impl Clock {
         }
     }
 
-    /// Deletes entries until the rest keeps within the limit.
+    /// Deletes entries until the rest is within the limit.
     pub(super) fn evict(&mut self, contents: &mut Contents) {
         let mut spared = 0;
         while contents.bytes() > self.bytes_max {

@@ -1,8 +1,8 @@
-//! Engines in memory alone: all is gone with the process. One keeps everything, the other what it has room for.
+//! Engines in memory only: the data is gone when the process ends. One engine keeps everything, the other is a cache.
 //!
-//! The contents are persistent maps behind one pointer. A reader takes the pointer and never waits; a
-//! writer makes the maps that are to come, sharing what does not change, and puts the pointer to them in its
-//! place: so a batch is seen whole or not at all, and a scan is a pointer that is kept.
+//! The contents are persistent maps behind one pointer. A reader clones the pointer and never waits. A writer creates
+//! new maps, which share everything unchanged with the old ones, and then swaps the pointer. So readers see a batch
+//! completely or not at all, and a scan just keeps an old pointer.
 
 mod contents;
 mod eviction;
@@ -21,15 +21,16 @@ use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
 
-/// So many values fit into a cache, at least: a larger one would drive out too much, and is not kept.
+/// The minimum number of the largest values that fit into a cache: a larger value would evict too many entries, and is
+/// not kept.
 const CACHED_VALUES_MIN: u64 = 8;
 
-/// Tables in memory, without a bound: the memory of the machine is their limit.
+/// Tables in memory without a bound, except for the memory of the machine.
 pub struct MemoryEngine {
     shared: Arc<Shared>,
 }
 
-/// Tables in memory that keep within so many bytes together: what was not read for longest goes, about.
+/// Tables in memory that share a budget: approximately the least recently read entries are evicted.
 pub struct CacheEngine {
     shared: Arc<Shared>,
 }
@@ -41,9 +42,9 @@ struct Shared {
     writer: Mutex<Writer>,
 }
 
-/// What only the writer needs.
+/// State that only the writer uses.
 struct Writer {
-    /// `None` keeps everything.
+    /// `None`: nothing is evicted.
     clock: Option<Clock>,
 }
 
@@ -56,7 +57,7 @@ impl MemoryEngine {
         }
     }
 
-    /// Another engine with what is in this one now. It takes no time, whatever that is.
+    /// A copy of this engine with its current content. Takes constant time.
     pub fn copy(&self) -> Self {
         let shared = Shared::new(None, u64::MAX);
         shared.current.store(self.shared.current.load_full());
@@ -73,8 +74,7 @@ impl Default for MemoryEngine {
 }
 
 impl CacheEngine {
-    /// An engine without tables, that keeps within so many bytes: keys, values, and about what it takes to
-    /// find them again.
+    /// An engine without tables, with a budget of `bytes_max` bytes for keys, values, and their approximate overhead.
     pub fn new(bytes_max: u64) -> Self {
         let shared = Shared::new(Some(Clock::new(bytes_max)), bytes_max / CACHED_VALUES_MIN);
         Self {
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Replaces the contents by what a change makes of them, unless it fails.
+    /// Replaces the contents by changed ones, unless the change fails.
     fn change<T>(&self, change: impl FnOnce(&mut Contents) -> Result<T, EngineError>) -> Result<T, EngineError> {
         let mut writer = self.writer.lock();
         let mut contents = Contents::clone(&self.current.load());
@@ -123,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Both are the same but for what they keep.
+/// The two engines differ only in what they keep.
 macro_rules! engine_over_shared {
     ($engine:ty) => {
         impl Engine for $engine {

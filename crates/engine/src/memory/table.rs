@@ -64,15 +64,15 @@ impl Table for MemoryTable {
     }
 }
 
-/// How many entries a scan takes out of its map at once.
+/// How many entries a scan copies out of its map at once.
 const AHEAD: usize = 256;
 
-/// A scan that owns the map it goes through.
+/// A scan that owns its snapshot of the map.
 struct EntriesScan {
     entries: Entries,
     from: Bound<Bytes>,
     to: Option<Bytes>,
-    /// What comes next, the next one last.
+    /// The next entries, in reverse order.
     ahead: Vec<(Bytes, Bytes)>,
 }
 

@@ -1,20 +1,20 @@
-//! Which tables there are. A table of ours is a row with a name and a number, and a table of the server under the
-//! number: dropping one is deleting its row, which waits for no reader, and no number is given twice.
+//! The list of tables. A table of ours is a row with a name and a number, and a server table named after the number:
+//! dropping a table deletes its row, without waiting for readers, and numbers are never reused.
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error};
 
 use super::failure;
 
-/// Longer parts of keys do not fit into an index of InnoDB: see [`super::rows`].
+/// Longer keys do not fit into an index of InnoDB: see [`super::rows`].
 pub(super) const HEAD_BYTES_MAX: usize = 2048;
 
-/// The table of the server that has the rows of one of ours.
+/// The server table with the rows of one of our tables.
 pub(super) fn rows_of(number: u64) -> String {
     format!("`fondaco_rows_{number}`")
 }
 
-/// Makes the list of tables, if it is not there, and deletes what a dropped one has left.
+/// Creates the list of tables if it does not exist, and deletes the rows of dropped tables.
 pub(super) fn prepare(connection: &mut Conn) -> Result<(), Error> {
     connection.query_drop(
         "CREATE TABLE IF NOT EXISTS fondaco_tables (
@@ -25,7 +25,7 @@ pub(super) fn prepare(connection: &mut Conn) -> Result<(), Error> {
     sweep(connection)
 }
 
-/// The number of a table, which is made if it is not there.
+/// The number of a table; creates the table if it does not exist.
 pub(super) fn open_table(connection: &mut Conn, name: &str) -> Result<u64, Error> {
     let find = "SELECT number FROM fondaco_tables WHERE name = ?";
     let number = match connection.exec_first(find, (name.as_bytes(),))? {
@@ -39,7 +39,7 @@ pub(super) fn open_table(connection: &mut Conn, name: &str) -> Result<u64, Error
     Ok(number)
 }
 
-/// Gives a table its name and its number again, in a database that went back to before it had them.
+/// Restores the name and number of a table in a database that went back to a state without them.
 pub(super) fn restore_table(connection: &mut Conn, name: &str, number: u64) -> Result<(), Error> {
     let restore = "REPLACE INTO fondaco_tables (number, name) VALUES (?, ?)";
     connection.exec_drop(restore, (number, name.as_bytes()))?;
@@ -59,12 +59,12 @@ fn make_rows(connection: &mut Conn, number: u64) -> Result<(), Error> {
     ))
 }
 
-/// Deletes a table's name, after which it is not found.
+/// Deletes the name of a table, so that the table is no longer found.
 pub(super) fn forget_table(connection: &mut Conn, name: &str) -> Result<(), Error> {
     connection.exec_drop("DELETE FROM fondaco_tables WHERE name = ?", (name.as_bytes(),))
 }
 
-/// Deletes the rows of tables without a name, but for those that are still read.
+/// Deletes the rows of tables without a name, except those that are still being read.
 pub(super) fn sweep(connection: &mut Conn) -> Result<(), Error> {
     let nameless: Vec<String> = connection.query(
         "SELECT CONVERT(table_name USING utf8mb4) FROM information_schema.tables
@@ -83,14 +83,14 @@ pub(super) fn sweep(connection: &mut Conn) -> Result<(), Error> {
 /// The names of all tables, sorted.
 pub(super) fn table_names(connection: &mut impl Queryable) -> Result<Vec<String>, Error> {
     let names: Vec<Vec<u8>> = connection.query("SELECT name FROM fondaco_tables ORDER BY name")?;
-    // All are ASCII: they were checked before they came here.
+    // All names are ASCII: they were validated before they were stored.
     Ok(names
         .iter()
         .map(|name| String::from_utf8_lossy(name).into_owned())
         .collect())
 }
 
-/// How many rows a table has, about.
+/// The approximate number of rows of a table.
 pub(super) fn approximate_len(connection: &mut impl Queryable, number: u64) -> Result<u64, Error> {
     let rows: Option<Option<u64>> = connection.exec_first(
         "SELECT table_rows FROM information_schema.tables
@@ -100,7 +100,7 @@ pub(super) fn approximate_len(connection: &mut impl Queryable, number: u64) -> R
     Ok(rows.flatten().unwrap_or(0))
 }
 
-/// What all tables take on the server's disk.
+/// The space that all tables use on the server's disk.
 pub(super) fn disk_bytes(connection: &mut impl Queryable) -> Result<u64, Error> {
     let bytes: Option<Option<u64>> = connection.query_first(
         "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) FROM information_schema.tables

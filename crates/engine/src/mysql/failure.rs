@@ -1,4 +1,4 @@
-//! What the server and the connection say, in our words.
+//! Maps errors of the server and the connection to [`EngineError`].
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use mysql::Error;
 
 use crate::error::EngineError;
 
-/// Codes of MySQL and MariaDB.
+/// Error codes of MySQL and MariaDB.
 const DISK_FULL: [u16; 2] = [1021, 1114];
 const ENGINE_FAILED: u16 = 1030;
 const NO_SUCH_TABLE: u16 = 1146;
@@ -14,16 +14,16 @@ const PACKET_TOO_LARGE: u16 = 1153;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const RECORD_HAS_CHANGED: u16 = 1020;
-/// What a server says before it closes the connection.
+/// Errors that a server sends before it closes the connection.
 const LAST_WORDS: [u16; 4] = [1053, 1153, 1927, 4031];
 
-/// What the error comes from.
+/// The source of an error.
 pub(super) struct Failure<'a> {
     pub(super) server: &'a str,
 }
 
 impl Failure<'_> {
-    /// Names an error.
+    /// Maps an error.
     pub(super) fn name(&self, action: &'static str, error: Error) -> EngineError {
         let server = self.server.to_owned();
         match error {
@@ -55,18 +55,18 @@ impl Failure<'_> {
     }
 }
 
-/// Whether a transaction failed for the sake of others, and may be tried again.
+/// Whether a transaction failed because of concurrent transactions and may be retried.
 pub(super) fn others_were_in_the_way(error: &Error) -> bool {
     let Error::MySqlError(error) = error else { return false };
     [LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_HAS_CHANGED].contains(&error.code)
 }
 
-/// Whether a table is not there that a statement names.
+/// Whether a table in a statement does not exist.
 pub(super) fn is_without_table(error: &Error) -> bool {
     matches!(error, Error::MySqlError(error) if error.code == NO_SUCH_TABLE)
 }
 
-/// Whether nothing more can be asked over the connection that it comes from.
+/// Whether the error makes its connection unusable.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {
         Error::MySqlError(error) => LAST_WORDS.contains(&error.code),

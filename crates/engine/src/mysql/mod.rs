@@ -1,12 +1,12 @@
-//! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database of this node alone.
+//! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database that belongs to one node.
 //!
-//! The database is this node's as long as no other has opened it: then nothing is written to it or read from it any
-//! more (`owner`, `writer`). A server that went back to an older state, as one that has failed over to a replica that
-//! lagged, is noticed by a count of writes that is kept in it and by the node.
+//! The database belongs to this node until another node opens it: from then on, this node neither writes nor reads it
+//! (`owner`, `writer`). If the server goes back to an older state, for example by a failover to a lagging replica, the
+//! node detects that with a count of writes, which both the database and the node keep.
 //!
-//! It is for operators that have such a server, with its backups and its people, and want their records there. What a
-//! call of `write` returned for has been committed. Whether that survives a loss of power is the server's setting
-//! (`innodb_flush_log_at_trx_commit`), and `sync` fails where it does not.
+//! This engine is for operators who already run such a server, with backups and expertise, and want their records
+//! there. When `write` returns, its batch has been committed. Whether it survives a loss of power depends on the
+//! server's setting (`innodb_flush_log_at_trx_commit`); `sync` fails if it does not.
 
 mod catalog;
 mod failure;
@@ -39,22 +39,23 @@ use crate::name;
 use crate::open_table::OpenTable;
 use crate::record_cache::{Known, RecordCache};
 
-/// How long a server may take to connect, or to answer.
+/// The timeout for connecting and for each answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How often a transaction is tried that others are in the way of.
+/// The maximum number of attempts for a transaction that fails because of concurrent transactions.
 const ATTEMPTS_MAX: usize = 10;
-/// Statements are told apart by how many rows they have, for each table.
+/// For each table, there is a statement per number of rows.
 const STATEMENTS_MAX: usize = 512;
 const CONNECTIONS_MAX: usize = 16;
 
-/// Where the server is.
+/// The address of the server, and the settings of the engine.
 #[derive(Clone)]
 pub struct MySqlOptions {
-    /// `mysql://user:password@host:port/database`. The database is there, and no other program writes to it.
+    /// `mysql://user:password@host:port/database`. The database must exist, and no other program may write to it.
     pub url: String,
-    /// Where the node remembers how far the database was, and what it has lost. It is made if it is not there.
+    /// The directory in which the node remembers the database's count of writes and its losses. Created if it does not
+    /// exist.
     pub dir: PathBuf,
-    /// Memory for records that were read or written, of all tables together.
+    /// Memory for cached records, of all tables together.
     pub cache: CacheBudget,
 }
 
@@ -74,7 +75,7 @@ pub struct MySqlEngine {
 }
 
 struct Shared {
-    /// Another one after the server went back: connections may be to what is not the server any more.
+    /// Replaced after the server went back: old connections may lead to a server that is no longer in charge.
     pool: ArcSwap<Pool>,
     opts: Opts,
     /// For messages: without the password.
@@ -82,30 +83,30 @@ struct Shared {
     owner: Arc<Owner>,
     cache: RecordCache,
     tables: RwLock<HashMap<String, Arc<OpenTable>>>,
-    /// Held while writing: the cache is to see batches in the order in which the server does.
+    /// Held while writing: the cache must see batches in the order of the server.
     writer: Mutex<Writer>,
 }
 
 impl MySqlEngine {
-    /// Connects to a server, and takes its database for itself.
+    /// Connects to a server, and takes ownership of the database.
     ///
     /// # Errors
     /// [`EngineError::Unreachable`]; [`EngineError::Refused`] if the URL, the user or the database is wrong, or
     /// another engine has the database.
     pub fn open(options: &MySqlOptions) -> Result<Self, EngineError> {
         let parsed = Opts::from_url(&options.url).map_err(|error| EngineError::Refused {
-            server: "(an address that cannot be read)".to_owned(),
-            action: "be connected to",
+            server: "(invalid address)".to_owned(),
+            action: "connect",
             reason: format!("{error}; use mysql://user:password@host:port/database"),
         })?;
         let database = parsed.get_db_name().unwrap_or_default().to_owned();
         let server = format!("{}:{}/{database}", parsed.get_ip_or_hostname(), parsed.get_tcp_port());
         let failure = Failure { server: &server };
         if database.is_empty() {
-            return Err(failure.refused("open", "the address names no database: add /database at its end"));
+            return Err(failure.refused("open", "the address has no database: add /database at its end"));
         }
         let constraints = PoolConstraints::new(1, CONNECTIONS_MAX).unwrap_or(PoolConstraints::DEFAULT);
-        // Resetting a connection would forget its statements. Scans end their transactions themselves.
+        // A reset of a connection would drop its prepared statements. Scans end their transactions themselves.
         let pool = PoolOpts::new()
             .with_constraints(constraints)
             .with_reset_connection(false);
@@ -151,7 +152,7 @@ impl Shared {
             .map_err(|error| self.failure().name("connect", error))
     }
 
-    /// Whether no other node has had the database, as far as is known.
+    /// Whether this node still owns the database, as far as it knows.
     fn check_owner(&self, action: &'static str) -> Result<(), EngineError> {
         self.owner.check(action, &self.failure())
     }
@@ -169,7 +170,7 @@ impl Shared {
         }
         let mut writer = self.writer.lock();
         if let Err(error) = self.transact(&mut writer, &tables) {
-            // It may have been made nevertheless.
+            // The batch may have been committed nevertheless.
             for (table, changes) in &tables {
                 changes
                     .iter()
@@ -187,8 +188,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes changes, all or none. Made twice they are what they are made once: so they are tried again when the
-    /// connection breaks, over the next one.
+    /// Applies all changes or none. The changes are idempotent, so they are retried over a new connection if the
+    /// connection breaks.
     fn transact(&self, writer: &mut Writer, tables: &[(Arc<OpenTable>, &TableChanges)]) -> Result<(), EngineError> {
         let (mut attempts, mut has_broken) = (0, false);
         loop {
@@ -198,7 +199,7 @@ impl Shared {
             let error = match commit(connection, tables, &self.owner) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
-                    // As far as is known, it is ours and as it was left.
+                    // As far as the node knows, it still owns the database, and the count is unchanged.
                     let looked = self.owner.look(connection, self.owner.writes());
                     looked.map_err(|error| self.failure().name("look for its mark", error))?;
                     self.check_owner("write")?;
@@ -207,7 +208,7 @@ impl Shared {
                     }
                     return Err(self
                         .failure()
-                        .refused("write", "its count of writes changes all the time"));
+                        .refused("write", "its count of writes changes during every attempt"));
                 }
                 Err(error) => error,
             };
@@ -225,8 +226,8 @@ impl Shared {
         }
     }
 
-    /// Changes which tables there are. What breaks the connection is not done, or not known to be: it is tried again
-    /// by who asks again.
+    /// Changes the list of tables. If the connection breaks, the change may or may not have been made; the caller must
+    /// retry it.
     fn change<T>(
         &self,
         writer: &mut Writer,
@@ -269,11 +270,11 @@ impl Shared {
                 table.set_dropped();
             }
         }
-        // What a scan still reads goes with a later one.
+        // Rows that a scan still reads are deleted by a later sweep.
         self.change(&mut writer, "drop a table", catalog::sweep)
     }
 
-    /// Uses a database that went back, as it is now: with the tables that are open, and nothing else from memory.
+    /// Uses the database that went back, in its current state: keeps the open tables, and nothing else from memory.
     fn go_on(&self) -> Result<(), EngineError> {
         let mut writer = self.writer.lock();
         let failed = |error| self.failure().name("open its tables again", error);
@@ -300,17 +301,18 @@ impl Shared {
             .query_first("SELECT @@innodb_flush_log_at_trx_commit");
         let flushed: Option<u8> = flushed.map_err(|error| self.failure().name("sync", error))?;
         match flushed {
-            // Each commit has waited for the disk already.
+            // Each commit has already waited for the disk.
             Some(1) => Ok(()),
             _ => {
-                let reason = "it does not wait for its disk: set innodb_flush_log_at_trx_commit = 1";
+                let reason = "it commits without waiting for its disk: set innodb_flush_log_at_trx_commit = 1";
                 Err(self.failure().refused("sync", reason))
             }
         }
     }
 }
 
-/// Commits changes as the next write; false if the database is not as it was left, and nothing was changed.
+/// Commits changes as the next write. Returns false, without changes, if the mark or the count in the database has
+/// changed.
 fn commit(connection: &mut Conn, tables: &[(Arc<OpenTable>, &TableChanges)], owner: &Owner) -> Result<bool, Error> {
     let mut write = || {
         let Some(count) = owner.begin(connection)? else {
@@ -325,7 +327,7 @@ fn commit(connection: &mut Conn, tables: &[(Arc<OpenTable>, &TableChanges)], own
     let written = write();
     match written {
         Ok(Some(count)) => owner.wrote(count),
-        // Where this fails, the connection is gone, and the transaction with it.
+        // If this fails, the connection is gone, and the transaction with it.
         Ok(None) | Err(_) => drop(connection.query_drop("ROLLBACK")),
     }
     written.map(|count| count.is_some())
@@ -344,7 +346,7 @@ impl Engine for MySqlEngine {
         let mut connection = self.shared.connection()?;
         let known = self.shared.owner.writes();
         let names = catalog::table_names(&mut connection);
-        // Looked for after: had another one changed them, its mark would be there by now.
+        // Checked afterwards: if another node had changed the names, its mark would be visible by now.
         let names = names.and_then(|names| self.shared.owner.look(&mut connection, known).map(|()| names));
         let names = names.map_err(|error| self.shared.failure().name("list its tables", error))?;
         self.shared.check_owner("list its tables")?;

@@ -1,14 +1,14 @@
-//! Whose a database is, and how far it is.
+//! The ownership and the state of a database.
 //!
-//! One row says both: a process that opens the database leaves a mark in it, before it changes anything else, and each transaction of
-//! ours raises its count of writes. The node remembers the count of the last transaction that was committed: in memory, and
-//! in a file in its data directory.
+//! One row records both. A process that opens the database first leaves a mark in the row, and each of our transactions
+//! increments the count of writes. The node remembers the count of its last committed transaction in memory, and in a
+//! file in its data directory.
 //!
-//! The invariants: no process has written what is read since this one opened the database, and it has all that was acknowledged. Each
-//! statement and each scan that reads rows sees, at the moment that it sees them at, whether the mark is still there, and
-//! a count that is no lower than the one remembered before. Otherwise nothing is read or written, not even from memory: for
-//! ever, if another one has the database; until [`resume`](Owner::resume), if the server went back to an older state, as it
-//! does when it fails over to a replica that lagged.
+//! The invariants: no other process has written to the database since this one opened it, and the database has all
+//! acknowledged writes. Each statement and scan that reads rows also checks, in the same snapshot, that the mark is
+//! still there, and that the count is not lower than the one remembered before. Otherwise nothing is read or written,
+//! not even from memory: forever, if another process owns the database; until [`resume`](Owner::resume), if the server
+//! went back to an older state, as it does in a failover to a lagging replica.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
@@ -27,23 +27,23 @@ const OURS: u8 = 0;
 const WENT_BACK: u8 = 1;
 const OF_ANOTHER: u8 = 2;
 
-/// What the file calls the database, which is all that it is about.
+/// The number of the only mark in the file: it stands for the database.
 const MARK_NUMBER: u64 = 1;
 
-/// What this engine has left in the database, and what became of that since.
+/// The mark of this engine in the database, and the current ownership.
 pub(super) struct Owner {
     mark: String,
     identity: u64,
     /// The count of the last write that is known to be committed.
     writes: AtomicU64,
     state: AtomicU8,
-    /// What is lost since the server went back, in words, until it is noted.
+    /// The loss since the server went back, until it is noted.
     gone: Mutex<Option<String>>,
     noted: HighWater,
     lost: LossNote,
 }
 
-/// What is in the row.
+/// The content of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     mark: String,
@@ -52,7 +52,8 @@ struct Row {
 }
 
 impl Owner {
-    /// Leaves a new mark, by which a process that had the database before finds that it lost it. What is remembered of it is in `dir`.
+    /// Leaves a new mark, by which a previous owner detects that it has lost the database. The directory `dir` has the
+    /// remembered count and losses.
     pub(super) fn open(connection: &mut Conn, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let failed = |error| failure.name("mark the database", error);
         prepare(connection).map_err(failed)?;
@@ -79,42 +80,42 @@ impl Owner {
         Ok(owner)
     }
 
-    /// A number that was drawn when the database was opened first.
+    /// A random number that was drawn when the database was opened for the first time.
     pub(super) fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// What the server has lost, in words.
+    /// Describes the writes that the server has lost.
     pub(super) fn lost_writes(&self) -> Option<String> {
         let texts = [self.lost.text(), self.gone.lock().clone()];
         let texts: Vec<String> = texts.into_iter().flatten().collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// What is noted of losses.
+    /// The note of losses.
     pub(super) fn losses(&self) -> &LossNote {
         &self.lost
     }
 
-    /// The mark, for a statement that looks for it beside what it reads.
+    /// The mark, for a statement that checks it together with the rows that it reads.
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// The count of the last write that is known to be committed: to be asked for before the server is.
+    /// The count of the last write that is known to be committed. Read it before you query the server.
     pub(super) fn writes(&self) -> u64 {
         self.writes.load(Acquire)
     }
 
-    /// Looks for the mark and the count; within a transaction, as that sees the database.
+    /// Checks the mark and the count; within a transaction, as of its snapshot.
     pub(super) fn look(&self, connection: &mut impl Queryable, known: u64) -> Result<(), Error> {
         let row = look(connection)?;
         self.saw(known, row.map(|row| (row.mark == self.mark, row.writes)));
         Ok(())
     }
 
-    /// The row was looked at, and is not there, or has the mark or another one, and a count, which was no lower than `known`
-    /// before that.
+    /// Evaluates the row after a query: `None` if the row does not exist, otherwise whether it has our mark, and its
+    /// count. The count was at least `known` before the query.
     pub(super) fn saw(&self, known: u64, row: Option<(bool, u64)>) {
         let (is_own, writes) = row.unwrap_or((false, 0));
         let state = match () {
@@ -125,7 +126,7 @@ impl Owner {
                 return;
             }
         };
-        // The first one counts: what another one has written since is no loss of ours.
+        // The first change counts: later writes of another owner are no loss of ours.
         let mut gone = self.gone.lock();
         if self.state.load(Acquire) == OURS {
             *gone = (state == WENT_BACK).then(|| lost(writes, known));
@@ -133,30 +134,31 @@ impl Owner {
         }
     }
 
-    /// Whether the server has gone back, and is not to be used for now.
+    /// Whether the server went back to an older state, and must not be used for now.
     pub(super) fn went_back(&self) -> bool {
         self.state.load(Acquire) == WENT_BACK
     }
 
-    /// Whether no other process has had the database, and it has all that was acknowledged, as far as is known.
+    /// Fails unless this process still owns the database, and the database has all acknowledged writes, as far as is
+    /// known.
     ///
     /// # Errors
     /// [`EngineError::Refused`].
     pub(super) fn check(&self, action: &'static str, failure: &Failure<'_>) -> Result<(), EngineError> {
         let reason = match self.state.load(Acquire) {
             OURS => return Ok(()),
-            WENT_BACK => "it went back to an older state, and lacks what was acknowledged: try again in a moment",
-            _ => "another node has used it since the connection broke: give each node its own, and start again",
+            WENT_BACK => "it went back to an older state, and lacks acknowledged writes: try again in a moment",
+            _ => "another node has used it since the connection broke: give each node its own database, and restart",
         };
         Err(failure.refused(action, reason))
     }
 
-    /// Begins a transaction that counts as the next write. Its count; `None` if the row is not as it was left, and nothing
-    /// is to be written.
+    /// Begins the transaction of the next write, and returns its count. `None` if the mark or the count in the database
+    /// has changed: then nothing may be written.
     pub(super) fn begin(&self, connection: &mut Conn) -> Result<Option<u64>, Error> {
         let known = self.writes();
         let next = known + 1;
-        // Both at once: the server is asked no more often for it.
+        // Both statements in one round trip.
         let begin = format!(
             "START TRANSACTION; \
              UPDATE fondaco_owner SET writes = {next} WHERE one = 1 AND mark = '{}' AND writes = {known}",
@@ -171,14 +173,15 @@ impl Owner {
         Ok((changed == 1).then_some(next))
     }
 
-    /// A transaction of this count is committed.
+    /// Records that the transaction with this count was committed.
     pub(super) fn wrote(&self, count: u64) {
         self.writes.fetch_max(count, AcqRel);
-        // Otherwise less is noticed. It is not synced: what a loss of power takes of it is not noticed either.
+        // If this fails, fewer losses are detected. It is not synced: after a loss of power, a loss of the last writes
+        // is not detected either.
         let _ = self.noted.note(&self.marks());
     }
 
-    /// Uses a database that went back, as it is now. What it has lost is noted.
+    /// Uses a database that went back, in its current state. Notes its loss.
     pub(super) fn resume(&self, connection: &mut Conn, failure: &Failure<'_>) -> Result<(), EngineError> {
         {
             let mut gone = self.gone.lock();
@@ -194,13 +197,13 @@ impl Owner {
         Ok(())
     }
 
-    /// From now on the database is ours again.
+    /// Marks the database as ours again.
     pub(super) fn resumed(&self) {
-        // Not if it is another one's.
+        // Not if another process owns it.
         let _ = self.state.compare_exchange(WENT_BACK, OURS, AcqRel, Acquire);
     }
 
-    /// Writes the row, with a count that is higher than any before.
+    /// Writes the row, with a count that is higher than all before.
     fn leave_mark(&self, connection: &mut Conn) -> Result<(), Error> {
         let next = self.writes() + 1;
         connection.exec_drop(
@@ -219,7 +222,7 @@ impl Owner {
     }
 }
 
-/// Makes the table, or gives that of an earlier release what it lacks.
+/// Creates the table, or adds the columns that an earlier release did not have.
 fn prepare(connection: &mut Conn) -> Result<(), Error> {
     connection.query_drop(
         "CREATE TABLE IF NOT EXISTS fondaco_owner (
@@ -246,7 +249,7 @@ fn new_mark(connection: &mut Conn) -> Result<String, Error> {
     Ok(connection.query_first("SELECT UUID()")?.unwrap_or_default())
 }
 
-/// The row; `None` if it or its table is not there.
+/// The row; `None` if the row or its table does not exist.
 fn look(connection: &mut impl Queryable) -> Result<Option<Row>, Error> {
     let found = connection.query_first("SELECT mark, writes, identity FROM fondaco_owner WHERE one = 1");
     let row = |(mark, writes, identity)| Row { mark, writes, identity };

@@ -1,8 +1,8 @@
-//! How a key and its value are a row, and how many are written at once.
+//! The encoding of a key and its value as a row, and the grouping of rows into statements.
 //!
-//! InnoDB's indexes take 3072 bytes; a key is up to 64 KiB. So it is in two columns, the `head` of up to 2048 bytes
-//! and the `tail` with the rest, and the index has the head and a hash of the tail. Keys whose heads are the same are
-//! put into order by who reads them.
+//! InnoDB's indexes allow 3072 bytes; a key may have 64 KiB. So a key is in two columns, the `head` with up to 2048
+//! bytes and the `tail` with the rest. The index consists of the head and a hash of the tail. Keys with the same head
+//! are sorted by the reader.
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Value};
@@ -11,9 +11,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::catalog::{HEAD_BYTES_MAX, rows_of};
 use crate::batch::{Pair, TableChanges};
 
-/// A statement has so many rows, or a half, a quarter, an eighth… of them: few statements to prepare.
+/// A statement has this many rows, or a half, a quarter, an eighth… of it: so there are few statements to prepare.
 const ROWS_MAX: usize = 256;
-/// More than this is sent row by row.
+/// Larger groups are sent row by row.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
 /// The parts of a key.
@@ -28,7 +28,7 @@ impl<'a> Parts<'a> {
         Self { head, tail }
     }
 
-    /// Empty if there is no tail.
+    /// Empty if the key has no tail.
     pub(super) fn tail_hash(&self) -> Vec<u8> {
         match self.tail {
             [] => Vec::new(),
@@ -37,7 +37,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Makes changes within a transaction.
+/// Applies changes within a transaction.
 pub(super) fn change(transaction: &mut Conn, number: u64, changes: &TableChanges) -> Result<(), Error> {
     let mut puts = Vec::new();
     let mut deletes = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn change(transaction: &mut Conn, number: u64, changes: &TableChanges
             None => deletes.push(change.key()),
         }
     }
-    // As they lie in the table.
+    // In the order of the table.
     puts.sort_unstable_by_key(|pair| pair.key());
     deletes.sort_unstable();
     put(transaction, number, &puts)?;
@@ -95,7 +95,7 @@ fn delete(transaction: &mut Conn, number: u64, keys: &[&[u8]]) -> Result<(), Err
     Ok(())
 }
 
-/// Divides rows into groups for one statement each.
+/// Splits rows into groups, one for each statement.
 fn groups<T>(rows: &[T], length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let mut groups = Vec::new();
     let mut rest = rows;

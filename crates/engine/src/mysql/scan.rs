@@ -1,4 +1,4 @@
-//! A scan of a table in a database server: pages, within one transaction that sees one moment.
+//! A scan of a table in a database server: page by page, within one transaction with a consistent snapshot.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::rows::Parts;
 use crate::error::EngineError;
 
 const PAGE_ROWS_MAX: usize = 1000;
-/// A page ends where it has this many bytes.
+/// A page ends after this many bytes.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 pub(super) struct MySqlScan {
@@ -21,9 +21,9 @@ pub(super) struct MySqlScan {
     rows: String,
     from: Bytes,
     to: Option<Bytes>,
-    /// The last head that was read, with all of its keys.
+    /// The last head that was read. All keys with this head have been read.
     last_head: Option<Vec<u8>>,
-    /// What comes next, the next one last.
+    /// The next entries, in reverse order.
     ahead: Vec<(Bytes, Bytes)>,
     ended: bool,
 }
@@ -42,9 +42,9 @@ impl MySqlScan {
         connection.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
         connection.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
         let rows = rows_of(number);
-        // Holds the table, so that dropping it leaves it to us.
+        // Locks the table, so that dropping it does not delete rows that this scan still reads.
         connection.query_drop(format!("SELECT 1 FROM {rows} LIMIT 1"))?;
-        // As all that is read: of the moment that the transaction sees.
+        // In the snapshot of the transaction, like all reads.
         shared.owner.look(&mut connection, known)?;
         Ok(Self {
             connection,
@@ -58,7 +58,7 @@ impl MySqlScan {
         })
     }
 
-    /// Reads the next keys, whose heads come after the last.
+    /// Reads the next keys, whose heads are greater than the last one.
     fn read_page(&mut self) -> Result<(), Error> {
         let rows = &self.rows;
         let select = format!("SELECT head, tail, value FROM {rows}");
@@ -89,7 +89,7 @@ impl MySqlScan {
         };
         let last = last.clone();
         if last.len() == HEAD_BYTES_MAX {
-            // Others may have the same head: all of them, as the index does not have them in order.
+            // More keys may have the same head: reads all of them, since the index does not have them in order.
             page.retain(|(head, _, _)| *head != last);
             let same = self.connection.exec(format!("{select} WHERE head = ?"), (&last,))?;
             page.extend::<Vec<Row>>(same);
@@ -126,7 +126,7 @@ impl Iterator for MySqlScan {
 
 impl Drop for MySqlScan {
     fn drop(&mut self) {
-        // Where this fails, the connection is gone, and the transaction with it.
+        // If this fails, the connection is gone, and the transaction with it.
         let _ = self.connection.query_drop("ROLLBACK");
     }
 }

@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
 
-/// Whether the mark is there, and the count of writes; then what is beside it, if there is something.
+/// Whether the mark is there, and the count of writes; then the tail and the value, if the key has a row.
 type Row = (bool, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 pub(super) struct MySqlTable {
@@ -32,7 +32,7 @@ impl MySqlTable {
     fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let parts = Parts::of(key);
         let rows = rows_of(self.table.number());
-        // One statement sees one moment: the mark is of the same as the row.
+        // One statement sees one snapshot: the mark is as current as the row.
         let statement = format!(
             "SELECT mark = ?, writes, tail, value FROM fondaco_owner LEFT JOIN {rows} ON head = ? AND tail_hash = ? \
              WHERE one = 1"
@@ -43,7 +43,7 @@ impl MySqlTable {
         let known = owner.writes();
         let row: Result<Option<Row>, Error> = connection.exec_first(statement, parameters);
         let row = match row {
-            // It may have gone back to before it had the table.
+            // The database may have gone back to a state without the table.
             Err(error) if failure::is_without_table(&error) => {
                 let looked = owner.look(&mut connection, known);
                 looked.map_err(|error| self.shared.failure().name("read", error))?;

@@ -1,9 +1,9 @@
-//! The one connection that changes anything: it holds the lock on the database.
+//! The only connection that changes the database: it holds the lock.
 //!
-//! The server gives the lock up with the connection, however that ends: an idle one that it closes, a restart, a
-//! network that breaks. The database may be another node's then. So nothing is changed over any other connection:
-//! what is not held cannot be written to. A new connection takes the lock again, and goes on only if no other node has had
-//! the database meanwhile, and it has all that was written ([`Owner`]).
+//! The server releases the lock when the connection ends, for whatever reason: the server closes an idle connection, a
+//! restart, a network failure. Then another node may own the database. So changes only go through this connection:
+//! without the lock, nothing can be written. A new connection takes the lock again, and continues only if no other node
+//! has used the database meanwhile and the database has all acknowledged writes ([`Owner`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use super::failure::Failure;
 use super::owner::Owner;
 use crate::error::EngineError;
 
-/// How long the server leaves the connection alone that nothing is asked over: the longest that it takes.
+/// The idle timeout of the connection in the server: the longest allowed one.
 const IDLE_SECONDS_MAX: u32 = 31_536_000;
 
-/// The connection, or what one is made by.
+/// The connection, and the options to create it.
 pub(super) struct Writer {
     opts: Opts,
-    /// None once it has failed, until the next is made.
+    /// `None` after it has failed, until the next one is created.
     connection: Option<Conn>,
     owner: Arc<Owner>,
 }
 
 impl Writer {
-    /// Takes a database, of which something is remembered in a directory.
+    /// Takes ownership of a database, whose remembered state is in a directory.
     pub(super) fn open(opts: Opts, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let mut connection = locked(&opts, failure)?;
         let owner = Owner::open(&mut connection, dir, failure)?;
@@ -38,15 +38,15 @@ impl Writer {
         })
     }
 
-    /// Whose the database is.
+    /// The ownership of the database.
     pub(super) fn owner(&self) -> &Arc<Owner> {
         &self.owner
     }
 
-    /// The connection, made anew if the last one has failed.
+    /// The connection; creates a new one if the last one has failed.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] if another engine has the database, or has had it since; from then on always.
+    /// [`EngineError::Refused`] if another engine has used the database; from then on always.
     pub(super) fn connection(&mut self, failure: &Failure<'_>) -> Result<&mut Conn, EngineError> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -64,7 +64,7 @@ impl Writer {
         Ok(connection)
     }
 
-    /// A new connection to a database that went back, which is used as it is now.
+    /// A new connection to a database that went back, which is used in its current state.
     ///
     /// # Errors
     /// [`EngineError::Refused`] if another engine has the database.
@@ -75,13 +75,13 @@ impl Writer {
         Ok(self.connection.insert(connection))
     }
 
-    /// The connection is of no more use.
+    /// Drops the connection after a failure.
     pub(super) fn let_go(&mut self) {
         self.connection = None;
     }
 }
 
-/// A connection with the lock.
+/// Creates a connection that holds the lock.
 fn locked(opts: &Opts, failure: &Failure<'_>) -> Result<Conn, EngineError> {
     let mut connection = Conn::new(opts.clone()).map_err(|error| failure.name("connect", error))?;
     let mut lock = || {
@@ -91,6 +91,9 @@ fn locked(opts: &Opts, failure: &Failure<'_>) -> Result<Conn, EngineError> {
     let locked: Result<Option<Option<u8>>, Error> = lock();
     match locked.map_err(|error| failure.name("lock the database", error))? {
         Some(Some(1)) => Ok(connection),
-        _ => Err(failure.refused("lock the database", "another node uses it: give each node its own")),
+        _ => Err(failure.refused(
+            "lock the database",
+            "another node uses it: give each node its own database",
+        )),
     }
 }

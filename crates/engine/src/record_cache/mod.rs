@@ -1,8 +1,8 @@
-//! Records in memory, of all tables together, so that an event loop can answer without waiting for a disk. It
-//! also knows of keys that they have no record.
+//! A cache of the records of all tables, so that an event loop can answer without waiting for a disk. It also caches
+//! the absence of keys.
 //!
-//! It never has what is older than the last write that returned. Writers put what they wrote, in the order of
-//! the log; a reader puts what it read from the disk only if nothing wrote the key since it began to read.
+//! The cache never holds a value older than the last write that returned. Writers insert their records in the order of
+//! the log; a reader inserts what it read from the disk only if the key was not written since its read began.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,13 +15,14 @@ use crate::batch::Pair;
 use crate::budget::{CacheBudget, CacheShare};
 use crate::engine::Hot;
 
-/// What an entry takes beside its key and value, about: itself, its place in an index, and an allocation with its counter.
+/// The approximate memory of an entry besides its key and value: the struct, its place in an index, and an allocation
+/// with a reference count.
 const ENTRY_OVERHEAD_BYTES: u64 = 144;
 
-/// How large records are thought to be, in bytes: says how many keys that went are remembered.
+/// The assumed size of a record, in bytes: determines how many evicted keys are remembered.
 const RECORD_BYTES: u64 = 512;
 
-/// After so many changes it asks how much it may take.
+/// The number of changes between two looks at the budget.
 const CHANGES_BETWEEN: u64 = 256;
 
 pub(crate) struct RecordCache {
@@ -30,24 +31,24 @@ pub(crate) struct RecordCache {
     changes: AtomicU64,
 }
 
-/// A key of a table, and what is known of it.
+/// A key of a table, and its cached state.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) table: u64,
-    /// The key and its value, if it has one.
+    /// The key, and its value if it has one.
     pub(crate) pair: Pair,
-    /// Whether it has.
+    /// Whether the key has a value.
     pub(crate) is_there: bool,
 }
 
-/// A key in the cache: that of a pair, whose memory it shares.
+/// The key of a cache entry: shares the memory of the pair.
 #[derive(Debug, Clone)]
 struct Place {
     table: u64,
     key: Bytes,
 }
 
-/// A key that is looked for.
+/// A key to look up.
 #[derive(Debug, Clone, Copy)]
 struct Sought<'a> {
     table: u64,
@@ -68,7 +69,7 @@ impl RecordCache {
         }
     }
 
-    /// What is known of a key, as [`Table::get_hot`](crate::Table::get_hot) answers.
+    /// Looks up a key, as [`Table::get_hot`](crate::Table::get_hot) does.
     pub(crate) fn get(&self, table: u64, key: &[u8]) -> Hot<Bytes> {
         match self.cache.get(&Sought { table, key }) {
             Some(known) if known.is_there => Hot::Found(known.pair.shared_value()),
@@ -77,7 +78,7 @@ impl RecordCache {
         }
     }
 
-    /// What is known of a key, or what reading it says, of which many that ask at once share one.
+    /// Looks up a key; if it is not cached, reads it. Concurrent callers for one key share a single read.
     pub(crate) fn get_or_read<E>(
         &self,
         table: u64,
@@ -96,13 +97,13 @@ impl RecordCache {
         let guard = match self.cache.get_value_or_guard(&place, None) {
             GuardResult::Value(known) => return Ok(known.is_there.then(|| known.pair.shared_value())),
             GuardResult::Guard(guard) => guard,
-            // It waits for as long as it takes.
+            // Not reached: the wait has no timeout.
             GuardResult::Timeout => return read(),
         };
         let value = read()?;
-        // Copied: what was read is a part of a block, which it would keep in memory whole.
+        // Copied: the value is a slice of a block, and would keep the whole block in memory.
         let pair = Pair::copied(key, value.as_deref().unwrap_or_default());
-        // It is not taken if the key was written or forgotten since this began to read.
+        // Not inserted if the key was written or forgotten since this read began.
         let _ = guard.insert(Known {
             table,
             pair,
@@ -112,7 +113,7 @@ impl RecordCache {
         Ok(value)
     }
 
-    /// Notes what was written, in its order.
+    /// Inserts written records, in their order.
     pub(crate) fn put(&self, written: impl IntoIterator<Item = Known>) {
         for known in written {
             self.cache.insert(known.place(), known);
@@ -132,12 +133,12 @@ impl RecordCache {
         self.share.bytes().store(0, Relaxed);
     }
 
-    /// How much it holds, in bytes.
+    /// The memory that the cache uses, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.weight()
     }
 
-    /// Says now and then what it takes, and takes no more than it may.
+    /// From time to time, reports the used memory to the budget and adapts the capacity to it.
     fn changed(&self) {
         if self.changes.fetch_add(1, Relaxed).is_multiple_of(CHANGES_BETWEEN) {
             self.share.bytes().store(self.bytes(), Relaxed);

@@ -34,7 +34,7 @@ fn read(value: &'static str) -> Result<Option<Bytes>, ()> {
 }
 
 #[test]
-fn a_read_that_a_write_overtook_is_not_kept() {
+fn a_read_overtaken_by_a_write_is_not_cached() {
     let cache = cache(1 << 20);
     let answer = cache.get_or_read(1, b"key", || {
         put(&cache, b"key", b"new");
@@ -49,7 +49,7 @@ fn a_read_that_a_write_overtook_is_not_kept() {
 }
 
 #[test]
-fn what_was_read_is_kept_and_a_failure_is_not() {
+fn reads_are_cached_but_failures_are_not() {
     let cache = cache(1 << 20);
     assert_eq!(cache.get_or_read(1, b"key", || Err(())), Err(()));
     assert_eq!(cache.get_or_read(1, b"key", || read("value")), read("value"));
@@ -59,7 +59,7 @@ fn what_was_read_is_kept_and_a_failure_is_not() {
 }
 
 #[test]
-fn many_who_ask_at_once_share_one_read() {
+fn concurrent_callers_share_one_read() {
     let cache = cache(1 << 20);
     let (reads, all_ask) = (AtomicUsize::new(0), Barrier::new(8));
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn many_who_ask_at_once_share_one_read() {
                 all_ask.wait();
                 let answer = cache.get_or_read(1, b"key", || {
                     reads.fetch_add(1, Relaxed);
-                    // Time for the others to ask meanwhile; those that do later find it.
+                    // Time for the other readers to ask meanwhile; readers that are later find the cached value.
                     thread::sleep(MEANWHILE);
                     read("value")
                 });
@@ -80,7 +80,7 @@ fn many_who_ask_at_once_share_one_read() {
 }
 
 #[test]
-fn who_waits_for_a_read_that_panics_reads_itself() {
+fn a_caller_waiting_for_a_read_that_panics_reads_itself() {
     let cache = cache(1 << 20);
     let has_begun = Barrier::new(2);
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn who_waits_for_a_read_that_panics_reads_itself() {
 }
 
 #[test]
-fn what_is_too_large_takes_the_place_of_nothing_older() {
+fn an_uncacheable_value_does_not_leave_the_old_one() {
     let cache = cache(1 << 16);
     for _ in 0..1000 {
         put(&cache, b"key", b"old");
@@ -129,17 +129,17 @@ fn it_keeps_within_its_limit_also_when_that_falls() {
     };
     let bytes = fill();
     assert!((1 << 17..=1 << 18).contains(&bytes), "{bytes} bytes");
-    // Another one takes half of it.
+    // Another engine uses half of the budget.
     let other = budget.share();
     other.bytes().store(1 << 18, Relaxed);
     let bytes = fill();
     assert!((1 << 16..=1 << 17).contains(&bytes), "{bytes} bytes");
 }
 
-/// What it tells of a key, if it is anything, is the last that was put in, whatever was overwritten, forgotten and
+/// The cache either does not know a key or returns the last value that was put, whatever was overwritten, forgotten and
 /// evicted before.
 #[test]
-fn what_it_tells_is_the_last_that_was_put_in() {
+fn it_returns_the_last_value_that_was_put() {
     let cache = cache(1 << 16);
     let mut random = fastrand::Rng::with_seed(7);
     let mut last = vec![None; 300];
@@ -167,7 +167,7 @@ fn what_it_tells_is_the_last_that_was_put_in() {
                 (Hot::Found(value), Some(Some(expected))) => assert_eq!(value, expected),
                 (Hot::Absent, Some(None)) => {}
                 (Hot::Cold, _) => cold += 1,
-                (told, expected) => panic!("{told:?}, and not {expected:?}"),
+                (told, expected) => panic!("{told:?}, expected {expected:?}"),
             }
             seen += 1;
         }
@@ -175,7 +175,7 @@ fn what_it_tells_is_the_last_that_was_put_in() {
     assert!(cold > seen / 20 && cold < seen / 2, "{cold} of {seen} are cold");
 }
 
-/// How many of these keys an LRU of so many entries has.
+/// How many of these lookups hit in an LRU cache of `entries_max` entries.
 fn hits_of_lru(keys: &[u32], entries_max: usize) -> usize {
     let mut recent = VecDeque::new();
     keys.iter()
@@ -192,7 +192,7 @@ fn hits_of_lru(keys: &[u32], entries_max: usize) -> usize {
         .count()
 }
 
-/// How many of them this has that has room for so many.
+/// How many of these lookups hit in our cache with room for `entries_max` entries.
 fn hits(keys: &[u32], entries_max: u64) -> usize {
     let value = [0; 300];
     let cache = cache((4 + value.len() as u64 + ENTRY_OVERHEAD_BYTES) * entries_max);
@@ -209,14 +209,14 @@ fn hits(keys: &[u32], entries_max: u64) -> usize {
 }
 
 #[test]
-fn what_is_used_often_stays() {
+fn frequently_used_keys_stay() {
     let mut random = fastrand::Rng::with_seed(3);
-    // About Zipfian, of 20,000 keys.
+    // Approximately Zipfian, over 20,000 keys.
     let mut often = || (20_000_f64.powf(random.f64()) as u32).min(19_999);
     let skewed: Vec<u32> = (0..60_000).map(|_| often()).collect();
     let (ours, lru) = (hits(&skewed, 1000), hits_of_lru(&skewed, 1000));
     assert!(ours > lru, "{ours} of skewed keys, LRU {lru}");
-    // Beside them, keys that come once.
+    // A mix of these keys and keys that occur once.
     let mixed: Vec<u32> = (0..60_000)
         .map(|at| if at % 2 == 0 { often() } else { 100_000 + at })
         .collect();
@@ -224,9 +224,9 @@ fn what_is_used_often_stays() {
     assert!(ours > lru * 11 / 10, "{ours} of mixed keys, LRU {lru}");
 }
 
-/// No reader sees what is older than the last write that had returned, while everything is written, read and evicted.
+/// No reader sees a value older than the last write that had returned, while all keys are written, read and evicted.
 #[test]
-fn nobody_reads_what_is_older_than_the_last_write() {
+fn no_reader_sees_a_value_older_than_the_last_write() {
     const KEYS: usize = 200;
     let cache = cache(1 << 14);
     let storage = [const { AtomicU64::new(0) }; KEYS];
@@ -258,7 +258,10 @@ fn nobody_reads_what_is_older_than_the_last_write() {
                         };
                         let read = cache.get_or_read(1, &number.to_be_bytes(), read).unwrap().unwrap();
                         for version in seen.into_iter().chain([version(&read)]) {
-                            assert!(version >= *least, "{version} of key {number}, and not {least}");
+                            assert!(
+                                version >= *least,
+                                "version {version} of key {number}, expected at least {least}"
+                            );
                         }
                         reads.fetch_add(1, Relaxed);
                     }

@@ -1,4 +1,4 @@
-//! Batches: all of them or nothing.
+//! Batches are atomic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -52,7 +52,7 @@ pub fn a_batch_is_seen_whole_while_others_write(under_test: &dyn UnderTest) {
     assert_eq!(table.get(b"two").unwrap().unwrap(), last);
 }
 
-pub fn a_batch_that_cannot_be_made_whole_is_not_made(under_test: &dyn UnderTest) {
+pub fn a_batch_that_fails_changes_nothing(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let (kept, dropped) = (
         engine.open_table("kept").unwrap(),

@@ -1,4 +1,4 @@
-//! The engines under test, and how each is opened again.
+//! The engines under test, and how each is reopened.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use fondaco_testing::MariaDb;
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
-/// Where the data of an engine is, as long as a test lasts.
+/// The data of an engine, for the duration of a test.
 pub trait UnderTest {
-    /// Opens an engine on it; the one before is gone by then.
+    /// Opens an engine on the data; the previous one must be closed.
     fn open(&self) -> Box<dyn Engine>;
 
-    /// How many tables are many.
+    /// The number of tables in the test of many tables.
     fn many_tables(&self) -> usize {
         200
     }
 
-    /// How many random operations a model is compared after.
+    /// The maximum number of random operations that are compared with a model.
     fn operations_max(&self) -> usize {
         400
     }
@@ -36,7 +36,7 @@ impl UnderTest for Memory {
     }
 }
 
-/// A cache with room for everything: what it evicts is another test's.
+/// A cache with room for everything: another test covers eviction.
 #[derive(Default)]
 pub struct Cache;
 
@@ -57,7 +57,7 @@ impl Default for Disk {
 impl UnderTest for Disk {
     fn open(&self) -> Box<dyn Engine> {
         let options = DiskOptions {
-            // Small, so that there is writing out and merging within a test.
+            // Small, so that flushes and compaction happen within a test.
             table_buffer_bytes: 64 << 10,
             cache: CacheBudget::new(4 << 20),
             disk_reserve_bytes: 0,
@@ -82,7 +82,7 @@ impl Default for Log {
 impl UnderTest for Log {
     fn open(&self) -> Box<dyn Engine> {
         let options = LogOptions {
-            // Small, so that there is cleaning within a test, and reading from the disk.
+            // Small, so that cleaning and disk reads happen within a test.
             segment_bytes: 16 << 10,
             cache: CacheBudget::new(64 << 10),
             disk_reserve_bytes: 0,
@@ -96,7 +96,7 @@ impl UnderTest for Log {
     }
 }
 
-/// A database of its own in a server that all share, which ends with the process.
+/// A separate database in a server that all tests share, which ends with the process.
 pub struct MySql {
     url: String,
     dir: TempDir,
@@ -153,7 +153,7 @@ pub fn delete(engine: &dyn Engine, table: &dyn Table, key: &[u8]) {
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// All that a scan gives.
+/// All entries of a scan.
 pub fn scanned(table: &dyn Table, from: &[u8], to: Option<&[u8]>) -> Vec<Entry> {
     let entries = table.scan(from, to).unwrap();
     entries

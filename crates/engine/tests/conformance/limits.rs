@@ -1,4 +1,4 @@
-//! The shortest and the longest.
+//! The shortest and longest keys and values.
 
 use fondaco_engine::{EngineError, KEY_BYTES_MAX, WriteBatch};
 
@@ -26,7 +26,7 @@ pub fn keys_of_all_lengths_keep_values_of_all_lengths(under_test: &dyn UnderTest
     let lengths = key_lengths.iter().zip(value_lengths.iter().cycle());
     let mut expected: Vec<Entry> = Vec::new();
     for (number, (key_bytes, value_bytes)) in lengths.enumerate() {
-        // Keys that begin with one another, and differ in their last byte at most.
+        // Each key is a prefix of the others, except perhaps for its last byte.
         let mut key = vec![b'k'; *key_bytes];
         key[key_bytes - 1] = b'a' + (number % 20) as u8;
         let value: Vec<_> = (0..*value_bytes).map(|at| (at * 7 + number) as u8).collect();
@@ -48,7 +48,7 @@ pub fn keys_of_all_lengths_keep_values_of_all_lengths(under_test: &dyn UnderTest
     assert!(found == expected);
 }
 
-pub fn what_is_too_long_is_refused_by_name(under_test: &dyn UnderTest) {
+pub fn keys_and_values_that_are_too_long_are_refused(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let table = engine.open_table("t").unwrap();
     for length in [0, KEY_BYTES_MAX + 1] {
@@ -61,7 +61,7 @@ pub fn what_is_too_long_is_refused_by_name(under_test: &dyn UnderTest) {
     }
     assert_eq!(table.get(b"key").unwrap(), None);
 
-    // Bounds of scans may be as long as they like.
+    // The bounds of scans may have any length.
     put(&*engine, &*table, &[1; KEY_BYTES_MAX], b"value");
     let beyond = [1; KEY_BYTES_MAX + 1];
     assert_eq!(scanned(&*table, &beyond, None), []);

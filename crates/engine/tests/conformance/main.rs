@@ -1,4 +1,4 @@
-//! What every engine does, whatever it is built on: the same tests for each.
+//! The contract of every engine: the same tests for each.
 
 mod batches;
 mod engines;
@@ -15,23 +15,23 @@ macro_rules! conformance {
         $(mod $engine {
             use super::*;
             conformance_cases!($under_test,
-                tables::what_is_put_is_there_until_it_is_deleted,
-                tables::what_was_just_written_is_known_without_the_disk_or_not_at_all,
+                tables::a_value_is_there_until_it_is_deleted,
+                tables::a_hot_read_returns_the_last_write_or_is_cold,
                 tables::tables_are_apart,
                 tables::there_may_be_many_tables,
-                tables::a_dropped_table_is_gone_for_all_who_hold_it,
-                tables::names_that_are_none_are_refused,
+                tables::a_dropped_table_is_gone_for_all_its_handles,
+                tables::invalid_table_names_are_refused,
                 tables::a_durable_engine_has_everything_when_opened_again,
-                scans::a_scan_is_in_the_order_of_keys_from_the_first_to_before_the_last,
-                scans::a_scan_shows_what_was_there_when_it_began,
+                scans::a_scan_is_sorted_between_inclusive_start_and_exclusive_end,
+                scans::a_scan_is_a_snapshot,
                 scans::a_scan_outlasts_its_table,
                 batches::the_last_change_of_a_key_counts,
                 batches::a_batch_is_seen_whole_while_others_write,
-                batches::a_batch_that_cannot_be_made_whole_is_not_made,
+                batches::a_batch_that_fails_changes_nothing,
                 batches::writers_of_many_threads_lose_nothing,
                 limits::keys_of_all_lengths_keep_values_of_all_lengths,
-                limits::what_is_too_long_is_refused_by_name,
-                model::it_does_what_a_map_does,
+                limits::keys_and_values_that_are_too_long_are_refused,
+                model::it_behaves_like_a_map,
             );
         })*
     };

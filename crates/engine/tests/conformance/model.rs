@@ -12,7 +12,7 @@ use crate::engines::{UnderTest, scanned};
 enum Operation {
     Write(Vec<(u8, Option<Vec<u8>>)>),
     Get(u8),
-    /// So many keys from one on.
+    /// This many keys from one on.
     LookAt(u8, u8),
     Scan(u8, Option<u8>),
     OpenAgain,
@@ -29,13 +29,13 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Keys that begin with one another.
+/// Keys that are prefixes of each other.
 fn key(number: u8) -> Vec<u8> {
     vec![number / 8; usize::from(number % 8) + 1]
 }
 
-pub fn it_does_what_a_map_does(under_test: &dyn UnderTest) {
-    // One engine and one table each: starting a database for each of many cases would take minutes.
+pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
+    // One engine and one table for each case: starting a database for each of many cases would take minutes.
     let config = Config {
         cases: 8,
         max_shrink_iters: 64,

@@ -1,4 +1,4 @@
-//! Scans: their order, their bounds, and the moment that they show.
+//! Scans: their order, their bounds, and their snapshot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ fn entry(key: &[u8]) -> Entry {
     (key.to_vec(), [b"value of ", key].concat())
 }
 
-pub fn a_scan_is_in_the_order_of_keys_from_the_first_to_before_the_last(under_test: &dyn UnderTest) {
+pub fn a_scan_is_sorted_between_inclusive_start_and_exclusive_end(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let table = engine.open_table("t").unwrap();
     let keys: [&[u8]; 8] = [b"\0", b"\0\0", b"a", b"a\0", b"ab", b"b", b"\xff", b"\xff\xff"];
@@ -29,7 +29,7 @@ pub fn a_scan_is_in_the_order_of_keys_from_the_first_to_before_the_last(under_te
     assert_eq!(scanned(&*table, b"b", Some(b"a")), []);
 }
 
-pub fn a_scan_shows_what_was_there_when_it_began(under_test: &dyn UnderTest) {
+pub fn a_scan_is_a_snapshot(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let table = engine.open_table("t").unwrap();
     let key = |number: u32| number.to_be_bytes();
@@ -41,7 +41,7 @@ pub fn a_scan_shows_what_was_there_when_it_began(under_test: &dyn UnderTest) {
     let mut scan = table.scan(b"", None).unwrap();
     let (first, _) = scan.next().unwrap().unwrap();
     assert_eq!(first[..], key(0));
-    // Changed, deleted and new keys, behind the scan and before it; enough to be written out meanwhile.
+    // Changed, deleted and new keys, behind the scan and ahead of it; enough that they are flushed meanwhile.
     for round in 2..6 {
         let mut batch = WriteBatch::new();
         for number in 0..1500 {
@@ -78,7 +78,7 @@ pub fn a_scan_outlasts_its_table(under_test: &dyn UnderTest) {
     assert_eq!(scan.map(Result::unwrap).count(), 2000);
 }
 
-/// For [`crate::batches`]: scans a table of two keys until a writer is done, and sees the same value in both.
+/// For [`crate::batches`]: scans a table of two keys until a writer has finished, and sees the same value for both.
 pub fn both_keys_agree_until(done: &AtomicBool, table: &dyn fondaco_engine::Table) -> usize {
     let mut scans = 0;
     while !done.load(Ordering::Acquire) {
@@ -86,7 +86,7 @@ pub fn both_keys_agree_until(done: &AtomicBool, table: &dyn fondaco_engine::Tabl
         if let [(_, one), (_, two)] = &entries[..] {
             assert_eq!(one, two);
         } else {
-            assert!(entries.is_empty(), "half a batch: {entries:?}");
+            assert!(entries.is_empty(), "a partial batch: {entries:?}");
         }
         scans += 1;
         thread::yield_now();

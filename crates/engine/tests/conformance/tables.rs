@@ -4,7 +4,7 @@ use fondaco_engine::{EngineError, Hot};
 
 use crate::engines::{UnderTest, delete, put, scanned};
 
-pub fn what_is_put_is_there_until_it_is_deleted(under_test: &dyn UnderTest) {
+pub fn a_value_is_there_until_it_is_deleted(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let table = engine.open_table("t").unwrap();
     assert_eq!(table.get(b"key").unwrap(), None);
@@ -18,7 +18,7 @@ pub fn what_is_put_is_there_until_it_is_deleted(under_test: &dyn UnderTest) {
     assert_eq!(table.get(b"ke").unwrap(), None);
 }
 
-pub fn what_was_just_written_is_known_without_the_disk_or_not_at_all(under_test: &dyn UnderTest) {
+pub fn a_hot_read_returns_the_last_write_or_is_cold(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let table = engine.open_table("t").unwrap();
     for round in 0..100_u32 {
@@ -64,7 +64,7 @@ pub fn there_may_be_many_tables(under_test: &dyn UnderTest) {
     }
 }
 
-pub fn a_dropped_table_is_gone_for_all_who_hold_it(under_test: &dyn UnderTest) {
+pub fn a_dropped_table_is_gone_for_all_its_handles(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     let old = engine.open_table("t").unwrap();
     put(&*engine, &*old, b"key", b"old");
@@ -84,7 +84,7 @@ pub fn a_dropped_table_is_gone_for_all_who_hold_it(under_test: &dyn UnderTest) {
     assert_eq!(new.get(b"key").unwrap().unwrap(), "new");
 }
 
-pub fn names_that_are_none_are_refused(under_test: &dyn UnderTest) {
+pub fn invalid_table_names_are_refused(under_test: &dyn UnderTest) {
     let engine = under_test.open();
     for name in ["", "..", "A", "a b", "a`b"] {
         let opened = engine.open_table(name);

@@ -1,4 +1,4 @@
-//! The engines under test, small, so that all that they do behind a writer is under way within a test.
+//! The engines under test, configured small, so that all their background work happens within a test.
 
 use std::fmt;
 use std::path::Path;
@@ -9,13 +9,13 @@ use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, E
 /// An engine on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Trees, written out and merged.
+    /// Trees, flushed and compacted.
     Tree,
-    /// A log, cleaned.
+    /// A log, with cleaning.
     Log,
 }
 
-/// How it is opened.
+/// The options of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub part_bytes: u64,
@@ -35,7 +35,7 @@ impl Default for Options {
     }
 }
 
-/// An engine that is open.
+/// An open engine.
 pub struct Opened {
     pub engine: Box<dyn Engine>,
     pub lost_writes: Option<String>,

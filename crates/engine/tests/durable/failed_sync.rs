@@ -1,5 +1,5 @@
-//! A disk that did not take what was to be on it. The kernel may have dropped what it could not write, and says
-//! nothing of that when it is asked again: so nothing is promised any more.
+//! Failed syncs. The kernel may have dropped the data that it could not write, and does not report that on the next
+//! sync: so the engine promises nothing any more.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn put(engine: &dyn Engine, value: &'static str) -> Result<(), EngineError> {
     engine.write(batch)
 }
 
-pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again(kind: Kind) {
+pub fn after_a_failed_sync_writes_and_syncs_fail_until_reopened(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
     let engine = open();
@@ -35,7 +35,7 @@ pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opene
         assert!(matches!(error, EngineError::SyncFailed { .. }), "{error}");
         assert!(error.to_string().contains("os error 5"), "{error}");
     });
-    // From here on the disk would take everything again.
+    // From here on syncs would succeed again.
     for _ in 0..2 {
         assert!(matches!(engine.sync(), Err(EngineError::SyncFailed { .. })));
         assert!(matches!(put(&*engine, "after"), Err(EngineError::SyncFailed { .. })));
@@ -48,15 +48,15 @@ pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opene
     engine.sync().unwrap();
 }
 
-pub fn the_first_sync_covers_what_an_earlier_process_wrote(kind: Kind) {
+pub fn the_first_sync_covers_writes_of_an_earlier_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
     let engine = open();
-    put(&*engine, "perhaps in the memory of the operating system only").unwrap();
+    put(&*engine, "perhaps only in the page cache").unwrap();
     drop(engine);
-    // As a process that is killed leaves it.
+    // Leaves the directory as after a kill.
     remove_keys(dir.path());
-    // A tree cannot be opened without a sync. A log can, and its own thread must not be the first to sync.
+    // A tree cannot be opened without a sync. A log can, and its background thread must not be the first to sync.
     let opened = (kind == Kind::Tree).then(open);
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
@@ -69,12 +69,12 @@ pub fn the_first_sync_covers_what_an_earlier_process_wrote(kind: Kind) {
     open().sync().unwrap();
 }
 
-pub fn what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_full(kind: Kind) {
+pub fn background_failures_stop_all_writes_unless_the_disk_is_full(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
     let engine = match kind {
         Kind::Tree => open(),
-        // Its thread fails to sync.
+        // Its background thread fails to sync.
         Kind::Log => std::thread::scope(|scope| {
             let failing = scope.spawn(|| {
                 put(&*open(), "before").unwrap();
@@ -86,11 +86,11 @@ pub fn what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_ful
         }),
     };
     put(&*engine, "before").unwrap();
-    // Its threads fail to write out.
+    // Its background threads fail to flush.
     let tables = (kind == Kind::Tree).then(|| Away::take(last_tables(dir.path())));
     let deadline = Instant::now() + Duration::from_secs(30);
     let error = loop {
-        assert!(Instant::now() < deadline, "nothing fails");
+        assert!(Instant::now() < deadline, "no write fails");
         let table = engine.open_table("t").unwrap();
         let mut batch = WriteBatch::new();
         batch.put(&*table, Bytes::from_static(b"long"), vec![1; 10_000].into());
@@ -114,14 +114,14 @@ pub fn what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_ful
     engine.sync().unwrap();
 }
 
-/// The directory of the files of the table that was made last.
+/// The directory of the files of the newest table.
 fn last_tables(dir: &Path) -> PathBuf {
     let tables = fs::read_dir(dir.join("fjall/keyspaces")).unwrap();
     let tables = tables.map(|entry| entry.unwrap().path().join("tables"));
     tables.max().unwrap()
 }
 
-/// A directory that has another name for a while.
+/// A directory that is renamed for a while.
 struct Away {
     path: PathBuf,
     away: PathBuf,

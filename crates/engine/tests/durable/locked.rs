@@ -1,10 +1,10 @@
-//! A directory that somebody has open.
+//! A directory that is already in use.
 
 use fondaco_engine::EngineError;
 
 use crate::engines::{Kind, Options};
 
-pub fn a_directory_that_is_in_use_is_refused_until_it_is_not(kind: Kind) {
+pub fn a_directory_in_use_is_refused_until_it_is_released(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let open = || kind.open(dir.path(), Options::default());
     let first = open().unwrap();

@@ -1,4 +1,4 @@
-//! What the engines on disk promise when something fails: the same tests for each.
+//! The guarantees of the engines on disk after failures: the same tests for each.
 
 mod batches;
 mod crashes;
@@ -31,21 +31,21 @@ macro_rules! durable {
 
 durable! {
     crashes::what_was_acknowledged_is_there_after_kills_at_random_moments,
-    failed_sync::after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again,
-    failed_sync::what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_full,
-    failed_sync::the_first_sync_covers_what_an_earlier_process_wrote,
+    failed_sync::after_a_failed_sync_writes_and_syncs_fail_until_reopened,
+    failed_sync::background_failures_stop_all_writes_unless_the_disk_is_full,
+    failed_sync::the_first_sync_covers_writes_of_an_earlier_process,
     full_disk::a_full_disk_refuses_writes_until_there_is_space,
     full_disk::a_full_disk_takes_deletions,
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
     full_disk::writing_out_and_merging_leave_the_reserve_alone,
-    locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
-    rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
-    rot::a_damaged_log_loses_only_what_is_damaged_and_says_so,
-    rot::a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good,
-    rot::a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage,
-    shortened::a_log_that_is_shorter_than_it_was_has_lost_something,
-    shortened::a_log_that_is_gone_has_lost_something,
-    shortened::an_orderly_stop_leaves_nothing_to_be_missed,
-    unreadable::a_record_that_cannot_be_read_is_damage_of_its_key,
-    unreadable::what_cannot_be_read_at_the_start_is_lost_and_nothing_else,
+    locked::a_directory_in_use_is_refused_until_it_is_released,
+    rot::a_flipped_bit_never_leads_to_a_wrong_answer,
+    rot::a_damaged_log_loses_only_damaged_batches_and_reports_them,
+    rot::a_log_is_cut_off_only_after_a_durable_copy,
+    rot::a_partial_batch_at_the_end_is_not_damage,
+    shortened::a_log_shorter_than_before_is_a_loss,
+    shortened::a_missing_log_is_a_loss,
+    shortened::neither_a_clean_stop_nor_a_kill_is_a_loss,
+    unreadable::an_unreadable_record_is_damage_of_its_key,
+    unreadable::only_data_that_is_unreadable_at_startup_is_lost,
 }

@@ -1,4 +1,4 @@
-//! Bits that change on the disk: an error, or the right answer; never a wrong one, and never a silent loss.
+//! Bit flips on the disk: a read returns an error or the right answer, never a wrong one, and a loss is never silent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ const FLIPS: usize = 150;
 
 pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A database with files of several levels, and a log with batches that are in no file yet.
+/// A database with files of several levels, and a log with batches that are in no other file yet.
 pub fn written(kind: Kind, dir: &Path) -> Records {
     let mut random = fastrand::Rng::with_seed(3);
     let mut records = Records::new();
@@ -32,8 +32,8 @@ pub fn written(kind: Kind, dir: &Path) -> Records {
         engine.write(batch).unwrap();
     }
     engine.sync().unwrap();
-    // What is beside the log is written behind the writer.
-    wait_until("there are files beside the log", Duration::from_secs(30), || {
+    // The files beside the log are written in the background.
+    wait_until("files beside the log", Duration::from_secs(30), || {
         files(dir).iter().filter(|path| !is_log(path)).count() > 5
     });
     records
@@ -53,7 +53,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The content of a file, without the zeros that the log ends in.
+/// The content of a file, without the trailing zeros of a log.
 pub fn content(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).unwrap();
     if is_log(path) {
@@ -68,13 +68,13 @@ pub fn is_log(path: &Path) -> bool {
         .is_some_and(|extension| extension == "jnl" || extension == "segment")
 }
 
-/// The last file of the log that something was written to.
+/// The last file of the log that has content.
 pub fn last_log(dir: &Path) -> PathBuf {
     let is_written = |path: &PathBuf| is_log(path) && content(path).len() > 4096;
     files(dir).into_iter().rfind(is_written).unwrap()
 }
 
-/// A copy of a database, with one bit of one file changed.
+/// A copy of a database, with one bit of one file flipped.
 pub fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: u8) {
     for path in files(from) {
         let target = to.join(path.strip_prefix(from).unwrap());
@@ -87,7 +87,7 @@ pub fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, b
     }
 }
 
-/// How an engine is opened that is to go on without what is lost.
+/// The options of an engine that continues without the lost writes.
 pub const GOING_ON: Options = Options {
     part_bytes: 256 << 10,
     cache_bytes: 4 << 20,
@@ -95,15 +95,15 @@ pub const GOING_ON: Options = Options {
     damaged_log: DamagedLog::GoOn,
 };
 
-/// A copy of a database, with one bit of its log changed, as a process that was killed leaves it: without the keys beside
-/// the log that an orderly end leaves. What is in the damaged file.
+/// A copy of a database, with one bit of its log flipped, as after a kill: without the files of keys that a clean stop
+/// leaves beside the log. Returns the content of the damaged file.
 pub fn copy_with_damage(from: &Path, to: &Path, damaged: &Path, offset: usize) -> Vec<u8> {
     copy_with_a_flip(from, to, damaged, offset, 3);
     remove_keys(to);
     fs::read(to.join(damaged.strip_prefix(from).unwrap())).unwrap()
 }
 
-/// The same, with nothing changed.
+/// The same, without a flipped bit.
 pub fn copy_without_keys(from: &Path, to: &Path) {
     copy_with_a_flip(from, to, Path::new(""), 0, 0);
     remove_keys(to);
@@ -116,7 +116,7 @@ pub fn remove_keys(dir: &Path) {
     keys.for_each(|path| fs::remove_file(path).unwrap());
 }
 
-/// Reads everything, one by one and in a row: how many were refused. Any other answer is the right one.
+/// Reads everything, by lookups and by a scan. Returns how many reads failed; all others must return the right answer.
 pub fn read(engine: &dyn Engine, records: &Records) -> usize {
     let mut refused = 0;
     let table = match engine.open_table("t") {
@@ -125,9 +125,9 @@ pub fn read(engine: &dyn Engine, records: &Records) -> usize {
     };
     for (key, value) in records {
         match table.get(key) {
-            Ok(found) => assert!(found.as_deref() == Some(&value[..]), "{key:?} is not what it was"),
+            Ok(found) => assert!(found.as_deref() == Some(&value[..]), "{key:?} has a wrong value"),
             Err(EngineError::Corrupt { .. }) => refused += 1,
-            Err(other) => panic!("not by its name: {other}"),
+            Err(other) => panic!("unexpected error: {other}"),
         }
     }
     let mut expected = records.iter();
@@ -140,27 +140,27 @@ pub fn read(engine: &dyn Engine, records: &Records) -> usize {
             None => break false,
         };
         refused += usize::from(value.is_none());
-        let (expected_key, expected_value) = expected.next().expect("no more than was written");
+        let (expected_key, expected_value) = expected.next().expect("no more records than were written");
         assert!(
             key == *expected_key && value.is_none_or(|value| value == expected_value[..]),
-            "a scan gives what was not written"
+            "a scan returns a record that was not written"
         );
     };
     match has_ended {
-        true => assert!(scan.next().is_none(), "a scan goes on after an error that names no key"),
-        false => assert!(expected.next().is_none(), "a scan leaves out what was written"),
+        true => assert!(scan.next().is_none(), "a scan continues after an error without a key"),
+        false => assert!(expected.next().is_none(), "a scan omits a record"),
     }
     refused + usize::from(has_ended)
 }
 
-pub fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer(kind: Kind) {
+pub fn a_flipped_bit_never_leads_to_a_wrong_answer(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let (logs, others): (Vec<_>, Vec<_>) = files(source.path()).into_iter().partition(|path| is_log(path));
     let mut random = fastrand::Rng::with_seed(11);
     let mut refused = 0;
     for flip in 0..FLIPS {
-        // What is beside a log of records is there to be made anew, and a part of the log is no more asked for.
+        // The files beside the log of records can be rebuilt, and a part of the log is no longer needed.
         let is_log = if kind == Kind::Log { flip % 4 > 0 } else { flip % 3 == 0 };
         let among = if is_log { &logs } else { &others };
         let path = &among[random.usize(..among.len())];
@@ -175,16 +175,16 @@ pub fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer(kind: 
         match kind.open(copy.path(), Options::default()) {
             Ok(opened) => refused += usize::from(read(&*opened.engine, &records) > 0),
             Err(EngineError::Corrupt { .. }) => refused += 1,
-            Err(other) => panic!("not by its name: {other}"),
+            Err(other) => panic!("unexpected error: {other}"),
         }
     }
     assert!(
         refused > FLIPS / if kind == Kind::Log { 4 } else { 2 },
-        "only {refused} of {FLIPS} were noticed: what was flipped was not read"
+        "only {refused} of {FLIPS} flips were detected: most flipped bits were not read"
     );
 }
 
-pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
+pub fn a_damaged_log_loses_only_damaged_batches_and_reports_them(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let log = last_log(source.path());
@@ -193,7 +193,10 @@ pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
     let damaged = copy_with_damage(source.path(), copy.path(), &log, length / 2);
 
     let refused = kind.open(copy.path(), Options::default());
-    assert!(matches!(refused, Err(EngineError::Corrupt { .. })), "it is not refused");
+    assert!(
+        matches!(refused, Err(EngineError::Corrupt { .. })),
+        "the damaged log is not refused"
+    );
     let Opened { engine, lost_writes } = kind.open(copy.path(), GOING_ON).unwrap();
     let lost = lost_writes.unwrap();
     assert!(lost.contains(log.file_name().unwrap().to_str().unwrap()), "{lost}");
@@ -208,7 +211,7 @@ pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
         .filter(|(key, value)| kept.get(*key) != Some(*value))
         .count();
     match kind {
-        // One batch of five records.
+        // One batch with five records.
         Kind::Log => assert!((1..=5).contains(&differing), "{differing} of {}", records.len()),
         Kind::Tree => assert!(
             (1..records.len()).contains(&differing),
@@ -216,12 +219,15 @@ pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
             records.len()
         ),
     }
-    // What was there is kept.
+    // The damaged part is kept.
     let copies = files(copy.path()).into_iter();
     let mut copies = copies
         .filter(|path| path.to_str().unwrap().contains("-damaged"))
         .map(|path| fs::read(path).unwrap());
-    assert!(copies.any(|bytes| bytes.starts_with(&damaged)), "there is no copy");
+    assert!(
+        copies.any(|bytes| bytes.starts_with(&damaged)),
+        "the damaged file is not kept"
+    );
     drop((table, engine));
     // The loss is reported until it is accepted or repaired.
     let again = kind.open(copy.path(), Options::default()).unwrap();
@@ -231,7 +237,7 @@ pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
     assert_eq!(kind.open(copy.path(), Options::default()).unwrap().lost_writes, None);
 }
 
-pub fn a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good(kind: Kind) {
+pub fn a_log_is_cut_off_only_after_a_durable_copy(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     written(kind, source.path());
     let log = last_log(source.path());
@@ -247,14 +253,15 @@ pub fn a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good(kin
         let error = failing.join().unwrap();
         assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
     });
-    assert!(fs::read(&damaged).unwrap() == before, "it is cut off");
+    assert!(fs::read(&damaged).unwrap() == before, "the log was cut off");
     assert!(kind.open(copy.path(), GOING_ON).unwrap().lost_writes.is_some());
 }
 
-pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind) {
+pub fn a_partial_batch_at_the_end_is_not_damage(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
-    // A log that goes on in the same file: where it is full, or cleaned meanwhile, the next attempt finds another one.
+    // A log that continues in the same file. If the file is full, or is cleaned meanwhile, the next attempt finds
+    // another one.
     let attempt = || {
         let before = tempfile::tempdir().unwrap();
         copy_without_keys(source.path(), before.path());
@@ -268,11 +275,11 @@ pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind)
         let same = before.path().join(log.strip_prefix(source.path()).unwrap());
         (same.exists() && bytes.len() > content(&same).len() + 1500).then_some((before, log, bytes))
     };
-    let (before, log, bytes) = (0..20).find_map(|_| attempt()).expect("a log that goes on");
+    let (before, log, bytes) = (0..20).find_map(|_| attempt()).expect("a log that continues");
     for cut in [1, 5, 20, 100, 1000] {
         let copy = tempfile::tempdir().unwrap();
         copy_with_a_flip(before.path(), copy.path(), Path::new(""), 0, 0);
-        // With the zeros that the log is made with.
+        // With the zeros of the preallocation.
         let mut torn = bytes[..bytes.len() - cut].to_vec();
         torn.resize(bytes.len() + 4096, 0);
         fs::write(copy.path().join(log.strip_prefix(source.path()).unwrap()), torn).unwrap();
@@ -286,7 +293,7 @@ pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind)
 }
 
 #[test]
-fn the_log_of_another_version_of_fjall_is_not_judged() {
+fn a_log_of_another_fjall_version_is_left_alone() {
     let source = tempfile::tempdir().unwrap();
     written(Kind::Tree, source.path());
     let log = last_log(source.path());
@@ -304,13 +311,13 @@ fn the_log_of_another_version_of_fjall_is_not_judged() {
             .into_iter()
             .map(|path| (fs::read(&path).unwrap(), path))
             .collect();
-        assert!(before == after, "something was changed");
+        assert!(before == after, "a file was changed");
     }
 }
 
 fn kind_error(opened: Result<Opened, EngineError>) -> String {
     match opened {
-        Ok(_) => panic!("it is opened"),
+        Ok(_) => panic!("the engine opens"),
         Err(error) => error.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Logs that are shorter than they were, or gone: a loss, although all that is there is whole.
+//! Logs that are shorter than before, or missing: a loss, although all remaining data is intact.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use fondaco_engine::EngineError;
 use crate::engines::{Kind, Opened, Options};
 use crate::rot::{GOING_ON, content, copy_without_keys, files, is_log, last_log, read, written};
 
-/// Damages a copy of a database: it is refused, or says that it has lost something.
+/// Damages a copy of a database. The engine must refuse to open it, or report a loss.
 fn is_noticed(kind: Kind, source: &Path, what: &str, damage: impl Fn(&Path)) {
     let copy = tempfile::tempdir().unwrap();
     copy_without_keys(source, copy.path());
@@ -28,7 +28,7 @@ fn is_noticed(kind: Kind, source: &Path, what: &str, damage: impl Fn(&Path)) {
     assert_eq!(opened.lost_writes, None, "{what}");
 }
 
-pub fn a_log_that_is_shorter_than_it_was_has_lost_something(kind: Kind) {
+pub fn a_log_shorter_than_before_is_a_loss(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     written(kind, source.path());
     let log = last_log(source.path());
@@ -48,14 +48,14 @@ pub fn a_log_that_is_shorter_than_it_was_has_lost_something(kind: Kind) {
         let logs: Vec<_> = files(source.path()).into_iter().filter(|path| is_log(path)).collect();
         for log in &logs {
             let whole = content(log);
-            // One that nothing was written to yet.
+            // A file without any batch.
             if whole.len() < 1000 {
                 continue;
             }
             is_noticed(
                 kind,
                 source.path(),
-                &format!("the last byte of {log:?} is gone"),
+                &format!("the last byte of {log:?} is missing"),
                 |copy| {
                     fs::write(
                         copy.join(log.strip_prefix(source.path()).unwrap()),
@@ -68,28 +68,28 @@ pub fn a_log_that_is_shorter_than_it_was_has_lost_something(kind: Kind) {
     }
 }
 
-pub fn a_log_that_is_gone_has_lost_something(kind: Kind) {
+pub fn a_missing_log_is_a_loss(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     written(kind, source.path());
     let logs = files(source.path())
         .into_iter()
         .filter(|path| is_log(path) && content(path).len() > 1000);
-    // What is gone of a tree's log that is older may have been deleted with cause, as far as can be seen after a kill.
+    // After a kill, older files of a tree's log may be missing because fjall deleted them.
     for log in logs {
-        is_noticed(kind, source.path(), &format!("{log:?} is gone"), |copy| {
+        is_noticed(kind, source.path(), &format!("{log:?} is missing"), |copy| {
             fs::remove_file(copy.join(log.strip_prefix(source.path()).unwrap())).unwrap();
         });
     }
-    is_noticed(kind, source.path(), "all of the log is gone", |copy| {
+    is_noticed(kind, source.path(), "the whole log is missing", |copy| {
         let logs = files(copy).into_iter().filter(|path| is_log(path));
         logs.for_each(|log| fs::remove_file(log).unwrap());
     });
-    is_noticed(kind, source.path(), "what says how long it was is gone", |copy| {
+    is_noticed(kind, source.path(), "the high-water file is missing", |copy| {
         fs::remove_file(copy.join("high-water")).unwrap();
     });
 }
 
-pub fn an_orderly_stop_leaves_nothing_to_be_missed(kind: Kind) {
+pub fn neither_a_clean_stop_nor_a_kill_is_a_loss(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     for _ in 0..3 {

@@ -9,17 +9,17 @@ use fondaco_testing::fail_reads;
 use crate::engines::{Kind, Opened, Options};
 use crate::rot::{GOING_ON, content, copy_without_keys, files, is_log, last_log, written};
 
-/// Where a file has these bytes.
+/// The file and the offset of these bytes.
 fn find(files: &[PathBuf], bytes: &[u8]) -> (PathBuf, u64) {
     let mut places = files.iter().filter_map(|path| {
         let content = fs::read(path).unwrap();
         let at = content.windows(bytes.len()).position(|window| window == bytes)?;
         Some((path.clone(), at as u64))
     });
-    places.next_back().expect("no file has it")
+    places.next_back().expect("no file has these bytes")
 }
 
-/// An engine that reads what is asked of it from the disk.
+/// An engine that reads from the disk and not from a cache.
 fn cold() -> Options {
     Options {
         cache_bytes: 0,
@@ -27,10 +27,10 @@ fn cold() -> Options {
     }
 }
 
-pub fn a_record_that_cannot_be_read_is_damage_of_its_key(kind: Kind) {
+pub fn an_unreadable_record_is_damage_of_its_key(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let records = written(kind, dir.path());
-    // One that is in a file that is read when it is asked for.
+    // Records in a file that is read only on demand.
     let candidates: Vec<_> = files(dir.path())
         .into_iter()
         .filter(|path| (kind == Kind::Log) == is_log(path))
@@ -45,7 +45,7 @@ pub fn a_record_that_cannot_be_read_is_damage_of_its_key(kind: Kind) {
     let table = engine.open_table("t").unwrap();
     let unreadable = match kind {
         Kind::Log => fail_reads(&path, at..at + 1),
-        // What lies before it in its block is not asked for by itself.
+        // The preceding data in the block is never read separately.
         Kind::Tree => fail_reads(&path, 0..at + 1),
     };
     let error = table.get(key).unwrap_err();
@@ -65,19 +65,19 @@ pub fn a_record_that_cannot_be_read_is_damage_of_its_key(kind: Kind) {
                 }
             }
         }
-        assert_eq!(expected.next(), None, "the scan ends before its end");
+        assert_eq!(expected.next(), None, "the scan ends too early");
     }
     let mut batch = WriteBatch::new();
     batch.put(&*table, key.clone().into(), "new".into());
     engine.write(batch).unwrap();
     assert_eq!(table.get(key).unwrap().as_deref(), Some(&b"new"[..]));
     if kind == Kind::Log {
-        assert_eq!(engine.damage(), None, "what is overwritten need not be read");
+        assert_eq!(engine.damage(), None, "an overwritten record is not damage");
     }
     drop(unreadable);
 }
 
-pub fn what_cannot_be_read_at_the_start_is_lost_and_nothing_else(kind: Kind) {
+pub fn only_data_that_is_unreadable_at_startup_is_lost(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let copy = tempfile::tempdir().unwrap();
@@ -92,7 +92,10 @@ pub fn what_cannot_be_read_at_the_start_is_lost_and_nothing_else(kind: Kind) {
     assert!(lost.contains(log.file_name().unwrap().to_str().unwrap()), "{lost}");
     assert!(lost.contains("os error 5"), "{lost}");
     let has_copy = |path: &Path| path.to_str().unwrap().contains("-damaged");
-    assert!(files(copy.path()).iter().any(|path| has_copy(path)), "there is no copy");
+    assert!(
+        files(copy.path()).iter().any(|path| has_copy(path)),
+        "the damaged file is not kept"
+    );
     drop(unreadable);
     let table = engine.open_table("t").unwrap();
     let differing = records
@@ -100,7 +103,7 @@ pub fn what_cannot_be_read_at_the_start_is_lost_and_nothing_else(kind: Kind) {
         .filter(|(key, value)| table.get(key).unwrap().as_deref() != Some(&value[..]))
         .count();
     if kind == Kind::Log {
-        // A place of 4 KiB, and the batches that it is part of, of up to 4 KiB each.
+        // A place of 4 KiB, and the batches that overlap it, of up to 4 KiB each.
         assert!((1..=20).contains(&differing), "{differing} of {}", records.len());
     }
 }

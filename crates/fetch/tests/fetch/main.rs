@@ -1,4 +1,4 @@
-//! Fetching versions, and parts of them, from sources that fail, lie, and are slow.
+//! Fetching versions, and parts of them, from sources that fail, give wrong bytes, and are slow.
 
 #[path = "../../../format/tests/written/files.rs"]
 mod files;

@@ -1,5 +1,5 @@
-//! A file system that clones files, and that reports damaged sectors as errors: Btrfs, in a file. Where this
-//! process may not mount one, or there is no `mkfs.btrfs`, nothing is tested.
+//! A file system that clones files, and that reports damaged sectors as errors: Btrfs, in a file. If this process may
+//! not mount one, or there is no `mkfs.btrfs`, nothing is tested.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const BYTES: u64 = 256 << 20;
 struct Btrfs(TempDir);
 
 impl Btrfs {
-    /// `None` where it cannot be had.
+    /// `None` if it cannot be mounted.
     fn mount() -> Option<Self> {
         let disk = Self(TempDir::new().unwrap());
         let image = fs::File::create(disk.image()).unwrap();
@@ -71,7 +71,7 @@ fn copy_files(from: &Path, to: &Path) {
 }
 
 #[test]
-fn where_files_can_be_cloned_a_version_takes_no_space_and_shares_nothing() {
+fn a_cloned_version_takes_no_space_and_is_independent() {
     let Some(disk) = Btrfs::mount() else {
         println!("skipped: this process may not mount a file system");
         return;
@@ -80,7 +80,7 @@ fn where_files_can_be_cloned_a_version_takes_no_space_and_shares_nothing() {
     place.dir = TempDir::new_in(disk.path()).unwrap();
     let build = disk.path().join("build");
     copy_files(source.dir.path(), &build);
-    // What there is room for is less than the version.
+    // There is less room than the version needs.
     let stat = rustix::fs::statvfs(disk.path()).unwrap();
     place.reserve_bytes = stat.f_bavail * stat.f_frsize - 1_000_000;
     place
@@ -95,7 +95,7 @@ fn where_files_can_be_cloned_a_version_takes_no_space_and_shares_nothing() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_an_error_of_the_keys_in_it_and_fetched_again() {
+fn an_unreadable_sector_is_reported_and_fetched_again() {
     let Some(disk) = Btrfs::mount() else {
         println!("skipped: this process may not mount a file system");
         return;
@@ -107,7 +107,7 @@ fn a_sector_that_cannot_be_read_is_an_error_of_the_keys_in_it_and_fetched_again(
         .unwrap();
     place.assert_whole();
     disk.unmount();
-    // The file system's own checksum does not match any more: it gives an error, and not the bytes.
+    // The file system's own checksum does not match any more: it returns an error instead of the bytes.
     let image = fs::read(disk.image()).unwrap();
     let needle = b"value 1234 xxx";
     let at = memchr::memmem::find(&image, needle).expect("the value is on the disk");

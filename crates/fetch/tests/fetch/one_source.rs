@@ -1,4 +1,4 @@
-//! Fetching from one source that fails, lies, and is slow.
+//! Fetching from one source that fails, gives wrong bytes, and is slow.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -79,7 +79,7 @@ fn a_changed_file_is_read_once_more_and_then_refused() {
 }
 
 #[test]
-fn an_interrupted_fetch_keeps_what_it_has_and_reads_only_the_rest() {
+fn an_interrupted_fetch_keeps_its_files_and_reads_the_rest() {
     let (source, place) = (Source::new(false), Place::new());
     let tuning = Tuning::default();
     let interrupted = control();
@@ -109,16 +109,16 @@ fn an_interrupted_fetch_keeps_what_it_has_and_reads_only_the_rest() {
 }
 
 #[test]
-fn what_an_earlier_try_left_is_verified_before_it_is_used() {
+fn files_of_an_earlier_attempt_are_verified_before_use() {
     let (source, place) = (Source::new(false), Place::new());
     fs::create_dir(place.fetching()).unwrap();
     let name = source.data_file();
     let whole = fs::read(source.dir.path().join(&name)).unwrap();
-    // Complete by its name and length, and rotten.
+    // Complete by its name and length, and corrupt.
     let mut rotten = whole.clone();
     rotten[100] ^= 1;
     fs::write(place.fetching().join(&name), rotten).unwrap();
-    // Partial, and of something else; too long; and a link, through which the source could be changed.
+    // A partial file with other content; one that is too long; and a link, through which the source could be changed.
     fs::write(place.fetching().join(format!("{name}.part")), vec![7; 1000]).unwrap();
     let mut others = fs::read_dir(source.dir.path())
         .unwrap()
@@ -137,7 +137,7 @@ fn what_an_earlier_try_left_is_verified_before_it_is_used() {
 }
 
 #[test]
-fn what_was_complete_and_not_yet_durable_needs_no_source_any_more() {
+fn complete_but_not_durable_files_need_no_source() {
     let (source, place) = (Source::new(false), Place::new());
     fs::create_dir(place.fetching()).unwrap();
     for entry in fs::read_dir(source.dir.path()).unwrap().map(Result::unwrap) {
@@ -153,7 +153,7 @@ fn what_was_complete_and_not_yet_durable_needs_no_source_any_more() {
 }
 
 #[test]
-fn a_version_that_does_not_fit_is_refused_before_the_first_byte() {
+fn a_version_that_does_not_fit_is_refused_beforehand() {
     let (source, mut place) = (Source::new(false), Place::new());
     place.reserve_bytes = u64::MAX;
     let error = place
@@ -183,7 +183,7 @@ fn a_cancelled_fetch_stops_although_its_rate_would_take_hours() {
 }
 
 #[test]
-fn a_fetch_keeps_its_rate_and_yields_to_reads_that_it_slows_down_and_to_no_others() {
+fn a_fetch_yields_only_to_reads_that_it_slows_down() {
     let (source, place, control) = (Source::new(false), Place::new(), control());
     let tuning = Tuning::default();
     tuning.rate.store(128 << 10, Relaxed);
@@ -208,7 +208,7 @@ fn a_fetch_keeps_its_rate_and_yields_to_reads_that_it_slows_down_and_to_no_other
             }
         };
         let limit = || control.progress().rate_limit_bytes_per_second;
-        // It has compared, and nothing came of it: reads are as slow without it.
+        // It has compared, without effect: reads are as slow without it.
         for _ in 0..4 {
             wait_for("a pause", &|| control.is_paused());
             wait_for("its end", &|| !control.is_paused());

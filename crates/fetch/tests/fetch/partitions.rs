@@ -14,7 +14,7 @@ use crate::files::file_name;
 use crate::place::{Place, Source, Tuning, control, hurried};
 
 #[test]
-fn only_the_partitions_that_are_wanted_are_fetched() {
+fn only_wanted_partitions_are_fetched() {
     for linkable in [false, true] {
         let (source, place) = (Source::new(linkable), Place::new().wanting(&[1]));
         let control = control();
@@ -30,7 +30,7 @@ fn only_the_partitions_that_are_wanted_are_fetched() {
 }
 
 #[test]
-fn partitions_are_added_beside_those_that_are_there() {
+fn partitions_are_added_to_those_that_are_there() {
     for linkable in [false, true] {
         let (source, place) = (Source::new(linkable), Place::new().wanting(&[0]));
         place
@@ -40,7 +40,7 @@ fn partitions_are_added_beside_those_that_are_there() {
             .version()
             .join(file_name(&place.version(), "p00000-c0000", "data"));
         let before = fs::metadata(&first).unwrap().ino();
-        // The manifest is here: the source need not have one any more.
+        // The manifest is here: the source does not need one any more.
         fs::remove_file(source.dir.path().join(MANIFEST_FILE)).unwrap();
         let place = place.wanting(&[1]);
         place
@@ -52,7 +52,7 @@ fn partitions_are_added_beside_those_that_are_there() {
 }
 
 #[test]
-fn an_interrupted_addition_leaves_what_was_held_and_goes_on_later() {
+fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
     let (source, place) = (Source::new(false), Place::new().wanting(&[0]));
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
@@ -82,7 +82,10 @@ fn an_interrupted_addition_leaves_what_was_held_and_goes_on_later() {
     let whole = fs::metadata(source.dir.path().join(file_name(source.dir.path(), "p00001", "data")))
         .unwrap()
         .len();
-    assert!(source.bytes_read.load(Relaxed) < whole, "what was there was read again");
+    assert!(
+        source.bytes_read.load(Relaxed) < whole,
+        "existing bytes were read again"
+    );
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn leftovers_are_discarded_and_nothing_else() {
 }
 
 #[test]
-fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
+fn given_up_partitions_are_not_held_and_can_come_back() {
     let (source, place) = (Source::new(false), Place::new());
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
@@ -112,7 +115,11 @@ fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
     assert!(move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap());
     assert_eq!(place.held(), [1]);
     assert!(aside.join(MANIFEST_FILE).exists());
-    assert_eq!(open.scan().map(Result::unwrap).count(), 2000, "who has it open goes on");
+    assert_eq!(
+        open.scan().map(Result::unwrap).count(),
+        2000,
+        "a reader that has it open goes on"
+    );
     assert!(move_partitions(&aside, &place.version(), |_| true).unwrap());
     place.assert_whole();
     assert!(
@@ -128,7 +135,7 @@ fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
 }
 
 #[test]
-fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
+fn files_of_other_partitions_stay_even_if_incomplete() {
     let (source, place) = (Source::new(false), Place::new());
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
@@ -147,7 +154,7 @@ fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
 }
 
 #[test]
-fn a_damaged_file_is_replaced_when_its_partition_is_wanted_again() {
+fn a_damaged_file_is_replaced_when_its_partition_is_fetched() {
     let (source, place) = (Source::new(false), Place::new());
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())

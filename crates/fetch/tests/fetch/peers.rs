@@ -1,4 +1,4 @@
-//! Fetching from other nodes, over HTTP. The peer here answers as a node does, and fails when it is told.
+//! Fetching from other nodes, over HTTP. The peer here answers like a node, and fails when told to.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,11 +25,11 @@ struct Peer {
 
 #[derive(Default)]
 struct Faults {
-    /// So many requests are answered with 503.
+    /// How many requests are answered with 503.
     busy: AtomicU32,
-    /// So many bodies end in the middle.
+    /// How many bodies end in the middle.
     cut: AtomicU32,
-    /// So many answers ignore the range.
+    /// How many answers ignore the range.
     whole: AtomicU32,
     requests: AtomicU32,
     /// The time of its clock, if that is ahead.
@@ -46,7 +46,7 @@ impl Peer {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (dir, faults, own) = (dir.clone(), Arc::clone(&shared), own.clone());
-                // A client that goes away is no failure of the test.
+                // A client that disconnects is not a failure of the test.
                 std::thread::spawn(move || serve(stream.unwrap(), &own, &dir, &faults));
             }
         });
@@ -162,7 +162,7 @@ fn a_version_comes_from_a_peer() {
 }
 
 #[test]
-fn a_peer_that_is_busy_is_waited_for_and_another_one_asked_meanwhile() {
+fn a_busy_peer_is_waited_for_or_replaced_by_another() {
     let (origin, place) = (Source::new(false), Place::new());
     let peer = Peer::of(origin.dir.path());
     peer.faults.busy.store(1, Relaxed);
@@ -171,7 +171,7 @@ fn a_peer_that_is_busy_is_waited_for_and_another_one_asked_meanwhile() {
     };
     assert_eq!(retry_after.as_secs(), 2);
 
-    // Alone: it is waited for, in a clock that does not wait.
+    // Alone: the fetch waits for it, by a clock whose waits take no time.
     let manifest = peer.source().read_whole("manifest.json", 1 << 20).unwrap();
     assert_eq!(manifest, fs::read(origin.dir.path().join("manifest.json")).unwrap());
     let busy_after_the_manifest = BusyAfterManifest(peer.source(), Arc::clone(&peer.faults));
@@ -181,7 +181,7 @@ fn a_peer_that_is_busy_is_waited_for_and_another_one_asked_meanwhile() {
     place.assert_whole();
     assert_eq!(peer.faults.busy.load(Relaxed), 0);
 
-    // With another: nobody waits.
+    // With another peer: the fetch does not wait.
     let (place, idle) = (Place::new(), Peer::of(origin.dir.path()));
     peer.faults.busy.store(u32::MAX, Relaxed);
     let both = [peer.source(), idle.source()].map(|source| Box::new(source) as Box<dyn FetchSource>);
@@ -214,7 +214,7 @@ impl FetchSource for BusyAfterManifest {
 }
 
 #[test]
-fn a_peer_that_cuts_connections_and_ignores_ranges_is_tried_again() {
+fn a_peer_that_cuts_connections_or_ignores_ranges_is_retried() {
     let (origin, place) = (Source::new(false), Place::new());
     let peer = Peer::of(origin.dir.path());
     peer.faults.cut.store(3, Relaxed);
@@ -241,7 +241,7 @@ fn a_peer_that_cuts_connections_and_ignores_ranges_is_tried_again() {
 }
 
 #[test]
-fn a_corrupt_source_is_made_up_for_by_a_peer() {
+fn a_peer_replaces_a_corrupt_source() {
     let (origin, right, place) = (Source::new(false), Source::new(false), Place::new());
     origin.corrupt(&origin.data_file());
     let peer = Peer::of(right.dir.path());
@@ -256,7 +256,7 @@ fn a_corrupt_source_is_made_up_for_by_a_peer() {
 }
 
 #[test]
-fn a_corrupt_peer_is_named_and_done_without() {
+fn a_corrupt_peer_is_named_and_replaced() {
     let (origin, lying, place) = (Source::new(false), Source::new(false), Place::new());
     lying.corrupt(&lying.data_file());
     let peer = Peer::of(lying.dir.path());
@@ -271,7 +271,7 @@ fn a_corrupt_peer_is_named_and_done_without() {
 }
 
 #[test]
-fn a_wrong_token_and_a_missing_file_are_said() {
+fn a_wrong_token_and_a_missing_file_are_reported() {
     let origin = Source::new(false);
     let peer = Peer::of(origin.dir.path());
     let (store, version) = ("pymk".parse().unwrap(), VersionNumber::new(7).unwrap());
@@ -290,7 +290,7 @@ fn a_wrong_token_and_a_missing_file_are_said() {
 }
 
 #[test]
-fn a_peer_whose_clock_is_an_hour_ahead_is_fetched_from_all_the_same() {
+fn a_peer_with_a_clock_an_hour_ahead_works() {
     let origin = Source::new(false);
     let peer = Peer::of(origin.dir.path());
     peer.faults.clock_ms.store(now_unix_ms() + 3_600_000, Relaxed);
@@ -299,16 +299,16 @@ fn a_peer_whose_clock_is_an_hour_ahead_is_fetched_from_all_the_same() {
     assert_eq!(manifest, fs::read(origin.dir.path().join("manifest.json")).unwrap());
     let requests = peer.faults.requests.load(Relaxed);
     source.read_whole("manifest.json", 1 << 20).unwrap();
-    // It has learnt the time: no request is refused any more.
+    // It has learnt the time: no further request is refused.
     assert_eq!(peer.faults.requests.load(Relaxed), requests + 1);
 }
 
 #[test]
-fn what_is_signed_for_one_peer_is_refused_by_another() {
+fn requests_signed_for_one_peer_are_refused_by_another() {
     let origin = Source::new(false);
     let peer = Peer::of(origin.dir.path());
     let client = PeerClient::new(Some(TOKEN), None).unwrap();
-    // The same machine under another name: as somebody does it who passes requests on.
+    // The same machine under another name, like an attacker that forwards requests.
     let address = peer.address.replace("127.0.0.1", "localhost");
     let other = client.source(&address, &"pymk".parse().unwrap(), VersionNumber::new(7).unwrap());
     let error = other.read_whole("manifest.json", 1 << 20).unwrap_err();

@@ -1,4 +1,4 @@
-//! Sources with faults, and a place to fetch to.
+//! Sources with faults, and a target directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::written;
 
-/// A source in a directory, with what may go wrong on the way.
+/// A source in a directory, with faults.
 pub struct Source {
     pub dir: TempDir,
     linkable: bool,
@@ -36,7 +36,7 @@ impl Source {
         Self::with_value(linkable, 0, "")
     }
 
-    /// A source in which the value of one key ends so.
+    /// A source in which the value of one key has this suffix.
     pub fn with_value(linkable: bool, key: u32, end: &str) -> Arc<Self> {
         let dir = TempDir::new().unwrap();
         let value = |n| format!("value {n} {}{}", "x".repeat(1000), if n == key { end } else { "" });
@@ -61,7 +61,7 @@ impl Source {
         })
     }
 
-    /// A file of it, with one bit of its contents changed.
+    /// Changes one bit in one of its files. Returns the changed content.
     pub fn corrupt(&self, name: &str) -> Vec<u8> {
         let path = self.dir.path().join(name);
         let mut bytes = fs::read(&path).unwrap();
@@ -119,7 +119,7 @@ impl Read for Broken {
     }
 }
 
-/// A rate, and reads.
+/// A rate limit, and the latencies of reads.
 #[derive(Default)]
 pub struct Tuning {
     pub rate: AtomicU64,
@@ -143,7 +143,7 @@ impl FetchTuning for Tuning {
     }
 }
 
-/// Where a version goes.
+/// The target of a fetch.
 pub struct Place {
     pub dir: TempDir,
     pub store: StoreName,
@@ -201,7 +201,7 @@ impl Place {
         plan.run(&sources, &target, PageCache::DropBehind, control, tuning)
     }
 
-    /// The partitions that are held.
+    /// The partitions that it holds.
     pub fn held(&self) -> Vec<u32> {
         let version = Version::open(&self.version()).unwrap();
         version.held().map(PartitionId::get).collect()
@@ -216,7 +216,7 @@ impl Place {
         assert_eq!(self.leftovers(), Vec::<String>::new());
     }
 
-    /// The files of the version's directory that are no version's.
+    /// The files in the version's directory that do not belong to it.
     pub fn leftovers(&self) -> Vec<String> {
         let entries = fs::read_dir(self.version()).unwrap().map(Result::unwrap);
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
@@ -235,7 +235,7 @@ pub fn control() -> FetchControl {
     FetchControl::new(SystemClock)
 }
 
-/// A clock in which waiting takes no time.
+/// A clock whose waits take no time.
 #[derive(Default)]
 pub struct HurriedClock {
     real: SystemClock,

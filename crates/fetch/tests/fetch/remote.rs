@@ -1,4 +1,4 @@
-//! Versions that are built into S3 and HDFS, and fetched from there: real servers, which die on the way.
+//! Versions that are built into S3 and HDFS, and fetched from there: real servers, which are killed during the fetch.
 
 use std::fs;
 use std::io::Read;
@@ -81,7 +81,7 @@ fn assert_served(version_dir: &Path) {
     }
 }
 
-/// Fetches in two parts, while the server dies in the first and returns.
+/// Fetches in two parts. In the first, the server is killed and restarted.
 fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: impl FnOnce()) {
     let checksum = build_into(location);
     let place = place(checksum).wanting(&[0, 2]);
@@ -99,7 +99,7 @@ fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: im
         restart();
         match fetch.join().unwrap() {
             Ok(_) => {}
-            // It took longer to return than a fetch waits: the next try goes on.
+            // The restart took longer than a fetch waits: the next attempt goes on.
             Err(FetchError::Source { .. }) => {
                 place
                     .fetch(LocationSource::new(location.clone()), &control, &tuning)
@@ -117,7 +117,7 @@ fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: im
 }
 
 #[test]
-fn a_version_goes_through_s3_whose_server_dies_in_mid_fetch_and_returns() {
+fn a_fetch_survives_the_death_of_an_s3_server() {
     let server = Mutex::new(S3::start());
     let options = s3_options(&server.lock());
     let location = options.locate(&format!("s3://{}/pymk-1", S3::BUCKET)).unwrap();
@@ -125,7 +125,7 @@ fn a_version_goes_through_s3_whose_server_dies_in_mid_fetch_and_returns() {
 }
 
 #[test]
-fn a_version_goes_through_hdfs_whose_servers_die_in_mid_fetch_and_return() {
+fn a_fetch_survives_the_death_of_hdfs_servers() {
     let server = Mutex::new(Hdfs::start());
     let url = server.lock().url();
     let location: Location = format!("{url}/versions/pymk-1").parse().unwrap();
@@ -133,7 +133,7 @@ fn a_version_goes_through_hdfs_whose_servers_die_in_mid_fetch_and_return() {
 }
 
 #[test]
-fn a_corrupt_and_a_truncated_object_are_made_up_for_by_another_source() {
+fn another_source_replaces_corrupt_and_truncated_objects() {
     let server = S3::start();
     let location = s3_options(&server)
         .locate(&format!("s3://{}/pymk-1", S3::BUCKET))
@@ -180,12 +180,12 @@ fn a_corrupt_and_a_truncated_object_are_made_up_for_by_another_source() {
 }
 
 #[test]
-fn a_build_leaves_a_whole_version_or_nothing_and_never_touches_another() {
+fn a_build_leaves_a_complete_version_or_nothing() {
     let mut server = S3::start();
     let location = s3_options(&server)
         .locate(&format!("s3://{}/pymk-1", S3::BUCKET))
         .unwrap();
-    // A key that comes twice is found when most chunks are written.
+    // A duplicate key is found when most chunks are written.
     let error = build_rows(&location, (0..ROWS).chain([0])).unwrap_err();
     assert!(matches!(error, BuildError::Duplicate { .. }), "{error}");
     assert!(location.is_vacant().unwrap());

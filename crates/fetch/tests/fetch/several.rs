@@ -1,4 +1,4 @@
-//! Fetching from several sources: what one does not give, the next does.
+//! Fetching from several sources: the next one gives what the first does not.
 
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use fondaco_format::{Built, MANIFEST_FILE, Manifest};
 use crate::place::{Place, Source, Tuning, hurried, several};
 
 #[test]
-fn a_corrupt_file_comes_from_the_next_source_and_the_corrupt_one_is_named() {
+fn a_corrupt_file_is_named_and_fetched_from_elsewhere() {
     for linkable in [false, true] {
         let (bad, good, place) = (Source::new(linkable), Source::new(false), Place::new());
         let file = bad.data_file();
@@ -24,7 +24,7 @@ fn a_corrupt_file_comes_from_the_next_source_and_the_corrupt_one_is_named() {
 }
 
 #[test]
-fn a_file_that_no_source_has_right_is_refused() {
+fn a_file_that_is_wrong_in_every_source_is_refused() {
     let (bad, worse, place) = (Source::new(false), Source::new(false), Place::new());
     let file = bad.data_file();
     bad.corrupt(&file);
@@ -37,7 +37,7 @@ fn a_file_that_no_source_has_right_is_refused() {
 }
 
 #[test]
-fn a_source_without_a_file_is_passed_over_for_it_alone() {
+fn a_source_without_a_file_is_skipped_only_for_it() {
     let (lacking, other, place) = (Source::new(false), Source::new(false), Place::new());
     let file = lacking.data_file();
     let bytes = fs::metadata(lacking.dir.path().join(&file)).unwrap().len();
@@ -51,7 +51,7 @@ fn a_source_without_a_file_is_passed_over_for_it_alone() {
 }
 
 #[test]
-fn a_source_that_is_gone_is_done_without() {
+fn a_missing_source_is_skipped() {
     let (gone, here, place) = (Source::new(false), Source::new(false), Place::new());
     gone.failures.store(u32::MAX, Relaxed);
     fs::remove_file(gone.dir.path().join(MANIFEST_FILE)).unwrap();
@@ -63,7 +63,7 @@ fn a_source_that_is_gone_is_done_without() {
 }
 
 #[test]
-fn a_source_that_breaks_in_the_middle_is_continued_by_the_next() {
+fn a_broken_source_is_continued_by_the_next() {
     let (breaking, other, place) = (Source::new(false), Source::new(false), Place::new());
     *breaking.breaks_after.lock() = Some(300_000);
     let report = place
@@ -82,7 +82,7 @@ fn a_source_that_breaks_in_the_middle_is_continued_by_the_next() {
 }
 
 #[test]
-fn a_source_is_not_blamed_for_what_another_gave() {
+fn a_source_is_not_blamed_for_bytes_of_another() {
     // The first gives wrong bytes and breaks; the second continues with right ones.
     let (bad, good, place) = (Source::new(false), Source::new(false), Place::new());
     let file = bad.data_file();
@@ -99,11 +99,11 @@ fn a_source_is_not_blamed_for_what_another_gave() {
 }
 
 #[test]
-fn another_version_under_the_same_name_is_not_taken() {
+fn another_version_under_the_same_name_is_refused() {
     let (changed, right, mut place) = (Source::new(false), Source::new(false), Place::new());
     let (manifest, identity) = Manifest::read_identified(right.dir.path()).unwrap();
     place.manifest_checksum = Some(identity);
-    // As valid as before, and not the same.
+    // As valid as before, but different.
     let other = Manifest {
         cut_unix_ms: Some(1),
         ..manifest
@@ -120,7 +120,7 @@ fn another_version_under_the_same_name_is_not_taken() {
 }
 
 #[test]
-fn a_manifest_that_was_built_at_another_time_is_of_the_same_version() {
+fn manifests_with_different_build_times_identify_the_same_version() {
     let (rebuilt, mut place) = (Source::new(false), Place::new());
     let (manifest, identity) = Manifest::read_identified(rebuilt.dir.path()).unwrap();
     place.manifest_checksum = Some(identity);

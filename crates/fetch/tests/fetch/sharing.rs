@@ -1,4 +1,4 @@
-//! Which files of a local source are linked, and that nothing of a source is needed afterwards.
+//! Which files of a local source are linked, and that the source is not needed afterwards.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -20,7 +20,7 @@ fn inode(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_source_that_was_not_given_away_is_copied_and_may_be_changed_in_place() {
+fn a_source_that_was_not_given_away_is_copied() {
     let (source, place) = (Source::new(false), Place::new());
     place
         .fetch(local(source.dir.path()), &control(), &Tuning::default())
@@ -35,7 +35,7 @@ fn a_source_that_was_not_given_away_is_copied_and_may_be_changed_in_place() {
 }
 
 #[test]
-fn what_was_given_away_is_linked_once_so_that_no_two_nodes_share_a_file() {
+fn given_away_files_are_linked_by_one_node_only() {
     let (source, first, second) = (Source::new(true), Place::new(), Place::new());
     let name = source.data_file();
     for place in [&first, &second] {
@@ -51,7 +51,7 @@ fn what_was_given_away_is_linked_once_so_that_no_two_nodes_share_a_file() {
 }
 
 #[test]
-fn the_statement_of_another_is_not_believed_nor_that_of_a_link() {
+fn markers_of_other_users_or_symbolic_links_are_ignored() {
     let source = Source::new(true);
     let name = source.data_file();
     let statement = source.dir.path().join(GIVEN_AWAY_FILE);
@@ -66,7 +66,7 @@ fn the_statement_of_another_is_not_believed_nor_that_of_a_link() {
     assert!(is_linked());
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&statement, Some(1), None).unwrap();
-        assert!(!is_linked(), "another user says so");
+        assert!(!is_linked(), "the marker belongs to another user");
     }
     fs::remove_file(&statement).unwrap();
     symlink(source.dir.path().join("manifest.json"), &statement).unwrap();
@@ -74,7 +74,7 @@ fn the_statement_of_another_is_not_believed_nor_that_of_a_link() {
 }
 
 #[test]
-fn what_symbolic_links_lead_to_is_copied() {
+fn targets_of_symbolic_links_are_copied() {
     for gives_away in [false, true] {
         for is_relative in [false, true] {
             let (source, place, elsewhere) = (Source::new(gives_away), Place::new(), tempfile::tempdir().unwrap());
@@ -107,7 +107,7 @@ fn what_symbolic_links_lead_to_is_copied() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_an_error_and_no_wait() {
+fn a_pipe_in_place_of_a_file_is_an_error() {
     let (source, place) = (Source::new(true), Place::new());
     let path = source.dir.path().join(source.data_file());
     fs::remove_file(&path).unwrap();
@@ -126,7 +126,7 @@ fn a_pipe_in_the_place_of_a_file_is_an_error_and_no_wait() {
 }
 
 #[test]
-fn a_damaged_file_stays_until_another_takes_its_place() {
+fn a_damaged_file_stays_until_another_replaces_it() {
     let (source, place) = (Source::new(false), Place::new());
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())

@@ -1,4 +1,4 @@
-//! What another version of the store has on the disk is linked, and only the rest is fetched.
+//! Files that another version of the store has on the disk are linked, and only the others are fetched.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use fondaco_storage::Location;
 use crate::files::{add_further, file_name, further_content, version_1};
 use crate::place::{Place, Source, Tuning, control, hurried};
 
-/// A place that has a version, and one for another version of the store.
+/// A target with a version, and an empty target for another version of the store.
 fn two_places() -> (Place, Place) {
     let (first, mut second) = (Place::new(), Place::new());
     first.fetch(Source::new(false), &control(), &Tuning::default()).unwrap();
@@ -31,7 +31,7 @@ fn fetched_bytes(report: &FetchReport) -> u64 {
 }
 
 #[test]
-fn of_a_version_with_one_changed_chunk_only_that_is_fetched() {
+fn only_the_changed_chunk_of_a_version_is_fetched() {
     for linkable in [false, true] {
         let (first, second) = two_places();
         let changed = Source::with_value(linkable, 1999, "changed");
@@ -62,14 +62,14 @@ fn of_a_version_with_one_changed_chunk_only_that_is_fetched() {
         let progress = control.progress();
         assert_eq!((progress.files_done, progress.bytes_done), (4, new_bytes + same_bytes));
 
-        // Each version has its own names: one that is deleted takes nothing from the other.
+        // Each version has its own names: deleting one does not affect the other.
         fs::remove_dir_all(first.version()).unwrap();
         second.assert_whole();
     }
 }
 
 #[test]
-fn a_version_with_the_same_content_needs_no_byte_and_no_space() {
+fn a_version_with_the_same_content_needs_no_bytes() {
     let (_first, second) = two_places();
     let source = Source::new(false);
     let (sources, dir) = (Sources::from(Arc::clone(&source)), second.version());
@@ -93,7 +93,7 @@ fn a_version_with_the_same_content_needs_no_byte_and_no_space() {
 }
 
 #[test]
-fn a_damaged_file_of_another_version_is_fetched_and_left_alone() {
+fn a_damaged_sibling_is_left_alone_and_its_file_fetched() {
     let (first, second) = two_places();
     let path = first.version().join(file_name(&first.version(), "p00001", "data"));
     let mut damaged = fs::read(&path).unwrap();
@@ -116,7 +116,7 @@ fn a_damaged_file_of_another_version_is_fetched_and_left_alone() {
 }
 
 #[test]
-fn what_is_no_file_there_is_fetched() {
+fn anything_but_a_file_is_fetched() {
     let (first, second) = two_places();
     let elsewhere = tempfile::tempdir().unwrap();
     let data = first.version().join(file_name(&first.version(), "p00001", "data"));
@@ -132,20 +132,20 @@ fn what_is_no_file_there_is_fetched() {
 }
 
 #[test]
-fn a_version_of_the_former_format_is_fetched_whatever_else_is_there() {
+fn a_version_of_the_former_format_links_no_files() {
     let source = || LocationSource::new(Location::local(version_1()));
     let (first, mut second) = (Place::new(), Place::new());
     first.fetch(source(), &control(), &Tuning::default()).unwrap();
     second.siblings.push(first.version());
     let report = second.fetch(source(), &control(), &Tuning::default()).unwrap();
-    assert_eq!(report.linked_files, 0, "its names say nothing of its content");
+    assert_eq!(report.linked_files, 0, "its names do not depend on the content");
     assert_eq!(verify(&second.version()).unwrap().records, 500);
     let (_, expected) = Manifest::read_identified(&version_1()).unwrap();
     assert_eq!(Version::open(&second.version()).unwrap().identity(), expected);
 }
 
 #[test]
-fn further_files_are_fetched_linked_and_given_up_with_their_partitions() {
+fn additional_files_are_handled_with_their_partitions() {
     let source = Source::new(false);
     add_further(source.dir.path(), "inverted");
     let (first, mut second) = (Place::new(), Place::new());

@@ -10,7 +10,8 @@
 //!     64      …  records, without gaps, to the end of the file
 //! ```
 //!
-//! Format versions 1 and 2 have this layout. All numbers are little-endian. Nothing in it depends on a node or a replica.
+//! Format versions 1 and 2 have this layout. All numbers are little-endian. The content is independent of nodes and
+//! replicas.
 
 use super::{ChunkIdentity, u32_at};
 use crate::checksum::short_checksum;
@@ -28,7 +29,7 @@ pub struct DataHeader {
     pub(crate) identity: ChunkIdentity,
 }
 
-/// Why bytes are not a header.
+/// Why bytes are not a valid header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     UnknownFormat(u32),
@@ -46,7 +47,7 @@ impl DataHeader {
         bytes
     }
 
-    /// Reads a header; the text says why there is none.
+    /// Parses a header; the error is text.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         Self::from_bytes(bytes).map_err(|e| format!("{e:?}"))
     }
@@ -64,12 +65,14 @@ impl DataHeader {
     }
 }
 
-/// Checks what both headers begin and end with: magic, format version, checksum.
+/// Checks the common parts of both kinds of headers: magic, format version, checksum.
 pub(crate) fn check_start(header: &[u8], magic: &[u8; 8], checksum_at: usize) -> Result<(), HeaderError> {
     if header[..8] != magic[..] {
-        return Err(HeaderError::Damaged("it does not begin as such a file does"));
+        return Err(HeaderError::Damaged(
+            "it does not begin with the magic of this kind of file",
+        ));
     }
-    // Before the checksum: a later format may have moved it.
+    // Before the checksum, which a later format may have moved.
     let format = u32_at(header, 8);
     if !FORMAT_VERSIONS_READ.contains(&format) {
         return Err(HeaderError::UnknownFormat(format));

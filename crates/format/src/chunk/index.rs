@@ -1,11 +1,11 @@
-//! The index file of a chunk: where each bucket of records begins in the data file.
+//! The index file of a chunk: the offset of each bucket of records in the data file.
 //!
-//! The hash range of a chunk is divided into equal *buckets*. A key's bucket follows from its hash;
-//! the index says which bytes of the data file hold the records of that bucket, and those are read
-//! and searched. There is no key and no hash in the index, and nothing to search in it.
+//! The hash range of a chunk is divided into equal *buckets*. The hash of a key determines its bucket; the index gives
+//! the byte range of that bucket in the data file, which is then read and searched. The index contains no keys and no
+//! hashes, and is not searched.
 //!
-//! The file is a sequence of blocks of 4096 bytes, each with its own checksum, so that one block can
-//! be read and verified without the others:
+//! The file is a sequence of blocks of 4096 bytes, each with its own checksum, so that one block can be read and
+//! verified without the others:
 //!
 //! ```text
 //! block 0      bytes  field
@@ -25,8 +25,8 @@
 //!   4092           4  checksum: low half of XXH3-64 of the bytes before
 //! ```
 //!
-//! Format versions 1 and 2 have this layout. All numbers are little-endian. In the last block the places of missing buckets hold the length of
-//! the data file. Buckets follow each other without gaps: one ends where the next begins.
+//! Format versions 1 and 2 have this layout. All numbers are little-endian. In the last block, the unused entries hold
+//! the length of the data file. Buckets follow each other without gaps: one ends where the next begins.
 
 use std::io;
 use std::iter::Peekable;
@@ -43,16 +43,15 @@ pub(crate) const BUCKETS_PER_BLOCK: u32 = 1022;
 const MAGIC: &[u8; 8] = b"FONDINDX";
 const CHECKSUM_AT: usize = BLOCK_BYTES - 4;
 
-/// How many records a bucket has, on average: as many as fit into two cache lines, at least one and
-/// no more than four.
+/// The average number of records per bucket: as many as fit into two cache lines, at least one and at most four.
 ///
-/// What a look-up in memory costs is the cache lines that it touches, and a bucket is searched from
-/// its start. So buckets are short: one record on average from 64 bytes on, which costs 4 bytes of
-/// index a key. Where records are tiny, 4 bytes would be much, and several share a bucket.
+/// The cost of a look-up in memory is the number of cache lines that it touches, and a bucket is searched from its
+/// start. So buckets are short: one record on average from 64 bytes on, which costs 4 bytes of index per key. For tiny
+/// records 4 bytes per key would be too much, so several share a bucket.
 const RECORDS_PER_BUCKET_MAX: u64 = 4;
 const BUCKET_BYTES_TARGET: u64 = 128;
 
-/// How many buckets a chunk should have.
+/// The target number of buckets of a chunk.
 pub(crate) fn bucket_count(records: u64, bytes: u64) -> u32 {
     let record_bytes = (bytes / records.max(1)).max(1);
     let records_per_bucket = (BUCKET_BYTES_TARGET / record_bytes).clamp(1, RECORDS_PER_BUCKET_MAX);
@@ -100,38 +99,38 @@ impl IndexHeader {
         Ok(header)
     }
 
-    /// The length of the whole index file.
+    /// The length of the index file.
     pub(crate) fn file_bytes(self) -> u64 {
         (1 + u64::from(self.bucket_count.div_ceil(BUCKETS_PER_BLOCK))) * BLOCK_BYTES as u64
     }
 }
 
-/// Which block holds a bucket's place, counted from the start of the file.
+/// The block with the entry of a bucket, counted from the start of the file.
 #[inline]
 pub(crate) fn block_of(bucket: u32) -> usize {
     (bucket / BUCKETS_PER_BLOCK) as usize + 1
 }
 
-/// The bytes of the file that a block takes.
+/// The byte range of a block in the file.
 #[inline]
 pub(crate) fn block_range(block: usize) -> Range<usize> {
     block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES
 }
 
-/// Where the records of a bucket lie in the data file, read from its block.
+/// The byte range of a bucket in the data file, read from its block.
 #[inline]
 pub(crate) fn bucket_range(block: &[u8], bucket: u32) -> Range<u32> {
     let at = (bucket % BUCKETS_PER_BLOCK) as usize * 4;
     entry_range(&block[at..])
 }
 
-/// Where the records of a bucket lie in the data file, read from its entry and the next.
+/// The byte range of a bucket in the data file, read from its entry and the next one.
 #[inline]
 pub(crate) fn entry_range(entries: &[u8]) -> Range<u32> {
     u32_at(entries, 0)..u32_at(entries, 4)
 }
 
-/// Whether a block is as it was written.
+/// Whether the checksum of a block matches.
 pub(crate) fn block_is_intact(block: &[u8]) -> bool {
     block.len() == BLOCK_BYTES && u32_at(block, CHECKSUM_AT) == short_checksum(&block[..CHECKSUM_AT])
 }
@@ -141,7 +140,7 @@ fn seal(block: &mut [u8; BLOCK_BYTES]) {
     block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Makes the blocks of an index file, header first, from where each bucket begins.
+/// Makes the blocks of an index file, header first, from the offsets of the buckets.
 pub(crate) fn blocks(
     header: IndexHeader,
     starts: impl Iterator<Item = io::Result<u32>>,
@@ -161,20 +160,20 @@ fn next_block(starts: &mut Peekable<impl Iterator<Item = io::Result<u32>>>, end:
         let start = starts.next().transpose()?.unwrap_or(end);
         place.copy_from_slice(&start.to_le_bytes());
     }
-    // An error comes again with the next block.
+    // An error is returned again with the next block.
     let next = starts.peek().and_then(|start| start.as_ref().ok()).copied();
     after.copy_from_slice(&next.unwrap_or(end).to_le_bytes());
     seal(&mut block);
     Ok(block)
 }
 
-/// Checks the bytes of a whole index file: its header, the checksum of each block, and that buckets
-/// follow each other from the first record to the end of the data file. The text says what is wrong.
+/// Checks the bytes of a whole index file: its header, the checksum of each block, and that buckets follow each other
+/// from the first record to the end of the data file. The error is text.
 pub fn check_index(file: &[u8]) -> Result<IndexHeader, String> {
     let header = IndexHeader::from_block(file).map_err(|e| format!("{e:?}"))?;
     if file.len() as u64 != header.file_bytes() {
         return Err(format!(
-            "it has {} bytes, and its header asks for {}",
+            "it has {} bytes, but its header requires {}",
             file.len(),
             header.file_bytes()
         ));
@@ -230,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_bucket_is_where_it_was_put(lengths in prop::collection::vec(0..500u32, 1..3000)) {
+        fn every_bucket_is_found_at_its_offset(lengths in prop::collection::vec(0..500u32, 1..3000)) {
             let file = index_file(&lengths);
             let header = check_index(&file).unwrap();
             prop_assert_eq!(header.file_bytes(), file.len() as u64);
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_takes_four_bytes_a_key_and_less_for_tiny_values() {
+    fn the_index_takes_four_bytes_per_key_or_less() {
         assert_eq!(bucket_count(1_000_000, 1_000_000 * 1050), 1_000_000);
         assert_eq!(bucket_count(1_000_000, 1_000_000 * 118), 1_000_000);
         assert_eq!(bucket_count(1_000_000, 1_000_000 * 16), 250_000);

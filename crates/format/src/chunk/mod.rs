@@ -1,7 +1,7 @@
 //! A chunk: a contiguous range of hashes of one partition, as a data and an index file.
 //!
-//! [`writer`] makes one from records in hash order; [`reader`] opens and searches it. [`data`] and
-//! [`index`] draw the two layouts.
+//! [`writer`] makes one from records in hash order; [`reader`] opens and searches it. [`data`] and [`index`] document
+//! the two layouts.
 
 pub(crate) mod data;
 pub(crate) mod index;
@@ -11,8 +11,8 @@ pub(crate) mod writer;
 
 use fondaco_model::PartitionId;
 
-/// Which chunk of which partition a file belongs to: it stands in the headers of both files, so that
-/// a file that was swapped for another is noticed when it is opened.
+/// The chunk and partition that a file belongs to. They are in the headers of both files, so that opening detects a
+/// swapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkIdentity {
     pub(crate) partition: PartitionId,
@@ -21,7 +21,7 @@ pub(crate) struct ChunkIdentity {
 }
 
 impl ChunkIdentity {
-    /// Its bytes in a header: partition, chunk and count of chunks, four bytes each.
+    /// The bytes in a header: partition, chunk and count of chunks, four bytes each.
     pub(crate) fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&self.partition.get().to_le_bytes());
@@ -39,7 +39,7 @@ impl ChunkIdentity {
     }
 }
 
-/// The little-endian number at an offset that the caller knows to lie within `bytes`.
+/// The little-endian number at an offset; the caller must ensure that it is within `bytes`.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])

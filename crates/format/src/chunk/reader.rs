@@ -1,4 +1,4 @@
-//! An open chunk: both files mapped, headers checked, nothing else read.
+//! An open chunk: both files are mapped and their headers checked; nothing else is read.
 
 use std::io;
 use std::ops::Range;
@@ -23,12 +23,12 @@ pub(crate) struct Chunk {
     records: u64,
     data: Mapping,
     index_path: PathBuf,
-    /// `None` once all of it is in memory of its own.
+    /// `None` once the whole index is loaded into anonymous memory.
     index: Option<Mapping>,
 }
 
 impl Chunk {
-    /// Opens the chunk of an entry. Reads the two headers only.
+    /// Opens the chunk of an entry. Reads only the two headers.
     pub(crate) fn open(dir: &Path, entry: &ChunkEntry, chunk_count: u32) -> Result<Self, FormatError> {
         let identity = ChunkIdentity {
             partition: entry.partition,
@@ -41,7 +41,7 @@ impl Chunk {
         let index_header = read_header(&index, BLOCK_BYTES, IndexHeader::from_block)?;
         for (mapping, found) in [(&data, header.identity), (&index, index_header.identity)] {
             if found != identity {
-                let reason = format!("it is chunk {found:?}, and the manifest says {identity:?}");
+                let reason = format!("it is chunk {found:?}, but the manifest says {identity:?}");
                 return Err(FormatError::corrupt(mapping.path(), reason));
             }
         }
@@ -52,7 +52,7 @@ impl Chunk {
         if !fits {
             return Err(FormatError::corrupt(
                 index.path(),
-                "its header does not fit the manifest",
+                "its header contradicts the manifest",
             ));
         }
         Ok(Self {
@@ -73,7 +73,7 @@ impl Chunk {
         &self.data
     }
 
-    /// The file of the index, unless it was closed.
+    /// The index file, unless it was closed.
     pub(crate) fn index(&self) -> Option<&Mapping> {
         self.index.as_ref()
     }
@@ -82,12 +82,12 @@ impl Chunk {
         &self.index_path
     }
 
-    /// Closes the file of the index: nothing reads it any more.
+    /// Closes the index file, which is not read any more.
     pub(crate) fn close_index(&mut self) {
         self.index = None;
     }
 
-    /// How long a record is on average, in bytes.
+    /// The average length of a record, in bytes.
     pub(crate) fn record_bytes(&self) -> usize {
         self.data.bytes().len() / self.records.max(1) as usize + 1
     }
@@ -101,17 +101,17 @@ impl Chunk {
         bucket_of_hash(hash, self.identity.chunk_count, self.bucket_count)
     }
 
-    /// The index block of a bucket, if it is resident and was verified; `None` if it must be read.
+    /// The index block of a bucket, if it is resident and verified; `None` if it must be read.
     #[inline]
     pub(crate) fn hot_block(&self, bucket: u32) -> Option<&[u8]> {
         let index = self.index.as_ref()?;
         let block = block_of(bucket);
         let range = block_range(block);
-        // A block gets its first stamp when it is verified. The residency unit is the block.
+        // A block gets its first stamp when it is verified. The unit of residency is the block.
         (index.was_seen(block) && index.is_resident(range.clone())).then(|| &index.bytes()[range])
     }
 
-    /// Begins to load the entry of a bucket.
+    /// Prefetches the index entry of a bucket.
     #[inline]
     pub(crate) fn prefetch_entry(&self, bucket: u32) {
         let at = block_range(block_of(bucket)).start + (bucket % BUCKETS_PER_BLOCK) as usize * 4;
@@ -120,13 +120,13 @@ impl Chunk {
         }
     }
 
-    /// Which bytes of the index file hold a bucket's place.
+    /// The byte range of the index block of a bucket.
     pub(crate) fn block_range(bucket: u32) -> Range<u64> {
         let range = block_range(block_of(bucket));
         range.start as u64..range.end as u64
     }
 
-    /// Takes a block as read from the file: verifies it and lets the mapping be used from now on.
+    /// Verifies a block that was read from the file, and allows the use of the mapping from now on.
     pub(crate) fn accept_block(&self, bucket: u32, block: &[u8]) -> Result<(), FormatError> {
         let number = block_of(bucket);
         if !block_is_intact(block) {
@@ -139,13 +139,13 @@ impl Chunk {
         Ok(())
     }
 
-    /// Where the records of a bucket lie, from its verified block.
+    /// The byte range of a bucket in the data file, from its verified block.
     #[inline]
     pub(crate) fn bucket_range(&self, block: &[u8], bucket: u32) -> Result<Range<usize>, FormatError> {
         self.checked(bucket_range(block, bucket))
     }
 
-    /// A range from the index, if it lies in the data file.
+    /// Checks that a range from the index is within the data file.
     #[inline]
     pub(crate) fn checked(&self, Range { start, end }: Range<u32>) -> Result<Range<usize>, FormatError> {
         let range = start as usize..end as usize;
@@ -160,7 +160,7 @@ impl Chunk {
         FormatError::corrupt(&self.index_path, format!("a bucket lies at {range:?}"))
     }
 
-    /// Where the records of a bucket lie, whatever it takes to read that.
+    /// The byte range of a bucket in the data file; reads the index from disk if necessary.
     pub(crate) fn read_bucket_range(&self, bucket: u32) -> Result<Range<usize>, FormatError> {
         if let Some(block) = self.hot_block(bucket) {
             return self.bucket_range(block, bucket);
@@ -171,7 +171,7 @@ impl Chunk {
         self.bucket_range(&block, bucket)
     }
 
-    /// Reads and verifies the whole index: where each bucket begins, and where the last one ends.
+    /// Reads and verifies the whole index: the offset of each bucket, and the end of the last one.
     pub(crate) fn load_places(&self, places: &mut [u8]) -> Result<(), FormatError> {
         const BLOCKS_PER_READ: u64 = 256;
         debug_assert_eq!(places.len(), (self.bucket_count as usize + 1) * 4);
@@ -191,7 +191,7 @@ impl Chunk {
                         "the checksum of a block does not match",
                     ));
                 }
-                // The last entry of a block is the first of the next: it is written twice.
+                // The last entry of a block is the first one of the next: it is written twice.
                 let entries = rest.len().min((BUCKETS_PER_BLOCK as usize + 1) * 4);
                 rest[..entries].copy_from_slice(&block[..entries]);
                 rest = &mut rest[entries.min(BUCKETS_PER_BLOCK as usize * 4)..];
@@ -209,7 +209,7 @@ impl Chunk {
         }
     }
 
-    /// The file is not read after it was closed: all of it is in memory then.
+    /// The error for a read of a closed index, which does not happen: the whole index is in memory then.
     #[cold]
     fn closed_index(&self) -> FormatError {
         FormatError::io("read", &self.index_path)(io::Error::other("it was closed"))
@@ -219,10 +219,10 @@ impl Chunk {
         FormatError::corrupt(self.data.path(), reason)
     }
 
-    /// Searches a bucket that is too large to be read whole: by the records' headers first, and only
-    /// if the key is not found by reading and verifying everything, a record at a time.
+    /// Searches a bucket that is too large to be read at once: first by the records' headers, and only if the key is
+    /// not found by reading and verifying every record, one at a time.
     ///
-    /// Returns the key's record, verified, whole.
+    /// Returns the verified record of the key.
     pub(crate) fn search_large(&self, bucket: Range<usize>, key: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
         let io_error = |e: io::Error| FormatError::io("read", self.data.path())(e);
         let (mut at, end) = (bucket.start as u64, bucket.end as u64);
@@ -260,7 +260,7 @@ impl Chunk {
         let header = RecordHeader::parse(prefix).ok_or_else(|| self.corrupt_data("a record's header is damaged"))?;
         let record = at..at + header.record_bytes() as u64;
         if record.end > end {
-            return Err(self.corrupt_data("a record passes the end of its bucket"));
+            return Err(self.corrupt_data("a record extends past the end of its bucket"));
         }
         Ok(record)
     }

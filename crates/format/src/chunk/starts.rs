@@ -1,35 +1,35 @@
-//! Where the buckets of a chunk begin, while it is written: in memory, or, but for the last of them, in a file.
+//! The offsets of the buckets of a chunk while it is written: in memory, or, except for the last ones, in a file.
 //!
-//! They are written and read in their order, so both are sequential.
+//! They are written and read in order, so file access is sequential.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 
-/// How many are in memory beside a file: 256 KiB.
+/// The number of offsets in memory besides a file: 256 KiB.
 const RECENT_MAX: usize = 64 << 10;
 
-/// Where buckets begin.
+/// The offsets of buckets.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
-    /// Those that are not in the file.
+    /// The offsets that are not in the file.
     recent: Vec<u32>,
     file: Option<File>,
     in_file: usize,
 }
 
 impl Starts {
-    /// Keeps them in a file from now on, which is empty.
+    /// Stores them in this empty file from now on.
     pub(super) fn keep_in(&mut self, file: File) {
         self.recent.reserve_exact(RECENT_MAX);
         self.file = Some(file);
     }
 
-    /// How many there are.
+    /// The number of offsets.
     pub(super) fn len(&self) -> usize {
         self.in_file + self.recent.len()
     }
 
-    /// Adds the same start until there are so many.
+    /// Adds the same offset until there are `count` of them.
     pub(super) fn fill(&mut self, count: usize, start: u32) -> io::Result<()> {
         while self.len() < count {
             let room = match self.file {
@@ -55,7 +55,7 @@ impl Starts {
         Ok(())
     }
 
-    /// Every so manyth of them, in their order.
+    /// Every `step`th offset, in order.
     pub(super) fn every(self, step: usize) -> io::Result<impl Iterator<Item = io::Result<u32>>> {
         let reader = match self.file {
             Some(mut file) => {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_the_same_in_a_file_and_take_little_memory() {
+    fn offsets_in_a_file_take_little_memory() {
         let lengths = [1, 5, RECENT_MAX, RECENT_MAX - 6, 3 * RECENT_MAX + 1, 7];
         let starts = |file: Option<File>| {
             let mut starts = Starts::default();

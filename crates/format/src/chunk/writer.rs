@@ -1,7 +1,7 @@
 //! Writes one chunk, record by record, to any two writers.
 //!
-//! The data file is written in one pass and the index after it, so that both may stream to a remote
-//! store. What is held in memory is the index: 4 bytes a bucket, or a part of that if a file is there for the rest.
+//! The data file is written in one pass, and the index after it, so that both can be streamed to a remote store. Only
+//! the index is kept in memory: 4 bytes per bucket, or a part of it if the rest is in a temporary file.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,19 +22,19 @@ use crate::record::{RECORD_BYTES_MAX, write_record};
 
 const BUFFER_BYTES: usize = 1024 * 1024;
 
-/// What is known of a chunk before its first record.
+/// The properties of a chunk that must be known before its first record.
 #[derive(Debug, Clone, Copy)]
 pub struct ChunkPlan {
     /// Its partition.
     pub partition: PartitionId,
     /// Its number in the partition, from 0.
     pub chunk: u32,
-    /// How many chunks the partition has, at least 1.
+    /// The number of chunks of the partition, at least 1.
     pub chunk_count: u32,
-    /// How many records it will have, about: this and the next decide how large the index is. If there are far
-    /// fewer in the end, it becomes smaller.
+    /// The approximate number of records: this and the next field determine the size of the index. If there are far
+    /// fewer records in the end, the index becomes smaller.
     pub records_expected: u64,
-    /// How many bytes its keys and values have together, uncompressed, about.
+    /// The approximate size of its keys and values, in bytes, uncompressed.
     pub bytes_expected: u64,
 }
 
@@ -43,14 +43,14 @@ pub struct ChunkWriter<W: Write> {
     plan: ChunkPlan,
     identity: ChunkIdentity,
     bucket_count: u32,
-    /// Where each bucket begins, up to that of the last record.
+    /// The offset of each bucket, up to that of the last record.
     starts: Starts,
     data: Sink<W>,
     records: u64,
     last_hash: u64,
 }
 
-/// A writer that counts and checksums what passes, in large pieces.
+/// A writer that counts and checksums the bytes, and writes them in large pieces.
 struct Sink<W> {
     writer: W,
     buffer: Vec<u8>,
@@ -77,7 +77,7 @@ impl<W: Write> Sink<W> {
         self.writer.write_all(&self.buffer).map_err(FormatError::Write)?;
         self.bytes_flushed += self.buffer.len() as u64;
         self.buffer.clear();
-        // A single huge record must not keep its memory.
+        // Do not keep the memory of a single huge record.
         self.buffer.shrink_to(BUFFER_BYTES);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<W: Write> Sink<W> {
 }
 
 impl<W: Write> ChunkWriter<W> {
-    /// Begins a chunk whose data goes to `data`. Writes are few and large: no buffering is needed.
+    /// Starts a chunk whose data goes to `data`. Writes are few and large: no buffering is needed.
     pub fn new(plan: ChunkPlan, data: W) -> Result<Self, FormatError> {
         let identity = ChunkIdentity {
             partition: plan.partition,
@@ -123,23 +123,21 @@ impl<W: Write> ChunkWriter<W> {
         })
     }
 
-    /// Keeps in a file, which is empty, what of the index is not written yet. Then memory does not grow with the number of
-    /// records.
+    /// Stores the unwritten part of the index in this empty file. Then memory does not grow with the number of records.
     #[must_use]
     pub fn with_table_in(mut self, file: File) -> Self {
         self.starts.keep_in(file);
         self
     }
 
-    /// Adds a record. Records come in ascending order of their hashes, and in any order among equal
-    /// hashes; the caller has made sure that no key comes twice.
+    /// Adds a record. Records must come in ascending order of their hashes, in any order among equal hashes, and
+    /// without duplicate keys.
     ///
     /// # Errors
-    /// A key of no or too many bytes, a chunk of 4 GiB or more, or a failed write.
+    /// An empty or too long key, a chunk of 4 GiB or more, or a failed write.
     ///
     /// # Panics
-    /// If the hash is less than the one before it, or belongs to another chunk: the chunk would be
-    /// unreadable.
+    /// If the hash is lower than the previous one, or belongs to another chunk: the chunk would be unreadable.
     pub fn append(&mut self, hash: u64, key: &[u8], value: EncodedValue<'_>) -> Result<(), FormatError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(FormatError::KeyLength { bytes: key.len() });
@@ -166,9 +164,9 @@ impl<W: Write> ChunkWriter<W> {
         Ok(())
     }
 
-    /// Ends the chunk: the rest of the data is written, then the index to `index`. Returns the
-    /// chunk's entry for the manifest, and both writers for the caller to sync and close. The caller gives the
-    /// files the names that the entry says: they follow from their contents.
+    /// Finishes the chunk: writes the rest of the data, then the index to `index`. Returns the chunk's entry for the
+    /// manifest, and both writers for the caller to sync and close. The caller renames the files to the names in the
+    /// entry, which are derived from their contents.
     pub fn finish<I: Write>(mut self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
         let data_bytes = self.data.position();
         let filled = self.starts.fill(self.bucket_count as usize, data_bytes as u32);
@@ -203,9 +201,9 @@ impl<W: Write> ChunkWriter<W> {
         Ok((entry, data, index))
     }
 
-    /// How many neighbouring buckets are joined to one: several when there are at least twice as many as the records need,
-    /// since those that were dropped as duplicates were expected, too. A bucket is a range of hashes, so the ranges of
-    /// joined buckets are that of one.
+    /// How many neighbouring buckets are merged into one: more than one if there are at least twice as many buckets as
+    /// the records need, because duplicates that were dropped had been expected, too. A bucket is a range of hashes, so
+    /// merged buckets are one range.
     fn joined_buckets(&self) -> u32 {
         let ChunkPlan {
             records_expected,
@@ -218,16 +216,16 @@ impl<W: Write> ChunkWriter<W> {
     }
 }
 
-/// Into how many buckets a chunk of many is joined at the least.
+/// The least number of buckets after merging those of a chunk with many.
 const BUCKETS_JOINED_MIN: u32 = 256;
 
-/// A number of buckets that is no less, by which many of them can be joined.
+/// A number of buckets, at least as large, that allows many of them to be merged.
 fn divisible(buckets: u32) -> u32 {
     let rounded = buckets.checked_next_multiple_of(divisor(buckets));
     rounded.unwrap_or(buckets)
 }
 
-/// How many buckets can become one: a power of two that is far smaller than their number.
+/// How many buckets can be merged into one: a power of two that is far smaller than their number.
 fn divisor(buckets: u32) -> u32 {
     floor_power_of_two(buckets / BUCKETS_JOINED_MIN)
 }

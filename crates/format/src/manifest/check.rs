@@ -6,7 +6,7 @@ use crate::names::{
     unnamed_chunk_file,
 };
 
-/// No file of a version is longer: offsets have 32 bits, and an index is shorter than twice that.
+/// The limit for files of a version: offsets have 32 bits, and an index is shorter than twice that.
 const FILE_BYTES_MAX: u64 = 1 << 34;
 
 /// The end of the year 9999. A later time was not given in milliseconds.
@@ -34,7 +34,7 @@ impl Manifest {
             records = records.checked_add(chunk.records).ok_or("it counts too many records")?;
         }
         if records != self.records {
-            return Err(format!("its chunks have {records} records and not {}", self.records));
+            return Err(format!("its chunks have {records} records, not {}", self.records));
         }
         if let Some(file) = &self.dictionary {
             let expected = match self.format_version {
@@ -46,7 +46,8 @@ impl Manifest {
         self.check_increment()
     }
 
-    /// Each file has the name that its place and its content give it, so that no name leads elsewhere and none comes twice.
+    /// Each file must have the name derived from its chunk and its content, so that no name leads to another directory
+    /// or occurs twice.
     fn check_files(&self, chunk: &ChunkEntry) -> Result<(), String> {
         let name = |file: &FileEntry, kind: &str| match self.format_version {
             1 => unnamed_chunk_file(chunk.partition, chunk.chunk, kind),
@@ -58,7 +59,7 @@ impl Manifest {
         for further in &chunk.further {
             if self.format_version == 1 || !is_further_kind(&further.kind) || *further.kind <= *before {
                 return Err(format!(
-                    "{:?} is no kind of a file, comes twice or is out of order",
+                    "{:?} is not a kind of file, occurs twice or is out of order",
                     further.kind
                 ));
             }
@@ -73,7 +74,7 @@ impl Manifest {
             return Err("version 1 of the format has neither base nor cut".into());
         }
         match self.cut_unix_ms {
-            Some(cut) if cut > UNIX_MS_MAX => Err(format!("its cut {cut} is no time in milliseconds")),
+            Some(cut) if cut > UNIX_MS_MAX => Err(format!("its cut {cut} is not a time in milliseconds")),
             _ => Ok(()),
         }
     }

@@ -1,11 +1,12 @@
-//! The manifest as bytes.
+//! Serialises the manifest.
 //!
-//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}}`. The checksum is of the exact bytes of the inner object,
-//! so that a changed byte in it is noticed. It identifies the version: two builds of the same input have the same
-//! checksum, and differ in `built` only, which the checksum does not cover. Nothing may depend on what is in there.
+//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}}`. The checksum covers the exact bytes of the inner
+//! object, so that a changed byte in it is noticed. It identifies the version: two builds of the same input have the
+//! same checksum, and differ only in `built`, which the checksum does not cover. Nothing may depend on the contents of
+//! `built`.
 //!
-//! In version 1 of the format the inner object held what is now in `built`, and the checksum of all bytes of the file
-//! identifies a version. Records of clusters name versions so, and so it stays.
+//! In version 1 of the format the inner object contained what is now `built`, and a version is identified by the
+//! checksum of the whole file. Cluster metadata refers to versions by these identities, so they stay.
 
 use std::path::Path;
 
@@ -24,16 +25,16 @@ struct Envelope<'a> {
     #[serde(borrow)]
     manifest: &'a RawValue,
     checksum: Checksum,
-    /// Left out by version 1.
+    /// Missing in version 1.
     #[serde(default)]
     built: Built,
 }
 
-/// What is read before all else: it says whether the rest can be.
+/// The part that is parsed first: it tells whether the rest can be parsed.
 #[derive(Deserialize)]
 struct Prelude {
     format_version: u64,
-    /// Left out by version 1.
+    /// Missing in version 1.
     value_type: Option<String>,
 }
 
@@ -41,13 +42,13 @@ impl Manifest {
     /// The bytes of the manifest file.
     ///
     /// # Panics
-    /// If it is not of the format that this library writes.
+    /// If its format version is not the one that this library writes.
     pub fn to_bytes(&self) -> Vec<u8> {
         #[derive(Serialize)]
         struct Outer<'a> {
             built: &'a Built,
         }
-        assert_eq!(self.format_version, FORMAT_VERSION, "former formats are not written");
+        assert_eq!(self.format_version, FORMAT_VERSION, "previous formats are not written");
         // Plain data with text keys: serialising it into memory cannot fail.
         let inner = serde_json::to_string_pretty(self).expect("a manifest is plain data");
         let built = serde_json::to_string(&Outer { built: &self.built }).expect("it is plain data");
@@ -59,12 +60,12 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// An unknown format version or type of values, a checksum that does not match, or contents that no builder writes.
+    /// An unknown format version or type of values, a checksum that does not match, or invalid contents.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         Ok(Self::identified(bytes)?.0)
     }
 
-    /// Reads a manifest, and what identifies its version: see [`Manifest::identity`].
+    /// Reads a manifest, and the identity of its version: see [`Manifest::identity`].
     ///
     /// # Errors
     /// As [`Manifest::from_bytes`].
@@ -95,12 +96,12 @@ impl Manifest {
         Ok((manifest, identity))
     }
 
-    /// What identifies the version of a manifest's file, and tells it from any other: the checksum that stands in the file,
-    /// if the file is as it was written. Of version 1 of the format it is the checksum of the whole file. The rest of the
-    /// manifest is not looked at, which may be of a format that is not known here.
+    /// The unique identity of the version of a manifest: the checksum in the file, if it matches. In version 1 of the
+    /// format it is the checksum of the whole file. The rest of the manifest is not parsed, so its format may be
+    /// unknown.
     ///
     /// # Errors
-    /// Bytes that are not a manifest, or not as it was written.
+    /// The bytes are not a manifest, or have changed.
     pub fn identity(bytes: &[u8]) -> Result<Checksum, FormatError> {
         let envelope = Envelope::parse(bytes)?;
         let format = envelope.prelude()?.format_version;
@@ -115,7 +116,7 @@ impl Manifest {
         Ok(Self::read_identified(dir)?.0)
     }
 
-    /// Reads the manifest of a version's directory, and what identifies the version.
+    /// Reads the manifest of a version's directory, and the identity of the version.
     ///
     /// # Errors
     /// As [`Manifest::read`].
@@ -149,7 +150,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Version 1: what is now outside was inside, and there was one type of values.
+/// In version 1, `built` was part of the inner object, and there was only one type of values.
 fn parse_version_1(inner: &str) -> Result<Manifest, serde_json::Error> {
     let mut value: Value = serde_json::from_str(inner)?;
     let mut outer = Value::Object(serde_json::Map::new());

@@ -10,8 +10,8 @@ use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::names::chunk_file_name;
 
-/// The name of an empty file that says: the program that made this directory never changes its files, and needs them no
-/// more. So another program may link them.
+/// The name of an empty marker file: the program that made this directory never changes its files and does not need
+/// them any more, so another program may hard-link them.
 pub const GIVEN_AWAY_FILE: &str = "given-away";
 
 /// One file of a version.
@@ -30,34 +30,34 @@ pub struct FileEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkEntry {
-    /// The partition that it belongs to.
+    /// Its partition.
     pub partition: PartitionId,
     /// Its number in the partition, from 0.
     pub chunk: u32,
-    /// How many records it has.
+    /// The number of records.
     pub records: u64,
     /// Its data file.
     pub data: FileEntry,
     /// Its index file.
     pub index: FileEntry,
-    /// What else belongs to it, in the order of kinds, each of which it has once at most.
+    /// Its further files, in the order of their kinds, at most one per kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherFile>,
 }
 
-/// A file of a chunk that look-ups of keys do not need, for instance an inverted index. It is fetched, verified, linked,
-/// counted and deleted as the others are, also by readers that do not know its kind: they do not open it.
+/// A file of a chunk that look-ups do not need, for instance an inverted index. It is fetched, verified, linked,
+/// counted and deleted like other files, even by readers that do not know its kind: they just do not open it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherFile {
-    /// What it is: 1 to 32 of the characters a to z, 0 to 9 and `-`.
+    /// Its kind: 1 to 32 of the characters a to z, 0 to 9 and `-`.
     pub kind: String,
     /// The file.
     pub file: FileEntry,
 }
 
 impl FurtherFile {
-    /// The entry of a file of this kind for a chunk, and so the name that the file must have.
+    /// The entry of a chunk's file of this kind, with the name that the file must have.
     pub fn new(partition: PartitionId, chunk: u32, kind: &str, bytes: u64, checksum: Checksum) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -76,23 +76,23 @@ impl ChunkEntry {
         self.files_but_index().chain([&self.index])
     }
 
-    /// All its files but the index.
+    /// All its files except the index.
     pub fn files_but_index(&self) -> impl Iterator<Item = &FileEntry> {
         let further = self.further.iter().map(|further| &further.file);
         [&self.data].into_iter().chain(further)
     }
 }
 
-/// What values are, beyond bytes.
+/// The type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueType {
-    /// Bytes, of which nothing is known.
+    /// Bytes without further meaning.
     Bytes,
 }
 
 impl ValueType {
-    /// All that are known.
+    /// All known types.
     pub const ALL: &[Self] = &[Self::Bytes];
 
     /// Its name in manifests.
@@ -102,13 +102,14 @@ impl ValueType {
         }
     }
 
-    /// The type of this name.
+    /// The type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| known.name() == name)
     }
 }
 
-/// How a version came to be. It is no part of what identifies the version: two copies of one version may differ in it.
+/// The circumstances of a build. They are not part of the version's identity: two copies of one version may differ in
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Built {
     /// When it was built, in milliseconds since 1970.
@@ -117,15 +118,15 @@ pub struct Built {
     pub built_by: String,
 }
 
-/// Where keys and values came from.
+/// The source of keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
-    /// The column that keys were made of.
+    /// The column of the keys.
     pub key: Column,
-    /// The columns that values were made of.
+    /// The columns of the values.
     pub values: Vec<Column>,
-    /// How they became values.
+    /// How the columns became values.
     pub encoding: ValueEncoding,
 }
 
@@ -139,57 +140,57 @@ pub struct Column {
     pub r#type: String,
 }
 
-/// What a value is.
+/// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueEncoding {
-    /// One column, as it is.
+    /// One column, unchanged.
     Raw,
     /// A JSON object of several columns.
     Json,
 }
 
-/// All that is to be known of a version before its files are opened.
+/// The description of a version, complete without opening its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The format of the version: [`FORMAT_VERSION`](crate::FORMAT_VERSION), unless a former release built it.
+    /// The format of the version: [`FORMAT_VERSION`](crate::FORMAT_VERSION), unless an older release built it.
     pub format_version: u32,
     /// The store that it was built for: slots depend on its name.
     pub store: StoreName,
-    /// How many partitions the records were divided into.
+    /// The number of partitions.
     pub partitions: PartitionCount,
-    /// What values are.
+    /// The type of values.
     pub value_type: ValueType,
-    /// How values are compressed.
+    /// The compression of values.
     pub compression: Compression,
     /// The file of the compression dictionary, if there is one.
     pub dictionary: Option<FileEntry>,
-    /// How many records there are.
+    /// The number of records.
     pub records: u64,
-    /// Of an incremental version: what identifies the version that it was built on. Nothing acts upon it.
+    /// For an incremental version: the identity of the version that it was built on. It has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Checksum>,
-    /// Events of streams up to this time, inclusive, are in the version, in milliseconds since 1970. Nothing acts upon it.
+    /// The time of the last included stream events, inclusive, in milliseconds since 1970. It has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_unix_ms: Option<u64>,
     /// The chunks, in the order of partition and number. An empty partition has none.
     pub chunks: Vec<ChunkEntry>,
-    /// Where keys and values came from.
+    /// The source of keys and values.
     pub schema: Schema,
-    /// How it came to be.
+    /// The circumstances of the build.
     #[serde(skip)]
     pub built: Built,
 }
 
 impl Manifest {
-    /// The length of all files together, without the manifest itself.
+    /// The total length of all files, without the manifest itself.
     pub fn files_bytes(&self) -> u64 {
-        // Each is bounded by `check`, and there are fewer of them than would be needed to overflow.
+        // `check` bounds each of them, and there are too few of them to overflow.
         self.files().map(|file| file.bytes).fold(0, u64::saturating_add)
     }
 
-    /// The length of all data files together.
+    /// The total length of all data files.
     pub fn data_bytes(&self) -> u64 {
         self.chunks
             .iter()
@@ -197,7 +198,7 @@ impl Manifest {
             .fold(0, u64::saturating_add)
     }
 
-    /// The length of all index files together, which should be in memory.
+    /// The total length of all index files, which should be in memory.
     pub fn index_bytes(&self) -> u64 {
         self.chunks
             .iter()
@@ -205,8 +206,8 @@ impl Manifest {
             .fold(0, u64::saturating_add)
     }
 
-    /// All files, in the order in which they are fetched: data first and indexes last, so that the
-    /// indexes are what is freshest in memory.
+    /// All files, in the order in which they are fetched: data first and indexes last, so that the indexes are the most
+    /// recent pages in memory.
     pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let others = self.chunks.iter().flat_map(ChunkEntry::files_but_index);
         let indexes = self.chunks.iter().map(|chunk| &chunk.index);
@@ -264,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The file of a manifest in which a text is replaced, with the right checksum.
+    /// The file of a manifest with a text replaced and a correct checksum.
     fn replaced(from: &str, to: &str) -> Vec<u8> {
         let text = String::from_utf8(manifest().to_bytes()).unwrap();
         let (inner, outer) = text.split_once(",\n\"checksum\"").unwrap();
@@ -276,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_as_it_was_written() {
+    fn a_manifest_round_trips() {
         assert_eq!(Manifest::from_bytes(&manifest().to_bytes()).unwrap(), manifest());
         assert_eq!(Manifest::from_bytes(&replaced("pymk", "pymk")).unwrap(), manifest());
     }
 
     #[test]
-    fn any_flipped_bit_is_an_error_or_changes_only_how_it_was_built() {
+    fn any_flipped_bit_outside_of_built_is_an_error() {
         let bytes = manifest().to_bytes();
         let identity = Manifest::identity(&bytes).unwrap();
         for at in 0..bytes.len() {
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_of_the_same_input_are_the_same_version_whenever_and_by_whichever_program() {
+    fn builds_of_the_same_input_have_the_same_identity() {
         let later = Manifest {
             built: Built {
                 created_unix_ms: 2,
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_named_and_its_versions_are_told_apart() {
+    fn versions_of_a_later_format_still_have_an_identity() {
         let later = replaced("\"format_version\": 2", "\"format_version\": 9");
         let error = Manifest::from_bytes(&later).unwrap_err().to_string();
         assert!(
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_of_values_is_refused_by_its_name() {
+    fn an_unknown_type_of_values_is_refused_by_name() {
         let unknown = replaced(
             "\"value_type\": \"bytes\"",
             "\"value_type\": \"ids\", \"ids_packed\": true",
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_builder_writes_is_refused() {
+    fn invalid_manifests_are_refused() {
         let refused = |change: &dyn Fn(&mut Manifest)| {
             let mut changed = manifest();
             change(&mut changed);

@@ -1,8 +1,7 @@
-//! Look-ups that must read the disk: which bytes, and what to do with them.
+//! Look-ups that must read the disk: the byte ranges to read, and how to continue with the bytes.
 //!
-//! A look-up whose index is in memory needs one read, of exactly the bytes of its bucket. (Two more
-//! cases are rare: an index block that was evicted costs a read of its own, and a bucket with values
-//! of many kilobytes is searched record by record.)
+//! A look-up whose index is in memory needs one read, of exactly the bytes of its bucket. Two other cases are rare: an
+//! evicted index block costs an extra read, and a bucket with values of many kilobytes is searched record by record.
 
 use std::fs::File;
 use std::ops::Range;
@@ -28,14 +27,14 @@ enum Target {
     Large(Range<usize>),
 }
 
-/// What a completed [`ColdRead`] leads to.
+/// The result of a completed [`ColdRead`].
 #[derive(Debug)]
 pub enum ColdStep {
     /// The value.
     Found(Value<'static>),
     /// The version does not have the key.
     Absent,
-    /// Something else has to be read.
+    /// Another read is needed.
     Read(ColdRead),
 }
 
@@ -65,8 +64,8 @@ impl ColdRead {
         self.chunk
     }
 
-    /// Which bytes of [`Version::cold_file`] to read; empty if [`Version::complete`] will do the
-    /// reading by itself, and so must be called where waiting is allowed.
+    /// The range of [`Version::cold_file`] to read. It is empty if [`Version::complete`] reads by itself, and must be
+    /// called where blocking is allowed.
     pub fn range(&self) -> Range<u64> {
         match &self.target {
             Target::Index { bucket } => Chunk::block_range(*bucket),
@@ -75,7 +74,7 @@ impl ColdRead {
         }
     }
 
-    /// How many bytes it reads at most, in whichever way.
+    /// The most bytes that it reads, in either way.
     pub fn bytes(&self) -> usize {
         match &self.target {
             Target::Index { bucket } => {
@@ -86,14 +85,14 @@ impl ColdRead {
         }
     }
 
-    /// Whether [`Version::complete`] will wait for the disk itself.
+    /// Whether [`Version::complete`] waits for the disk itself.
     pub fn is_large(&self) -> bool {
         matches!(self.target, Target::Large(_))
     }
 }
 
 impl Version {
-    /// The file that a cold read is of.
+    /// The file to read from.
     pub fn cold_file(&self, read: &ColdRead) -> &File {
         self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
             .file()
@@ -110,11 +109,10 @@ impl Version {
         bytes.map_err(|error| self.read_failed(read, error))
     }
 
-    /// Goes on with a look-up after its cold read: `bytes` is what [`ColdRead::range`] asked for.
+    /// Continues a look-up after its cold read; `bytes` is the content of [`ColdRead::range`].
     ///
     /// # Errors
-    /// Corruption, named by file; too few bytes count as such. For a large read also a read that
-    /// failed.
+    /// Corruption, with the file's name; too few bytes count as corruption. For a large read also a failed read.
     pub fn complete(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
         let number = read.chunk;
         let step = self.go_on(read, key, bytes);

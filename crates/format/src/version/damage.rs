@@ -1,8 +1,7 @@
-//! What is known to be damaged of an open version: what look-ups and scans have met so far.
+//! The known damage of an open version, as found by look-ups and scans so far.
 //!
-//! A damaged record, or a sector that cannot be read, is an error of the requests for it, and of no
-//! others. It is also remembered here, by partition, so that a server can say so and fetch the partition
-//! again.
+//! A damaged record or an unreadable sector is an error for the requests that need it, and for no others. It is also
+//! recorded here, by partition, so that a server can report it and fetch the partition again.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,7 +14,7 @@ use super::{ColdRead, Version};
 use crate::error::FormatError;
 use crate::fault::unreadable_pages;
 
-/// Damage that was met, by chunk.
+/// The damage found, by chunk.
 #[derive(Default)]
 pub(super) struct Damage {
     is_any: AtomicBool,
@@ -23,8 +22,8 @@ pub(super) struct Damage {
 }
 
 impl Version {
-    /// The partitions with damaged or unreadable files, as far as look-ups and scans have met damage, each
-    /// with the first thing that was wrong.
+    /// The partitions with damaged or unreadable files, as far as look-ups and scans have found them, each with its
+    /// first error.
     pub fn damaged(&self) -> BTreeMap<PartitionId, String> {
         let mut damaged = BTreeMap::new();
         if !self.damage.is_any.load(Relaxed) && unreadable_pages() == 0 {
@@ -45,7 +44,7 @@ impl Version {
         damaged
     }
 
-    /// The error of a cold read that failed: to be called with what the operating system said.
+    /// The error for a failed cold read; `source` is the error of the operating system.
     #[cold]
     pub fn read_failed(&self, read: &ColdRead, source: io::Error) -> FormatError {
         let error = FormatError::io("read", self.cold_path(read))(source);
@@ -53,7 +52,7 @@ impl Version {
         error
     }
 
-    /// Remembers an error of a chunk.
+    /// Records an error of a chunk.
     #[cold]
     pub(super) fn note(&self, chunk: u32, error: &FormatError) {
         let is_damage = match error {

@@ -1,4 +1,4 @@
-//! The steps of a look-up, and what each of them gives.
+//! The steps of a look-up and their results.
 //!
 //! None of them waits for the disk, except [`Version::get`] and [`Version::get_many`].
 
@@ -15,14 +15,14 @@ use crate::fault::Watch;
 use crate::hash::{chunk_of_hash, key_hash};
 use crate::record::{RecordSearch, search_records};
 
-/// A bucket up to this length is read in one go, a longer one record by record.
+/// A bucket up to this length is read at once, a longer one record by record.
 pub(super) const BUCKET_READ_BYTES_MAX: usize = 128 * 1024;
 
-/// Where a key is, if it is there: the first step of a look-up.
+/// The possible location of a key: the first step of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// The place of the chunk in [`Version::chunks`], or [`EMPTY`] or [`NOT_HELD`]: no version has so many
-    /// chunks, so that one comparison tells, and it is the one that indexing needs anyway.
+    /// The index of the chunk in [`Version::chunks`], or [`EMPTY`] or [`NOT_HELD`]: no version has that many chunks, so
+    /// the bounds check of the index detects both at no extra cost.
     chunk: u32,
     /// The bucket in the chunk; without a chunk, the partition.
     bucket: u32,
@@ -34,13 +34,13 @@ const EMPTY: u32 = u32::MAX;
 pub(super) const NOT_HELD: u32 = u32::MAX - 1;
 
 impl Probe {
-    /// Of no key: what stands in its place where no version is open that could be probed.
+    /// A placeholder, for use where no version is open.
     pub const NOT_HELD: Self = Self {
         chunk: NOT_HELD,
         bucket: 0,
     };
 
-    /// Whether the version holds the key's partition, so that it can tell whether the key is there.
+    /// Whether the version holds the key's partition, so that it knows whether the key exists.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.chunk != NOT_HELD
@@ -69,9 +69,9 @@ enum Content<'v> {
 }
 
 impl Value<'_> {
-    /// Whether all that was read of it so far is what was verified. To be asked after the last use of its
-    /// bytes: a page of a mapped file may become unreadable at any time, and reads as zeros then. If it is
-    /// not, all that was read of it is worthless, and the key is to be looked up again.
+    /// Whether all bytes read of it so far are the verified ones. Call this after the last use of the bytes: a page of
+    /// a mapped file may become unreadable at any time, and is zeros then. If this returns false, the bytes are
+    /// worthless, and the key has to be looked up again.
     #[inline]
     pub fn is_intact(&self) -> bool {
         match &self.0 {
@@ -104,20 +104,19 @@ impl Deref for Value<'_> {
 }
 
 impl Version {
-    /// Looks a key up, waiting for the disk where it must: once, as a rule, and never for what is in
-    /// memory.
+    /// Looks up a key, waiting for the disk if necessary: usually once, and never for data in memory.
     ///
-    /// What it gives may lie in a mapped file: [`Value::is_intact`], asked after the last use of its bytes,
-    /// says whether the disk could give all of them. [`Version::get_owned`] sees to that itself.
+    /// The result may refer to a mapped file: call [`Value::is_intact`] after the last use of its bytes to check
+    /// whether the disk could provide all of them. [`Version::get_owned`] does this itself.
     ///
     /// # Errors
-    /// [`FormatError::NotHeld`], corruption, named by file, or a read that failed. Never a wrong value.
+    /// [`FormatError::NotHeld`], corruption with the file's name, or a failed read. Never a wrong value.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
         self.get_probed(&self.probe(key), key)
     }
 
-    /// Looks a key up, as [`Version::get`] does, and copies its value.
+    /// Looks up a key like [`Version::get`], and copies its value.
     ///
     /// # Errors
     /// As [`Version::get`].
@@ -125,7 +124,7 @@ impl Version {
         loop {
             let Some(value) = self.get(key)? else { return Ok(None) };
             let bytes = value.to_vec();
-            // Otherwise the next look-up reads the file, and not the mapping.
+            // Otherwise the next look-up reads the file instead of the mapping.
             if value.is_intact() {
                 return Ok(Some(bytes));
             }
@@ -153,7 +152,7 @@ impl Version {
         }
     }
 
-    /// The first step of a look-up: where the key would be. Begins to load its index entry.
+    /// The first step of a look-up: finds the possible location of the key, and prefetches its index entry.
     #[inline]
     pub fn probe(&self, key: &[u8]) -> Probe {
         let partition = if self.partition_starts.len() == 2 {
@@ -181,8 +180,8 @@ impl Version {
         }
     }
 
-    /// The second step, for callers with several keys at hand: begins to load the key's records, so
-    /// that memory serves many keys at the same time.
+    /// The second step, for callers with several keys: prefetches the key's records, so that memory accesses of many
+    /// keys overlap.
     #[inline]
     pub fn prefetch(&self, probe: &Probe) {
         let Some(chunk) = self.chunks.get(probe.chunk as usize) else {
@@ -201,7 +200,7 @@ impl Version {
         }
     }
 
-    /// Where the records of a bucket lie, if that is in memory.
+    /// The range of a bucket's records, if the index entry is in memory.
     #[inline]
     fn hot_range(&self, number: u32, chunk: &Chunk, bucket: u32) -> Option<Result<Range<usize>, FormatError>> {
         match self.resident.get() {
@@ -210,10 +209,10 @@ impl Version {
         }
     }
 
-    /// The last step: the answer, or what has to be read for it. Never waits for the disk.
+    /// The last step: the answer, or the read that it needs. Never waits for the disk.
     ///
     /// # Errors
-    /// [`FormatError::NotHeld`], which [`Probe::is_held`] tells before, or corruption, named by file.
+    /// [`FormatError::NotHeld`], which [`Probe::is_held`] predicts, or corruption with the file's name.
     #[inline]
     pub fn lookup(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
         let number = probe.chunk;
@@ -239,7 +238,7 @@ impl Version {
             return Ok(Lookup::Cold(ColdRead::large(number, range)));
         }
         let bucket = &chunk.data().bytes()[range.clone()];
-        // Loaded while the stamps are looked at. A prefetch never waits, not even for the disk.
+        // Loaded while the stamps are checked. A prefetch never waits, not even for the disk.
         prefetch_records(bucket);
         if !chunk.data().is_resident(range.clone()) {
             return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
@@ -269,7 +268,7 @@ impl Version {
         }
     }
 
-    /// After a page could not be read: the mapping that it belongs to is not touched again.
+    /// Repeats a look-up after an unreadable page: the damaged mapping is not touched again.
     #[cold]
     fn lookup_again(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
         self.lookup(probe, key)
@@ -285,9 +284,9 @@ impl Version {
         }
     }
 
-    /// Looks many keys up, as [`Version::get`] would one after the other, and hands out each answer
-    /// with the place of its key. Several times faster than one by one: while one key's records are on
-    /// their way from memory, the next keys are hashed.
+    /// Looks up many keys, with the results of [`Version::get`] for each, and passes each answer with the index of its
+    /// key. Several times faster than single look-ups: while one key's records are loaded from memory, the next keys
+    /// are hashed.
     pub fn get_many<'v, K: AsRef<[u8]>>(
         &'v self,
         keys: &[K],
@@ -343,7 +342,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
+        // SAFETY: a prefetch is a hint: it reads nothing that the program sees, and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

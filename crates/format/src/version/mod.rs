@@ -1,16 +1,16 @@
-//! An open version: what it holds, and how it is opened.
+//! An open version: its contents, and how to open it.
 //!
-//! A directory may hold only some of the partitions of its version: those whose files are all there. It
-//! may be opened again when there are more. A key of a partition that is not held is never reported
-//! absent: a look-up of it is the error [`FormatError::NotHeld`].
+//! A directory may hold only some of the partitions of its version: those whose files all exist. It can be opened again
+//! when there are more. A key of a partition that is not held is never reported absent: looking it up is the error
+//! [`FormatError::NotHeld`].
 //!
-//! [`Version::get`] is all that a program in one process needs. A server must not wait for the disk
-//! in a thread that others share; it takes the steps of a look-up one by one:
+//! An embedding program needs only [`Version::get`]. A server must not wait for the disk in a shared thread,
+//! so it performs the steps of a look-up separately:
 //!
 //! 1. [`Version::probe`] hashes the key and prefetches its index entry,
 //! 2. [`Version::prefetch`] prefetches its records (worth it for several keys at a time),
-//! 3. [`Version::lookup`] answers at once, or names a [`ColdRead`] to be done first, in whatever way
-//!    the server reads files, and handed to [`Version::complete`].
+//! 3. [`Version::lookup`] answers at once, or returns a [`ColdRead`], which the server performs in its own way and
+//!    passes to [`Version::complete`].
 
 mod cold;
 mod damage;
@@ -43,33 +43,33 @@ pub struct Version {
     manifest: Manifest,
     identity: Checksum,
     slots: SlotPrefix,
-    /// Where the chunks of each partition begin in `chunks`; one more entry ends the last. A partition
-    /// that is empty, or not held, has none.
+    /// The index in `chunks` of the first chunk of each partition; one more entry ends the last partition. A partition
+    /// that is empty or not held has none.
     partition_starts: Box<[u32]>,
     /// Whether each partition is held.
     held: Box<[bool]>,
-    /// How many records those have.
+    /// The number of records in the held partitions.
     records: u64,
     chunks: Box<[Chunk]>,
     decoder: Decoder,
-    /// There after [`Version::warm`].
+    /// Set by [`Version::warm`].
     resident: OnceLock<ResidentIndex>,
     damage: Damage,
 }
 
 impl Version {
-    /// Opens what a directory holds of a version: reads the manifest and the headers of files, no more.
+    /// Opens the partitions of a version that a directory holds: reads only the manifest and the headers of files.
     ///
-    /// A partition is held if all files of its chunks are there, under their names and of the right
-    /// length; one without records is held by every directory. The others are as if they were elsewhere.
+    /// A partition is held if all files of its chunks exist under their names with the right lengths; every directory
+    /// holds a partition without records. All others count as stored elsewhere.
     ///
     /// # Errors
-    /// No manifest, an unknown format, files that do not fit the manifest.
+    /// No manifest, an unknown format, or files that contradict the manifest.
     pub fn open(dir: &Path) -> Result<Self, FormatError> {
         Self::open_with(dir, Manifest::read_identified(dir)?, |_| false)
     }
 
-    /// Opens what a directory holds of a version, if it holds these partitions.
+    /// Opens the version in a directory, if it holds these partitions.
     ///
     /// # Errors
     /// As [`Version::open`], and [`FormatError::MissingFile`] if one of these partitions is not held, or
@@ -145,12 +145,12 @@ impl Version {
         &self.manifest
     }
 
-    /// What identifies the version: see [`Manifest::identity`].
+    /// The identity of the version: see [`Manifest::identity`].
     pub fn identity(&self) -> Checksum {
         self.identity
     }
 
-    /// How many records the partitions have that are held.
+    /// The number of records in the held partitions.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -160,7 +160,7 @@ impl Version {
         self.held.get(partition.get() as usize).is_some_and(|held| *held)
     }
 
-    /// The partitions that are held, in order.
+    /// The held partitions, in order.
     pub fn held(&self) -> impl Iterator<Item = PartitionId> + '_ {
         let partitions = self.manifest.partitions.partitions();
         partitions.filter(|&partition| self.holds(partition))
@@ -181,23 +181,22 @@ impl Version {
         &self.dir
     }
 
-    /// Loads all indexes into memory and verifies them: from then on every look-up finds its index
-    /// there, whatever else needs memory. Takes as long as reading them takes, and their length in
-    /// memory. Not needed for right answers.
+    /// Loads all indexes into memory and verifies them: from then on every look-up finds its index in memory, even
+    /// under memory pressure. It takes the time to read them, and memory of their length. It is not needed for
+    /// correctness.
     ///
     /// # Errors
-    /// Corruption, or a read that failed.
+    /// Corruption, or a failed read.
     pub fn warm(&self) -> Result<(), FormatError> {
         if self.resident.get().is_none() {
-            // Should two threads do it at a time, one of the two equal results stays.
+            // If two threads do this at the same time, one of the two equal results is kept.
             let loaded = ResidentIndex::load(&self.chunks, |chunk, error| self.note(chunk, error))?;
             let _ = self.resident.set(loaded);
         }
         Ok(())
     }
 
-    /// Loads all indexes, as [`Version::warm`] does, and closes their files: half of the files that are open, and
-    /// of the mappings.
+    /// Loads all indexes like [`Version::warm`], and closes their files: half of the open files and mappings.
     ///
     /// # Errors
     /// As [`Version::warm`].
@@ -207,12 +206,12 @@ impl Version {
         Ok(())
     }
 
-    /// The length of all index files that are held, in bytes: what should be resident.
+    /// The total length of the held index files, in bytes: this much should be resident.
     pub fn index_bytes(&self) -> u64 {
         self.held_chunks().map(|chunk| chunk.index.bytes).sum()
     }
 
-    /// The length of all files that are held, in bytes.
+    /// The total length of the held files, in bytes.
     pub fn files_bytes(&self) -> u64 {
         let files = self.held_chunks().flat_map(ChunkEntry::files);
         let chunks: u64 = files.map(|file| file.bytes).sum();
@@ -222,7 +221,7 @@ impl Version {
 
     fn mapping(&self, chunk: u32, of_index: bool) -> &Mapping {
         let chunk = &self.chunks[chunk as usize];
-        // A read of an index is begun only where it is open. If it were not, the checksum of a block would not
+        // A read of an index starts only while it is open. If it were closed, the checksum of the block would not
         // match.
         chunk.index().filter(|_| of_index).unwrap_or(chunk.data())
     }
@@ -251,7 +250,7 @@ fn open_chunks(dir: &Path, entries: &[ChunkEntry], chunks: &mut Vec<Chunk>) -> R
     Ok(())
 }
 
-/// Checks that a file is there which is not opened here.
+/// Checks that a file exists, without opening it.
 fn check_file(dir: &Path, entry: &FileEntry, partition: PartitionId) -> Result<(), FormatError> {
     let path = dir.join(&entry.name);
     let defect = match std::fs::metadata(&path) {

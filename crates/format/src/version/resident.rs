@@ -1,25 +1,25 @@
-//! The index of a whole version, loaded and verified once, in memory that is not given back.
+//! The index of a whole version, loaded and verified once, in anonymous memory.
 //!
-//! An index that stays mapped competes with the data for memory, and each access to it may miss the
-//! processor's address cache, which knows pages of 4 KiB: on a virtual machine that alone takes some
-//! 100 ns. Loaded into memory of its own, in huge pages where the system has them, it does neither.
+//! A mapped index competes with the data for memory, and each access to it may miss the TLB, which covers pages of 4
+//! KiB: on a virtual machine that alone takes some 100 ns. Loaded into anonymous memory, in huge pages if the system
+//! has them, it avoids both.
 
 use memmap2::{Advice, Mmap, MmapMut};
 
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
 
-/// Where every bucket of every chunk begins; after the buckets of a chunk, where the last one ends.
+/// The offset of every bucket of every chunk; after the buckets of a chunk, the end of the last one.
 pub(crate) struct ResidentIndex {
     places: Mmap,
-    /// Where the places of each chunk begin, in entries.
+    /// The index of each chunk's first entry.
     bases: Box<[usize]>,
 }
 
 const ENTRY_BYTES: usize = 4;
 
 impl ResidentIndex {
-    /// Reads and verifies the indexes of these chunks. `failed` is told which chunk an error is of.
+    /// Reads and verifies the indexes of these chunks. `failed` is called with the chunk of an error.
     pub(crate) fn load(chunks: &[Chunk], failed: impl Fn(u32, &FormatError)) -> Result<Self, FormatError> {
         let mut entries = 0;
         let mut bases = Vec::with_capacity(chunks.len());
@@ -45,7 +45,7 @@ impl ResidentIndex {
         })
     }
 
-    /// The entry of a bucket, and all after it.
+    /// The entry of a bucket, and all entries after it.
     #[inline]
     pub(crate) fn entry(&self, chunk: u32, bucket: u32) -> &[u8] {
         let at = (self.bases[chunk as usize] + bucket as usize) * ENTRY_BYTES;

@@ -1,8 +1,7 @@
-//! All records of a version, in the order of partition and hash.
+//! Scans all records of a version, in the order of partition and hash.
 //!
-//! A [`ScanPosition`] is a partition and a hash, not a place in a file: so it means the same in every
-//! version of a store, and a scan that goes on in a newer version still meets every key that both
-//! have.
+//! A [`ScanPosition`] is a partition and a hash, not a file offset. So it is valid in every version of a store, and a
+//! scan that continues in a newer version returns every key that both versions have.
 
 use std::ops::Range;
 
@@ -15,12 +14,12 @@ use crate::error::FormatError;
 use crate::hash::chunk_of_hash;
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact};
 
-/// From where a scan goes on: whole buckets, from the one that holds this hash.
+/// The position at which a scan continues, at the start of the bucket that contains this hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScanPosition {
     /// The partition.
     pub partition: PartitionId,
-    /// The hash in it.
+    /// The hash within the partition.
     pub hash: u64,
 }
 
@@ -32,8 +31,8 @@ impl ScanPosition {
     };
 }
 
-/// How much of a file is read at a time: enough for a disk to be as fast as it is, and so little that a look-up
-/// that comes behind it does not wait for long.
+/// How much of a file is read at a time: enough for the full throughput of a disk, and little enough that a look-up
+/// queued behind it does not wait for long.
 const READ_BYTES_MAX: usize = 512 * 1024;
 
 /// How many records an iterator reads at a time, unless they are long.
@@ -43,7 +42,7 @@ const RECORDS_AT_ONCE: usize = 1024;
 pub type Record = (Vec<u8>, Vec<u8>);
 
 impl Version {
-    /// All records. Waits for the disk; meant for tools and tests.
+    /// Iterates over all records. It waits for the disk, and is meant for tools and tests.
     pub fn scan(&self) -> Scan<'_> {
         Scan {
             version: self,
@@ -52,14 +51,14 @@ impl Version {
         }
     }
 
-    /// The records from a position on: at least `records_min` unless they end before, at most a
-    /// bucket more, and no more than some 4 MiB; and where to go on, `None` at the end.
+    /// The records from a position on: at least `records_min` unless the version ends before, at most a bucket more,
+    /// and at most about 4 MiB; and the next position, `None` at the end.
     ///
-    /// Waits for the disk, which it reads in the order of the file, in pieces of some hundred kilobytes, with
-    /// the next one on its way already.
+    /// It waits for the disk, which it reads in the order of the file, in pieces of some hundred kilobytes, with
+    /// readahead of the next piece.
     ///
     /// # Errors
-    /// Corruption, or a read that failed.
+    /// Corruption, or a failed read.
     pub fn scan_from(
         &self,
         position: ScanPosition,
@@ -77,7 +76,7 @@ impl Version {
         Ok((records, next))
     }
 
-    /// The keys from a position on, as [`Version::scan_from`] gives records.
+    /// The keys from a position on, like the records of [`Version::scan_from`].
     ///
     /// # Errors
     /// As [`Version::scan_from`].
@@ -94,8 +93,8 @@ impl Version {
         Ok((keys, next))
     }
 
-    /// Calls `each` with the key and the stored value of each record, and whether that is the value as it is;
-    /// returns where to go on.
+    /// Calls `each` with the key, the stored value of each record, and whether it is stored uncompressed; returns the
+    /// next position.
     fn walk(
         &self,
         position: ScanPosition,
@@ -128,8 +127,8 @@ impl Version {
         Ok(next.map(|next| self.position_of(next)))
     }
 
-    /// Reads so many buckets of a chunk as should have the wanted records, at once, but for a limit. Returns the
-    /// first bucket that was not walked through.
+    /// Reads, up to a limit, as many buckets of a chunk at once as should contain the wanted records. Returns the first
+    /// bucket that was not scanned.
     fn walk_buckets(
         &self,
         number: u32,
@@ -184,7 +183,7 @@ impl Version {
         Ok(bucket)
     }
 
-    /// Where the records of a bucket lie, whatever it takes to read that.
+    /// The range of a bucket's records; reads the index from disk if necessary.
     fn bucket_range(&self, number: u32, bucket: u32) -> Result<Range<usize>, FormatError> {
         let chunk = &self.chunks[number as usize];
         match self.resident.get() {
@@ -198,7 +197,7 @@ impl Version {
         (start, self.partition_starts[partition as usize + 1] - start)
     }
 
-    /// The bucket (partition, chunk in it, bucket in that) that holds a position.
+    /// The bucket (partition, chunk in it, bucket in that) of a position.
     fn cursor(&self, position: ScanPosition) -> Option<(u32, u32, u32)> {
         let partition = position.partition.get();
         if partition >= self.manifest.partitions.get() {
@@ -220,11 +219,11 @@ impl Version {
             .map(|partition| (partition, 0, 0))
     }
 
-    /// The least hash of a bucket.
+    /// The lowest hash of a bucket.
     fn position_of(&self, (partition, within, bucket): (u32, u32, u32)) -> ScanPosition {
         let (start, count) = self.chunks_of(partition);
         let buckets = self.chunks[(start + within) as usize].bucket_count();
-        // The least fraction that scales to `bucket`, then the least hash that scales to both.
+        // The lowest fraction that scales to `bucket`, then the lowest hash that scales to both.
         let ceil_div =
             |high: u32, low: u64, by: u32| ((u128::from(high) << 64 | u128::from(low)).div_ceil(u128::from(by))) as u64;
         let fraction = ceil_div(bucket, 0, buckets);
@@ -236,7 +235,7 @@ impl Version {
     }
 }
 
-/// How much a walk has met.
+/// The progress of a scan.
 #[derive(Default)]
 struct Met {
     records: usize,

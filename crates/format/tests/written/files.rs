@@ -1,5 +1,5 @@
-//! Files of versions, by where they belong; and versions that builders of today do not make: of the former format, and
-//! with further files.
+//! Files of versions by chunk and kind; and versions that the current builder does not make: of the previous format,
+//! and with further files.
 
 #![allow(dead_code, reason = "not every test that has this module needs all of it")]
 
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use fondaco_format::{Checksum, ChunkEntry, FurtherFile, MANIFEST_FILE, Manifest};
 
-/// A version that a former release built: 500 keys `member-N` with values `1:N:`, in two partitions.
+/// A version built by an old release: 500 keys `member-N` with values `1:N:`, in two partitions.
 pub fn version_1() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/tests/version-1")
 }
 
-/// The name of the file of this kind of a chunk, which begins so: `p00001-c0000`.
+/// The file name of this kind and chunk; `chunk` is its beginning: `p00001-c0000`.
 pub fn file_name(dir: &Path, chunk: &str, kind: &str) -> String {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     let names = entries.map(|entry| entry.file_name().into_string().unwrap());
@@ -20,12 +20,12 @@ pub fn file_name(dir: &Path, chunk: &str, kind: &str) -> String {
     names.next().unwrap()
 }
 
-/// What a further file of a chunk holds in these tests.
+/// The content of a further file of a chunk in these tests.
 pub fn further_content(chunk: &ChunkEntry) -> Vec<u8> {
     format!("what {} has, inverted", chunk.data.name).into_bytes()
 }
 
-/// Gives each chunk of a version a further file of this kind.
+/// Adds a further file of this kind to each chunk of a version.
 pub fn add_further(dir: &Path, kind: &str) {
     let mut manifest = Manifest::read(dir).unwrap();
     for chunk in &mut manifest.chunks {

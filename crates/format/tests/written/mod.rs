@@ -1,4 +1,4 @@
-//! Writes small versions for the tests, as a builder would.
+//! Writes small versions for the tests, like a builder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use fondaco_format::{
 };
 use fondaco_model::{PartitionCount, StoreName, slot_of_key};
 
-/// How to divide a version.
+/// The numbers of partitions and chunks of a version.
 #[derive(Debug)]
 pub struct Shape {
     pub partitions: u32,
@@ -19,7 +19,7 @@ pub struct Shape {
     pub compression: Compression,
 }
 
-/// Writes these records as a complete version into `dir`, which exists.
+/// Writes these records as a complete version into `dir`, which must exist.
 pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
     let store: StoreName = "pymk".parse().unwrap();
     let partitions = PartitionCount::try_from(shape.partitions).unwrap();

@@ -1,12 +1,12 @@
-//! Whether a process may take part in a cluster as a node, and as which.
+//! Whether a process may take part in a cluster as a node, and with which number.
 //!
-//! The node itself asks this, of what it sees; the leading controller gives the numbers. A node that is
-//! refused must serve nothing: its data is another cluster's, or another node has its number.
+//! The node itself checks this against its view; the leading controller gives out numbers. A node that is refused must
+//! serve nothing: its data belongs to another cluster, or another node has its number.
 
 use super::view::ClusterView;
 use crate::node::{Identity, NodeId};
 
-/// What a node knows of itself, from its data directory and its configuration.
+/// A node's own facts, from its data directory and its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     /// Its identity.
@@ -22,13 +22,13 @@ pub struct Membership {
 pub enum AdmissionError {
     /// The data directory was made in another cluster.
     #[error(
-        "the data directory belongs to cluster {remembered}, and this is cluster {found}: start with the \
-         coordination service and root of the former, or with another data directory"
+        "the data directory belongs to cluster {remembered}, but this is cluster {found}: start with the \
+         coordination service and root of that cluster, or with another data directory"
     )]
     OtherCluster {
         /// The cluster that the data directory remembers.
         remembered: Identity,
-        /// The cluster that is there.
+        /// The cluster in the coordination service.
         found: Identity,
     },
     /// The number belongs to another node.
@@ -39,7 +39,7 @@ pub enum AdmissionError {
     NumberTaken {
         /// The number.
         id: NodeId,
-        /// The node that has the claim.
+        /// The node that has the number.
         owner: Identity,
     },
     /// The node has another number.
@@ -47,17 +47,17 @@ pub enum AdmissionError {
     OtherNumber {
         /// The number that it remembers or is configured with.
         claimed: NodeId,
-        /// The one that it has.
+        /// The number that it has.
         id: NodeId,
     },
 }
 
 impl Membership {
-    /// The number of this node; `None` as long as the cluster has not been made, or the leading
-    /// controller has not given it one.
+    /// The number of this node; `None` until the cluster has been made and the leading controller has assigned a
+    /// number.
     ///
     /// # Errors
-    /// It must not take part.
+    /// The node must not take part.
     pub fn admission(&self, view: &ClusterView) -> Result<Option<NodeId>, AdmissionError> {
         let Some(cluster) = &view.cluster else {
             return Ok(None);

@@ -1,8 +1,7 @@
-//! Changes of entries, as values: what a decision wants written, and on what it rests.
+//! Changes of entries as values: the writes of a decision, and the entries that it depends on.
 //!
-//! A change is carried out whole or not at all. If an entry that it names has another revision than it
-//! expects, another process was faster: the change is thrown away, and the decision made again on what is
-//! there now.
+//! A change is carried out whole or not at all. If an entry that it names has another revision than expected, another
+//! process was faster: the change is discarded, and the decision made again on the present entries.
 
 use std::fmt;
 
@@ -18,14 +17,14 @@ use crate::routing::RoutingTable;
 pub struct Change {
     /// The writes.
     pub writes: Vec<Write>,
-    /// Entries that must not have changed meanwhile, although they are not written, with their revisions.
+    /// Entries that must not have changed meanwhile although they are not written, with their revisions.
     pub unchanged: Vec<(RecordPath, u64)>,
 }
 
-/// The writing of one entry.
+/// A write of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Which.
+    /// The entry.
     pub path: RecordPath,
     /// The revision that it must have; `None` if it must not exist.
     pub expected: Option<u64>,
@@ -34,7 +33,7 @@ pub struct Write {
 }
 
 impl Change {
-    /// The writing of one entry, that rests on nothing else.
+    /// A change that writes one entry, and depends on no other.
     pub(super) fn of(path: RecordPath, expected: Option<u64>, record: Record) -> Self {
         Self {
             writes: vec![Write {
@@ -46,13 +45,13 @@ impl Change {
         }
     }
 
-    /// The same, resting on another entry too.
+    /// The same change, which also depends on another entry.
     pub(super) fn while_unchanged(mut self, path: RecordPath, revision: u64) -> Self {
         self.unchanged.push((path, revision));
         self
     }
 
-    /// The new state of a store, if the change is about one.
+    /// The new record of a store, if the change writes one.
     pub fn store(&self) -> Option<&StoreRecord> {
         self.writes.iter().find_map(|write| match &write.record {
             Some(Record::Store(store)) => Some(&**store),
@@ -60,7 +59,7 @@ impl Change {
         })
     }
 
-    /// The new routing table, if the change is about it.
+    /// The new routing table, if the change writes it.
     pub fn routing(&self) -> Option<&RoutingTable> {
         self.writes.iter().find_map(|write| match &write.record {
             Some(Record::Routing(table)) => Some(table),
@@ -80,11 +79,11 @@ pub enum RecordPath {
     Numbers,
     /// A node.
     Node(NodeId),
-    /// A node that is there.
+    /// A live node.
     Announcement(Identity),
     /// A node's report about its replicas.
     Report(NodeId),
-    /// A router that is there.
+    /// A live router.
     Router(Identity),
     /// A store.
     Store(StoreName),
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read_as_they_are_written() {
+    fn paths_are_parsed_as_they_are_written() {
         for path in [
             RecordPath::Cluster,
             RecordPath::Routing,
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_entry_is_told_apart() {
+    fn other_paths_are_not_parsed() {
         for path in [
             "",
             "settings",

@@ -1,16 +1,16 @@
-//! Time as decisions see it: passed in, and trusted no further than one look.
+//! Time for decisions: passed in, and trusted no further than one look.
 
 /// A moment, by both clocks of the machine that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds since any fixed time, by a clock that does not jump. Decisions rest on this one.
+    /// Milliseconds since any fixed time, by a clock that does not jump. Decisions use this one.
     pub monotonic_ms: u64,
-    /// Milliseconds since 1970. It is written for people to read, and nothing rests on it.
+    /// Milliseconds since 1970. It is written for people to read, and no decision uses it.
     pub unix_ms: u64,
 }
 
-/// The time that an observer has seen go by: of the time between two looks, at most [`GAP_MS_MAX`](Self::GAP_MS_MAX)
-/// counts. So no node is late because the observer was stopped for a while, and a clock that jumps changes little.
+/// The time that an observer has watched: of the time between two looks, at most [`GAP_MS_MAX`](Self::GAP_MS_MAX)
+/// counts. So no node is late because the observer was stopped for a while, and a clock that jumps has little effect.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WatchedClock {
     last_ms: Option<u64>,

@@ -1,17 +1,17 @@
-//! Whether the coordination service's data continues what was seen before.
+//! Whether the data of the coordination service continues the data seen before.
 //!
-//! Lasting entries are only ever replaced by later ones. So a service that has lost some, or shows older ones than
-//! before, was wiped or put back to an older copy. Its data is then no evidence of anything: the process keeps what it
-//! knows, and waits for an operator. An operator's decision is a cluster record with more adoptions than the one known.
+//! Persistent entries are only ever replaced by later ones. So if a service has lost some, or shows older ones than
+//! before, it was wiped or restored from an older copy. Its data is then no evidence of anything: the process keeps its
+//! view, and waits for an operator. An operator's decision is a cluster record with more adoptions than the known one.
 
 use super::change::RecordPath;
 use super::view::{ClusterView, Revised};
 use crate::node::Identity;
 
-/// How the entries of a coordination service do not continue those that were seen before.
+/// How the entries of a coordination service fail to continue those that were seen before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Discontinuity {
-    /// There is no cluster where one was.
+    /// The cluster record is missing.
     #[error(
         "the coordination service has no entries of cluster {known} any more: it was emptied, or its address or root is \
          wrong; {}",
@@ -23,14 +23,14 @@ pub enum Discontinuity {
     },
     /// There is another cluster.
     #[error(
-        "this process belongs to cluster {known}, and the coordination service has cluster {found}: its entries were \
+        "this process belongs to cluster {known}, but the coordination service has cluster {found}: its entries were \
          lost and another cluster was made, or its address or root is wrong; {}",
         KEPT
     )]
     OtherCluster {
         /// The cluster that was seen before.
         known: Identity,
-        /// The one that is there.
+        /// The cluster in the coordination service.
         found: Identity,
     },
     /// An entry has an earlier revision than it had.
@@ -40,11 +40,11 @@ pub enum Discontinuity {
         KEPT
     )]
     WentBack {
-        /// Which.
+        /// The entry.
         entry: RecordPath,
         /// The revision that was seen before.
         known: u64,
-        /// The one that it has.
+        /// Its present revision.
         found: u64,
     },
     /// The routing table has an earlier epoch than it had.
@@ -56,46 +56,46 @@ pub enum Discontinuity {
     OlderTable {
         /// The epoch that was seen before.
         known: u64,
-        /// The one that it has.
+        /// Its present epoch.
         found: u64,
     },
-    /// Fewer stores were ever created than before. Revisions do not always tell: a service that was put back gives out new
-    /// ones, which may have passed those seen before by the time they are looked at.
+    /// Fewer stores were ever created than before. Revisions alone do not always show this: a restored service gives
+    /// out new revisions, which may have passed the seen ones by the next look.
     #[error(
-        "by the coordination service {found} stores were ever created, and {known} by what was seen before: the service was \
+        "the coordination service has counted {found} created stores, and had counted {known} before: the service was \
          put back to an older copy; {}",
         KEPT
     )]
     FewerStores {
-        /// How many were, by what was seen before.
+        /// The number that was seen before.
         known: u64,
-        /// How many the service reports.
+        /// The number in the service.
         found: u64,
     },
-    /// An entry is missing that is never deleted.
+    /// An entry that is never deleted is missing.
     #[error(
         "entry {entry} of the coordination service is missing, though it is never deleted; {}",
         KEPT
     )]
     EntryGone {
-        /// Which.
+        /// The entry.
         entry: RecordPath,
     },
 }
 
-/// The consequence.
-const KEPT: &str = "this process goes on with what it saw last and deletes nothing; correct the configuration, or write \
-                    what this node remembers back: fondaco cluster adopt, or declare the present entries to be the \
-                    true ones: fondaco cluster adopt --present";
+/// The consequence and the remedy.
+const KEPT: &str = "this process goes on with its last view and deletes nothing; correct the configuration, or write back \
+                    the entries that this node remembers: fondaco cluster adopt, or declare the present entries to be \
+                    the true ones: fondaco cluster adopt --present";
 
 impl ClusterView {
-    /// Checks that this view is a later one than `former`, of the same cluster.
+    /// Checks that this view continues `former`, of the same cluster.
     ///
-    /// Stores are looked at only where both have them: whether one that is gone was dropped, its record in
-    /// [`dropped`](Self::dropped) says.
+    /// Stores are compared only if both views have them: whether a missing one was dropped is recorded in
+    /// [`dropped`](Self::dropped).
     ///
     /// # Errors
-    /// It is not.
+    /// It does not.
     pub fn check_continues(&self, former: &Self) -> Result<(), Discontinuity> {
         let Some(known) = &former.cluster else { return Ok(()) };
         let Some(found) = &self.cluster else {

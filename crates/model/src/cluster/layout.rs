@@ -1,7 +1,7 @@
-//! Which partitions of a store each node holds, by the routing table.
+//! Which partitions of a store each node holds, according to the routing table.
 //!
-//! It depends on the table and on the number of replicas alone, which few stores set: so it is worked
-//! out once for each such number, and kept until the table changes.
+//! It depends only on the table and on the number of replicas, which few stores set. So it is computed once for each
+//! such number, and kept until the table changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::routing::RoutingTable;
 pub(super) struct Layout {
     /// The partitions that each node owns, and serves.
     pub(super) owned: BTreeMap<NodeId, PartitionSet>,
-    /// The partitions that each node will own, once the plan under way is finished; empty without one.
+    /// The partitions that each node will own once the plan under way is finished; empty without a plan.
     pub(super) planned: BTreeMap<NodeId, PartitionSet>,
 }
 
@@ -41,13 +41,13 @@ impl Layout {
         self.owned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
 
-    /// The partitions that a node will own under the plan under way; empty without one.
+    /// The partitions that a node will own under the plan under way; empty without a plan.
     pub(super) fn planned_for(&self, node: NodeId) -> &PartitionSet {
         self.planned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
 }
 
-/// The layouts by one routing table.
+/// The layouts of one routing table.
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     epoch: u64,

@@ -1,18 +1,17 @@
-//! A whole cluster as values: what is written in the coordination service, and what follows from it.
+//! A whole cluster as values: the entries of the coordination service, and what follows from them.
 //!
 //! - [`record`](self): the entries, one type each, as they are stored (JSON);
-//! - [`ClusterView`]: all entries as someone saw them at one moment;
-//! - [`Topology`]: what senders of requests need of it;
+//! - [`ClusterView`]: all entries as a process saw them at one moment;
+//! - [`Topology`]: the part that senders of requests need;
 //! - [`LostQuorum`]: which partitions of a versioned store cannot be read or written;
-//! - [`Controller`]: what the leading controller does next;
-//! - [`Agent`]: what a data node does next;
+//! - [`Controller`]: the next changes of the leading controller;
+//! - [`Agent`]: the next actions of a data node;
 //! - [`Membership`]: whether a process may be a node at all;
-//! - [`Discontinuity`]: whether what a coordination service says continues what was seen before;
-//! - [`operator`]: what operators ask for.
+//! - [`Discontinuity`]: why the entries of a coordination service do not continue the former view;
+//! - [`operator`]: the requests of operators.
 //!
-//! Nothing here waits for an event: all that decide look at the whole view, and say what is to be done
-//! now. A crash, a lost watch or a late message changes nothing, since the next look gives the same
-//! answer.
+//! Nothing here waits for an event: each decision looks at the whole view, and returns what to do now. A crash, a lost
+//! watch or a late message changes nothing, since the next look gives the same answer.
 
 mod admission;
 mod agent;

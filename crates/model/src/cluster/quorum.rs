@@ -1,7 +1,7 @@
 //! Which partitions of a store have too few live replicas to be read or written.
 //!
-//! It goes by which nodes are live, by the routing table, and by the store's settings. It does not know whether a live
-//! node can be reached, or has to catch up first: a coordinator may find fewer replicas than this does, never more.
+//! It is computed from the live nodes, the routing table, and the store's settings. It does not know whether a live
+//! node can be reached, or must catch up first: a coordinator may find fewer replicas, but never more.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::versioned::VersionedSettings;
 /// The partitions of a store that have too few live replicas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostQuorum {
-    /// Partitions without a read quorum; of a batch store that serves a version, those without any live replica.
+    /// Partitions without a read quorum; for a batch store that serves a version, those without any live replica.
     pub reads: PartitionSet,
     /// Partitions without a write quorum. A write asks a read quorum for its context first, unless the store's quorums
     /// are sloppy.
@@ -29,13 +29,13 @@ impl LostQuorum {
     }
 }
 
-/// Stores that agree in this have lost the same quorums.
+/// Stores with equal terms have lost the same quorums.
 type Terms<'a> = (u32, &'a Option<VersionedSettings>, bool, &'a BTreeSet<NodeId>);
 
 impl Topology {
     /// The stores with a partition that has too few live replicas, in the order of their names.
     pub fn lost_quorums(&self) -> Vec<(&StoreName, LostQuorum)> {
-        // Most stores have the same settings, and there may be thousands of each of stores and partitions.
+        // Most stores have the same settings, and there may be thousands of stores and of partitions.
         let mut known: Vec<(Terms<'_>, LostQuorum)> = Vec::new();
         let mut all = Vec::new();
         for (name, store) in &self.stores {
@@ -79,7 +79,7 @@ impl Topology {
         live.len() as u32 >= settings.reads && self.other_zones(&live) >= settings.zone_reads
     }
 
-    /// Whether the owners have a write quorum, and the owners that a plan adds or removes, too.
+    /// Whether both the owners, and the owners that a plan adds or removes, have a write quorum.
     fn can_write(
         &self,
         store: &TopologyStore,
@@ -97,7 +97,7 @@ impl Topology {
             return false;
         }
         if settings.sloppy {
-            // Each absent owner has one hint. It counts if a live node keeps it that has no copy of its own.
+            // Each absent owner has one hint. The hint counts if it is on a live node that has no replica of its own.
             let keepers = self.nodes.keys().copied().filter(|node| !owners.contains(node));
             let keepers = self.live_among(&keepers.collect::<Vec<_>>());
             let absent = owners.len() - holders.len();
@@ -111,7 +111,7 @@ impl Topology {
         nodes.iter().filter(is_live).copied().collect()
     }
 
-    /// In how many zones these nodes are, besides one that the coordinator may be in.
+    /// The number of zones of these nodes, less the one that the coordinator may be in.
     fn other_zones(&self, nodes: &[NodeId]) -> u32 {
         let zones = nodes.iter().filter_map(|node| self.nodes.get(node));
         let zones: BTreeSet<&str> = zones.map(|node| node.zone.as_str()).collect();

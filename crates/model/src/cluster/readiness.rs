@@ -1,7 +1,7 @@
 //! Evaluates reports: whether a version is ready on a node, and on enough nodes.
 //!
 //! A report proves something only if it is based on the same store, routing table and number of replicas as its
-//! reader's view. Everything else counts as unknown, and nothing is decided on it.
+//! reader's view. Any other report counts as unknown, and decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub(super) fn replica<'a>(
     report(view, node, store)?.versions.get(&version)
 }
 
-/// Whether a node has proved that it has all of a versioned store that the plan under way gives it.
+/// Whether a node has proved that it has all partitions of a versioned store that the plan under way gives it.
 pub(super) fn is_synchronised(view: &ClusterView, node: NodeId, store: &StoreRecord) -> bool {
     report(view, node, store).is_some_and(|report| report.synchronised)
 }
@@ -55,8 +55,8 @@ pub(super) fn all(layout: &Layout) -> PartitionSet {
     covered(layout, layout.owned.keys().copied())
 }
 
-/// The first partition without a node that has a version ready, by the reports; `None` if each has one. Also `None` if
-/// there is no such store or no routing table: then nothing is missing.
+/// The first partition without a node that has a version ready, according to the reports; `None` if each has one, and
+/// also if there is no such store or no routing table.
 pub fn unready_partition(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Option<PartitionId> {
     let store = &view.stores.get(name)?.record;
     unready_among(view, store, version, view.replicas(store))
@@ -76,8 +76,8 @@ pub(super) fn unready_among(
     all(&layout).without(&covered(&layout, ready)).iter().next()
 }
 
-/// The live nodes that own partitions of a store, and have not yet reported this version as current. After a swap, the
-/// caller waits until the list is empty.
+/// The live owners of a store's partitions that have not yet reported this version as current. After a swap, the caller
+/// waits until the list is empty.
 pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber) -> BTreeSet<NodeId> {
     let (Some(store), Some(routing)) = (view.stores.get(name), view.routing.as_ref()) else {
         return BTreeSet::new();

@@ -1,10 +1,10 @@
-//! The entries of the coordination service, as they are stored.
+//! The entries of the coordination service, in their stored form.
 //!
-//! Who writes what: `cluster`, once, whoever is first; `nodes/ID`, the leading controller; `routing`,
-//! `stores/NAME`, whoever carries out an operator's request, and the leading controller; `dropped/ID`, the process
-//! that carries out an operator's request to drop or restore a store; `numbers`, whoever gives one out;
-//! `announcements/IDENTITY` and `reports/ID`, the node itself, as ephemeral entries; `routers/IDENTITY`,
-//! the router itself, ephemeral.
+//! Writers: `cluster`: the first process, once; `nodes/ID`: the leading controller; `routing`, `stores/NAME`: the
+//! leading controller, and the process that carries out an operator's request; `dropped/ID`: the process that carries
+//! out an operator's request to drop or restore a store; `numbers`: the process that gives one out;
+//! `announcements/IDENTITY` and `reports/ID`: the node itself, as ephemeral entries; `routers/IDENTITY`: the router
+//! itself, as an ephemeral entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,23 +23,23 @@ use crate::version::VersionNumber;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterRecord {
-    /// Which cluster it is: data directories remember it.
+    /// The identity of the cluster: data directories remember it.
     pub identity: Identity,
-    /// How many partitions it has.
+    /// The number of partitions.
     pub partitions: PartitionCount,
-    /// How partitions get their nodes.
+    /// How partitions are assigned to nodes.
     pub placement: Placement,
-    /// How many nodes a partition gets.
+    /// The number of replicas of a partition.
     pub replicas: u32,
     /// How many nodes must have announced themselves before the first routing table is made.
     pub nodes_initial: u32,
     /// How often an operator has declared the entries to be the true ones, after the coordination service lost them or
-    /// went back to older ones. Revisions are comparable only where this is the same.
+    /// went back to older ones. Revisions are comparable only if this number is the same.
     #[serde(default, skip_serializing_if = "is_zero_u32")]
     pub adoptions: u32,
 }
 
-/// A node that was given its number.
+/// A node that has its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRecord {
@@ -49,17 +49,17 @@ pub struct NodeRecord {
     pub identity: Identity,
     /// Its zone: replicas are spread over zones.
     pub zone: String,
-    /// Which group it belongs to, under the placement *grouped*.
+    /// Its group, under the placement *grouped*.
     pub group: Option<String>,
     /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
-    /// Where it serves RESP: host and port.
+    /// Its RESP address: host and port.
     pub resp: String,
-    /// Where it serves HTTP: host and port.
+    /// Its HTTP address: host and port.
     pub http: String,
 }
 
-/// A node that is there and wants to take part. Ephemeral: it goes when its session does.
+/// A live node that wants to take part. Ephemeral: it disappears with its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Announcement {
@@ -73,26 +73,26 @@ pub struct Announcement {
     pub group: Option<String>,
     /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
-    /// Where it serves RESP: host and port, as others reach it.
+    /// Its RESP address: host and port, as others reach it.
     pub resp: String,
-    /// Where it serves HTTP: host and port, as others reach it.
+    /// Its HTTP address: host and port, as others reach it.
     pub http: String,
-    /// Whether it has a MySQL database for stores of that engine.
+    /// Whether it has a MySQL database for stores of the engine `mysql`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mysql: bool,
 }
 
-/// A router that is there. Ephemeral.
+/// A live router. Ephemeral.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouterRecord {
-    /// Where it serves RESP: host and port.
+    /// Its RESP address: host and port.
     pub resp: String,
-    /// Where it serves HTTP: host and port.
+    /// Its HTTP address: host and port.
     pub http: String,
 }
 
-/// A store, its versions, and its last push. Written whole, so that a swap is one write.
+/// A store, its versions, and its last push. Always written as a whole, so that a swap is one write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreRecord {
@@ -102,13 +102,13 @@ pub struct StoreRecord {
     pub id: u16,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// Which versions it has and which one is current.
+    /// Its versions, and which one is current.
     pub versions: VersionSet,
     /// Details of each kept version, and of the one being pushed.
     pub details: BTreeMap<VersionNumber, VersionDetail>,
     /// The push under way, or the last one.
     pub push: Option<PushRecord>,
-    /// Nodes that do not have the current version yet: they are not asked for this store.
+    /// Nodes that do not have the current version yet: they get no requests for this store.
     #[serde(default)]
     pub late: BTreeSet<NodeId>,
 }
@@ -133,13 +133,13 @@ impl StoreRecord {
         push.map(|push| push.version)
     }
 
-    /// Whether this version never went live, since its push failed or was cancelled.
+    /// Whether this version never became current, since its push failed or was cancelled.
     pub(super) fn gave_up(&self, version: VersionNumber) -> bool {
         let push = self.push.as_ref().filter(|push| push.version == version);
         push.is_some_and(|push| matches!(push.state, PushState::Failed | PushState::Cancelled))
     }
 
-    /// Forgets what is known of versions that are neither kept nor being pushed.
+    /// Deletes the details of versions that are neither kept nor being pushed.
     pub(super) fn forget_details(&mut self) {
         let pushing = self.pushing();
         let versions = &self.versions;
@@ -165,21 +165,21 @@ pub struct DroppedStore {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionDetail {
-    /// Where it was built.
+    /// The location where it was built.
     pub source: String,
-    /// The checksum of its manifest: another one under the same name is another version.
+    /// The checksum of its manifest: another checksum under the same number is another version.
     pub manifest_checksum: String,
-    /// The bytes of all its files.
+    /// The size of all its files in bytes.
     pub bytes: u64,
-    /// How many of them are indexes, which should be in memory.
+    /// How many of these bytes are indexes, which should be in memory.
     pub index_bytes: u64,
-    /// How many records it has.
+    /// The number of its records.
     pub records: u64,
-    /// How many chunks it has.
+    /// The number of its chunks.
     pub chunks: u64,
     /// When it was built, in milliseconds since 1970.
     pub built_unix_ms: u64,
-    /// How its values are compressed.
+    /// The compression of its values.
     pub compression: String,
 }
 
@@ -187,17 +187,17 @@ pub struct VersionDetail {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushRecord {
-    /// The number that the version has, or would have had.
+    /// The version's number, also if the push failed.
     pub version: VersionNumber,
-    /// Where it comes from.
+    /// The source of the version.
     pub source: String,
-    /// How far it is.
+    /// Its state.
     pub state: PushState,
     /// Why it failed.
     pub error: Option<String>,
-    /// The bytes of all files.
+    /// The size of all files in bytes.
     pub bytes_total: u64,
-    /// How many records the version has.
+    /// The number of records of the version.
     pub records: u64,
     /// When it began, in milliseconds since 1970.
     pub started_unix_ms: u64,
@@ -215,32 +215,32 @@ impl PushRecord {
     }
 }
 
-/// The last numbers given out, so that none is reused soon: scan cursors contain those of stores, data directories
-/// those of nodes. Giving one out rewrites this entry, so that no two processes do it at once.
+/// The last numbers given out, so that none is reused soon: scan cursors contain the numbers of stores, and data
+/// directories those of nodes. Giving one out rewrites this entry, so that no two processes do it at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
     /// The number of the store that was created last; 0 before the first.
     pub last_store: u16,
-    /// How many stores were ever created: fewer than before means that the entries are older than those.
+    /// How many stores were ever created: a lower number than before means that the entries went back to older ones.
     #[serde(default)]
     pub stores_created: u64,
     /// The highest number of a node; `None` before the first.
     pub last_node: Option<NodeId>,
-    /// How many nodes have a number: a process that sees fewer does not see all yet, and gives out none.
+    /// How many nodes have a number: a process that sees fewer nodes does not see all yet, and gives out no number.
     #[serde(default)]
     pub nodes: u32,
 }
 
-/// A node's report about its replicas. Ephemeral; rewritten when states change, and now and then while a fetch makes
-/// progress.
+/// A node's report about its replicas. Ephemeral; rewritten when states change, and from time to time while a fetch
+/// makes progress.
 ///
-/// It names no partitions, so that it stays small: *ready* means all that the node owns by the routing table of this
-/// epoch, with this number of replicas of the store. A report based on other numbers tells its reader nothing yet.
+/// It names no partitions, so that it stays small: *ready* means all partitions that the node owns in the routing table
+/// of this epoch, with this number of replicas of the store. A report based on other numbers tells its reader nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRecord {
-    /// The epoch of the routing table that it goes by; 0 before it has seen one.
+    /// The epoch of the routing table that it is based on; 0 before the node has seen one.
     pub epoch: u64,
     /// Each store that the node should have.
     pub stores: BTreeMap<StoreName, StoreReport>,
@@ -254,16 +254,16 @@ pub struct StoreReport {
     pub id: u16,
     /// How many replicas the store has, as the node saw it.
     pub replicas: u32,
-    /// Each version that is kept or being pushed; none of a versioned store.
+    /// Each version that is kept or being pushed; empty for a versioned store.
     pub versions: BTreeMap<VersionNumber, ReplicaReport>,
-    /// Of a versioned store: whether the partitions that a plan gives to the node, those that it has kept
-    /// included, have all that their owners had.
+    /// For a versioned store: whether the partitions that a plan gives to the node, kept ones included, have everything
+    /// that their owners had.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synchronised: bool,
-    /// Of a versioned store: how many partitions the node has.
+    /// For a versioned store: how many partitions the node has.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
-    /// Of a versioned store: about how many keys these partitions have, to three digits.
+    /// For a versioned store: about how many keys these partitions have, to three digits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keys: u64,
 }
@@ -272,21 +272,21 @@ pub struct StoreReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaReport {
-    /// How far it is, with the partitions that the node owns.
+    /// Its state, for the partitions that the node owns.
     pub state: ReplicaState,
     /// Whether the partitions that a plan gives to the node are complete and open too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub planned: bool,
-    /// The bytes that this fetch has brought so far.
+    /// The bytes that this fetch has fetched so far.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_done: u64,
-    /// The bytes that this fetch is to bring.
+    /// The bytes that this fetch has to fetch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_total: u64,
     /// The estimated time left for this fetch, in seconds, if it can be estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
-    /// Why it failed, or, while it is fetched again, why it failed last.
+    /// Why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -317,7 +317,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// How far a version is on a node.
+/// The state of a version on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicaState {
@@ -327,13 +327,12 @@ pub enum ReplicaState {
     Ready,
     /// All its partitions that the node owns are complete and open, and it is current.
     Serving,
-    /// It could not be had, however often it was tried. If the version is kept, it is tried again now
-    /// and then.
+    /// It could not be fetched in all attempts. If the version is kept, the node tries again from time to time.
     Failed,
 }
 
 impl ReplicaState {
-    /// Whether all is there and open.
+    /// Whether all its partitions are complete and open.
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Ready | Self::Serving)
     }

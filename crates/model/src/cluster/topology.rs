@@ -1,7 +1,7 @@
-//! The facts about a cluster that clients need: where keys are, and which version is current.
+//! The facts about a cluster that clients need: the nodes of each key, and the current versions.
 //!
-//! Each part names the write that it knows. So a process that receives a topology from another knows which parts are
-//! newer than its own, and never goes back ([`Topology::joined`]).
+//! Each part has the revision of its latest write. So a process that receives a topology from another knows which parts
+//! are newer than its own, and never goes back ([`Topology::joined`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,22 +16,22 @@ use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
 
 /// The position of the number of adoptions in a revision: above ZooKeeper's bits, which are an epoch of 20 bits in
-/// practice, and a counter of 32.
+/// practice, and a counter of 32 bits.
 const ADOPTIONS_SHIFT: u32 = 52;
 
-/// How many adoptions a revision has room for.
+/// How many adoptions fit into a revision.
 const ADOPTIONS_MAX: u32 = (1 << (u64::BITS - ADOPTIONS_SHIFT)) - 1;
 
-/// Where keys are, at one moment. It may be old: nodes then say so, and the client fetches a newer one.
+/// The nodes of keys, at one moment. It may be old: nodes then say so, and the client fetches a newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The cluster that it is of.
+    /// The identity of its cluster.
     pub cluster: Identity,
-    /// The latest write that went into it, as the revision of what was written.
+    /// The revision of its latest write.
     pub revision: u64,
     /// The epoch of the routing table.
     pub epoch: u64,
-    /// How many partitions there are.
+    /// The number of partitions.
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
@@ -41,7 +41,7 @@ pub struct Topology {
     pub joint: BTreeMap<PartitionId, Vec<NodeId>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, TopologyNode>,
-    /// How many routers are there: they divide quotas.
+    /// How many routers are live: they divide quotas.
     pub routers: u32,
     /// All stores.
     pub stores: BTreeMap<StoreName, TopologyStore>,
@@ -52,15 +52,15 @@ pub struct Topology {
 pub struct TopologyNode {
     /// The revision of its record.
     pub revision: u64,
-    /// Where it serves RESP: host and port.
+    /// Its RESP address: host and port.
     pub resp: String,
-    /// Where it serves HTTP: host and port.
+    /// Its HTTP address: host and port.
     pub http: String,
     /// Its zone.
     pub zone: String,
     /// Its group, if it has one.
     pub group: Option<String>,
-    /// Whether it was there when this was made.
+    /// Whether it was live when this topology was made.
     pub live: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct TopologyStore {
     pub current: Option<VersionNumber>,
     /// How many records the current version has, according to its manifest.
     pub records: u64,
-    /// How many of a partition's owners hold it: the first so many.
+    /// How many of a partition's owners hold it: the first ones.
     pub replicas: u32,
     /// Nodes that do not have the current version yet: they must not be asked.
     pub late: BTreeSet<NodeId>,
@@ -93,7 +93,7 @@ impl Topology {
         let cluster = view.cluster.as_ref()?;
         let routing = view.routing.as_ref()?;
         let table = &routing.record;
-        // After an adoption revisions may begin anew: what was adopted counts as later all the same.
+        // After an adoption, revisions may start again from a low number: the adopted entries still count as later.
         let adoptions = u64::from(cluster.adoptions.min(ADOPTIONS_MAX)) << ADOPTIONS_SHIFT;
         let later = |revision: u64| adoptions.saturating_add(revision);
         let node = |(&id, node): (&NodeId, &super::view::Revised<super::record::NodeRecord>)| {
@@ -149,9 +149,9 @@ impl Topology {
         })
     }
 
-    /// Merges two topologies: the routing table, each node and each store are taken from the side with the later write
-    /// of them. The set of stores, and of live nodes and routers, is taken from the side with the latest write of all,
-    /// or else from `told`. A topology of another cluster is ignored.
+    /// Merges two topologies: the routing table, each node and each store are taken from the side with their later
+    /// write. The set of stores, and of live nodes and routers, is taken from the side with the latest write of all, or
+    /// else from `told`. A topology of another cluster is ignored.
     pub fn joined(&self, told: &Self) -> Self {
         if told.cluster != self.cluster {
             return self.clone();
@@ -166,7 +166,7 @@ impl Topology {
             joined.joint.clone_from(&former.joint);
         }
         for (&id, node) in &former.nodes {
-            // No node is ever forgotten.
+            // A node is never forgotten.
             let known = joined.nodes.entry(id).or_insert_with(|| node.clone());
             if node.revision > known.revision {
                 let live = known.live;
@@ -192,8 +192,8 @@ impl Topology {
         holders(store, self.owners.get(partition.get() as usize))
     }
 
-    /// The nodes that take the writes of a partition of a store besides, since a plan that is under way changes its
-    /// owners; none if it does not.
+    /// The additional nodes that take the writes of a partition of a store, since a plan under way changes its owners;
+    /// empty otherwise.
     pub fn joint_replicas<'a>(
         &'a self,
         store: &'a TopologyStore,
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_known_never_goes_back_whatever_is_told(
+        fn a_known_topology_never_goes_back(
             writes in vec(any::<u8>(), 1..40),
             moments in vec(any::<[u16; 3]>(), 1..20),
         ) {
@@ -319,16 +319,16 @@ mod tests {
                 for (name, store) in known.stores.iter().chain(&told.stores) {
                     prop_assert!(joined.stores.get(name).is_none_or(|joined| joined.revision >= store.revision));
                 }
-                prop_assert_eq!(&joined.joined(&told), &joined, "to hear it again tells nothing");
+                prop_assert_eq!(&joined.joined(&told), &joined, "merging it again changes nothing");
                 known = joined;
             }
             let present = &history.0[history.0.len() - 1];
-            prop_assert_eq!(&known.joined(present), present, "who hears of the present knows it");
+            prop_assert_eq!(&known.joined(present), present, "merging the present topology yields it");
         }
     }
 
     #[test]
-    fn of_another_cluster_nothing_is_taken() {
+    fn topologies_of_another_cluster_are_ignored() {
         let known = &History::of(&[3]).0[1];
         let told = Topology {
             cluster: Identity::of(2),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_later_write_liveness_is_taken_from_the_other_side() {
+    fn without_a_later_write_liveness_comes_from_the_other_side() {
         let known = &History::of(&[1]).0[1];
         let mut told = known.clone();
         told.nodes.values_mut().for_each(|node| node.live = false);

@@ -1,4 +1,4 @@
-//! All entries of the coordination service, as someone saw them at one moment.
+//! All entries of the coordination service, as a process saw them at one moment.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,16 @@ pub struct Revised<T> {
     pub revision: u64,
 }
 
-/// A cluster as someone sees it. Not all see all: only controllers look at reports.
+/// A cluster as a process sees it. Not every process sees all: only controllers watch reports.
 ///
-/// Decisions trust a view: it has all entries, and for one process it never goes back in time.
+/// Decisions trust a view: it has all entries, and within one process it never goes back in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Whether it is the process's memory from an earlier run, while the coordination service cannot be reached. It may
-    /// be old: versions are served by it, and none is fetched or dropped.
+    /// Whether it was remembered from an earlier run, while the coordination service cannot be reached. It may be old:
+    /// its versions are served, but none is fetched or dropped.
     pub remembered: bool,
-    /// Whether the entries of some stores could not be understood. Those that are not here may be there: nothing is
-    /// dropped for want of them.
+    /// Whether the entries of some stores could not be parsed. Stores that are missing here may exist: nothing is
+    /// dropped because they are missing.
     pub is_partial: bool,
     /// The constant properties; `None` before the cluster was made.
     pub cluster: Option<ClusterRecord>,
@@ -38,23 +38,22 @@ pub struct ClusterView {
     pub routing: Option<Revised<RoutingTable>>,
     /// The numbers given out last; `None` before the first.
     pub numbers: Option<Revised<Numbers>>,
-    /// All nodes that were ever given a number: a record is never deleted, so that no number is ever
-    /// given out twice.
+    /// All nodes that ever had a number: a record is never deleted, so that no number is ever reused.
     pub nodes: BTreeMap<NodeId, Revised<NodeRecord>>,
-    /// The nodes that are there.
+    /// The live nodes.
     pub announcements: BTreeMap<Identity, Announcement>,
-    /// The routers that are there.
+    /// The live routers.
     pub routers: BTreeMap<Identity, RouterRecord>,
     /// All stores.
     pub stores: BTreeMap<StoreName, Revised<StoreRecord>>,
-    /// The stores that were dropped last, by their numbers.
+    /// The last dropped stores, by their numbers.
     pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
     /// The reports of nodes about their replicas.
     pub reports: BTreeMap<NodeId, ReportRecord>,
 }
 
 impl ClusterView {
-    /// Whether a node is there: one announced itself with the identity that has this number.
+    /// Whether a node is live: a node has announced itself with the identity that has this number.
     pub fn is_live(&self, node: NodeId) -> bool {
         let record = self.nodes.get(&node);
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))

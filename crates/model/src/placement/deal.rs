@@ -1,13 +1,13 @@
 //! Giving each partition some distinct takers, and each taker exactly its quota, with few changes.
 //!
-//! This is a flow from partitions to takers. Nearly all of it goes by a direct choice: the taker that
-//! has least of its quota and is not yet in the list, and of several the one that shares least with those who are.
-//! Where every taker that lacks something is in the list already, others pass theirs on, along the path
-//! that moves the fewest replicas of those that were there before.
+//! This is a flow from partitions to takers. Nearly all of it goes by a direct choice: the taker with the least of its
+//! quota that is not yet in the list; if there are several, the one that shares the fewest lists with those in it. If
+//! every taker that lacks something is in the list already, others pass theirs on, along the path that moves the fewest
+//! replicas.
 
 use std::collections::VecDeque;
 
-/// In how many lists two takers stand together. Few and evenly is good: when one is gone, many others take
+/// In how many lists two takers stand together. Low and even numbers are good: when one taker is gone, many others take
 /// over for it.
 #[derive(Debug)]
 pub(super) struct Together {
@@ -49,23 +49,23 @@ impl Together {
 pub(super) struct Deal<'a> {
     /// The nodes that take.
     pub takers: &'a [usize],
-    /// How many lists each taker shall stand in: as many as `takers`. At most the number of lists.
+    /// How many lists each taker should be in, in the order of `takers`. At most the number of lists.
     pub quotas: &'a [u64],
-    /// How many takers each list shall have. They sum to the quotas, and differ by one at most: so there
-    /// is always a way.
+    /// How many takers each list should have. Their sum equals that of the quotas, and they differ by at most one, so
+    /// there is always a solution.
     pub demands: &'a [usize],
-    /// What takers give up first, if they have too many. Lists in no pile come last.
+    /// The places that takers give up first, if they have too many. Lists in no pile come last.
     pub piles: Vec<Pile>,
 }
 
-/// Places in lists that a taker may give up. Of several piles of one taker, it gives from the highest.
+/// Places in lists that a taker may give up. If a taker has several piles, it gives from the highest.
 #[derive(Debug)]
 pub(super) struct Pile {
     /// The taker that has it.
     pub taker: usize,
-    /// How high it is. It sinks with each place that is given up, whether or not that is all it consists of.
+    /// How high it is. It sinks with each place that is given up, whether or not it consists of more.
     pub height: u64,
-    /// How much a place counts: with the weight 2, half as much.
+    /// How much a place counts: with weight 2, half as much.
     pub weight: u64,
     /// The lists, the last of them to be given up first.
     pub lists: Vec<usize>,
@@ -78,8 +78,8 @@ impl Pile {
 }
 
 impl Deal<'_> {
-    /// Deals, beginning with the current lists: lists may lack takers, and takers may have too many. Adds the result to
-    /// `lists`, which may name others already.
+    /// Deals, beginning with the current lists: lists may lack takers, and takers may have too many places. Adds the
+    /// result to `lists`, which may contain others already.
     pub(super) fn onto(self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
         let quota_of = |&taker: &usize| {
             let at = self.takers.iter().position(|&t| t == taker);
@@ -163,7 +163,7 @@ impl Table<'_> {
         let candidates = self.takers.iter().enumerate();
         let lacking = candidates.filter(|&(_, &taker)| self.lacks(taker) && !self.lists[at].contains(&taker));
         // How often each was dealt to, in rounds of the taker with the largest quota: within one round, the taker that
-        // least often shares a list with the others may be chosen.
+        // shares the fewest lists with the others may be chosen.
         let round = |taker: usize| self.loads[taker] * self.quota_max / self.quotas[taker];
         let with = |t: usize| self.together.with(&self.lists[at], t) + self.together.with(&self.others[at], t);
         let best = lacking.min_by(|&(i, &a), &(j, &b)| {
@@ -183,7 +183,7 @@ impl Table<'_> {
         }
     }
 
-    /// Takes from takers that have too many.
+    /// Takes places from takers that have too many.
     fn level(&mut self, mut piles: Vec<Pile>) {
         let has_too_many = |table: &Self, taker: usize| table.loads[taker] > table.quotas[taker];
         piles.sort_by_key(|pile| pile.taker);
@@ -194,8 +194,8 @@ impl Table<'_> {
                 let Some(highest) = filled.max_by_key(|pile| pile.level()) else {
                     break;
                 };
-                // A taker that a list cannot give to now, it cannot give to later either: no taker comes to lack
-                // anything.
+                // A taker that a list cannot give to now, it cannot give to later either: no taker begins to lack
+                // something.
                 while let Some(at) = highest.lists.pop() {
                     if let (true, Some(taker)) = (self.lists[at].contains(&giver), self.choice(at)) {
                         self.remove(at, giver);
@@ -206,7 +206,7 @@ impl Table<'_> {
                 }
             }
         }
-        // Seldom anything is left: only if all takers that lack something are in each list of those that have too many.
+        // Rarely is anything left: only if all takers that lack something are in each list of those that have too many.
         for at in 0..self.lists.len() {
             while let Some(giver) = self.lists[at].iter().copied().find(|&t| has_too_many(self, t)) {
                 self.remove(at, giver);
@@ -257,8 +257,8 @@ impl Table<'_> {
         unreachable!("quotas of at most one for each list, and demands that differ by one, can always be met");
     }
 
-    /// Goes back along a path from the taker that lacks something. No list is on it twice: the first time,
-    /// it would have led to where the second led, at no more cost.
+    /// Goes back along a path from the taker that lacks something. No list is on it twice: its first occurrence could
+    /// have led to the target of the second, at no more cost.
     fn pass_on(&mut self, start: usize, last: usize, replaces: &[Option<(usize, usize)>]) {
         let mut taker = last;
         while let Some((at, giver)) = replaces[taker] {

@@ -1,13 +1,12 @@
-//! How partitions get their nodes.
+//! How partitions are assigned to nodes.
 //!
-//! [`place`] makes the lists of a new cluster, [`replan`] changes those of a cluster whose nodes have
-//! changed. Both are the same work: give each node its share, and move nothing that may stay. Neither
-//! hashes: the lists are kept in the routing table, and change only by a [`Plan`].
+//! [`place`] makes the lists of a new cluster, [`replan`] changes those of a cluster whose nodes have changed. Both do
+//! the same: give each node its share, and move no replica that may stay. Neither hashes: the lists are kept in the
+//! routing table, and change only by a [`Plan`].
 //!
-//! What always holds: a list never names a node twice; nodes of one weight hold the same number of
-//! partitions, and are the first of the same number, within one (under *zoned* and *grouped*, as far as
-//! the sizes of zones and groups allow); nodes of other weights hold in proportion; the same input gives
-//! the same lists.
+//! Invariants: a list never names a node twice; nodes of equal weight hold the same number of partitions, and are the
+//! first of the same number, within one (under *zoned* and *grouped*, as far as the sizes of zones and groups allow);
+//! nodes of other weights hold in proportion; the same input gives the same lists.
 
 mod deal;
 mod plan;
@@ -26,32 +25,32 @@ use crate::node::NodeId;
 use crate::partition::PartitionCount;
 use crate::routing::RoutingTable;
 
-/// How many nodes a placement takes at most: its work and memory grow with their square.
+/// How many nodes a placement accepts at most: its time and memory grow with their square.
 pub const MEMBERS_MAX: usize = 2048;
 
-/// How many entries all lists together may have. A table of so many, with a plan that changes every list,
-/// is stored in less than the 1 MiB that ZooKeeper takes for an entry, up to node 99999.
+/// How many entries all lists may have in total. A table of this size, with a plan that changes every list, takes less
+/// than the 1 MiB that ZooKeeper allows for an entry, up to node 99999.
 pub const PLACED_MAX: usize = 65_536;
 
-/// How partitions get their nodes.
+/// How partitions are assigned to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// A list of distinct nodes for each partition, as the preference lists of Dynamo's ring. Other than
-    /// there, the nodes that follow a node differ from one of its partitions to the next, so that
-    /// all others share its load when it is gone.
+    /// A list of distinct nodes for each partition, like the preference lists of Dynamo's ring. Unlike there, the nodes
+    /// that follow a node differ from one of its partitions to the next, so that all others share its load when it is
+    /// gone.
     Ring,
     /// As a ring, spread over zones as evenly as possible.
     Zoned,
     /// Nodes form groups, each group has a complete copy, and partitions are dealt differently in each group.
     Grouped,
-    /// Every node has everything.
+    /// Every node holds all partitions.
     All,
 }
 
 impl Placement {
-    /// How many nodes of a list have a store whose operator set no number: the number that the cluster was made with,
-    /// or the whole list where the nodes determine it (*grouped*: one in each group; *all*).
+    /// How many nodes of a list hold a store without a number of replicas of its own: the cluster's number, or the
+    /// whole list if the nodes determine it (*grouped*: one in each group; *all*).
     pub fn replicas(self, of_cluster: u32) -> u32 {
         match self {
             Self::Ring | Self::Zoned => of_cluster,
@@ -71,7 +70,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// A node, as far as its place matters.
+/// The properties of a node that placement uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
@@ -109,7 +108,7 @@ pub enum PlacementError {
         node: NodeId,
     },
     /// Zero replicas are requested.
-    #[error("0 replicas hold nothing: ask for 1 or more")]
+    #[error("0 replicas hold no data: ask for 1 or more")]
     NoReplicas,
     /// A node has no group.
     #[error("node {node} has no group, and the placement is \"grouped\": set its group")]
@@ -141,8 +140,8 @@ pub enum PlacementError {
 
 /// The lists of a new cluster: for each partition its nodes, in the order of preference.
 ///
-/// A list has `replicas` nodes, or all if there are fewer; under *grouped* one of each group, under *all*
-/// every node.
+/// A list has `replicas` nodes, or all if there are fewer; under *grouped* one node of each group, under *all* every
+/// node.
 ///
 /// # Errors
 /// Nodes, groups or replicas that cannot be placed.
@@ -155,7 +154,7 @@ pub fn place(
     arrange(policy, partitions, &[], replicas, members)
 }
 
-/// The plan that takes the owners of a table to these members with the fewest moves: a new node takes its share, and
+/// The plan that moves the owners of a table to these members with the fewest moves: a new node takes its share, and
 /// the partitions of a removed node go to the others. Replicas that may stay do so, at the same rank if the first
 /// choices remain even.
 ///
@@ -172,7 +171,7 @@ pub fn replan(
     Ok(Plan::between(before, after))
 }
 
-/// The lists for these members, as near as can be to the present ones (none for a new cluster).
+/// The lists for these members, as close as possible to the present ones (empty for a new cluster).
 fn arrange(
     policy: Placement,
     partitions: PartitionCount,
@@ -214,7 +213,7 @@ fn arrange(
     let weights: Vec<u64> = members.iter().map(|member| u64::from(member.weight)).collect();
     let sets = Spread::new(&zones, &weights, length).sets(&present);
     let mut lists: Vec<Vec<usize>> = match new {
-        // Each begins elsewhere, so that few need to change for first choices to be even.
+        // Each begins with another node, so that few need to change for first choices to be even.
         true => (0..).zip(sets).map(|(at, set)| rank::turned(set, at)).collect(),
         false => present
             .iter()
@@ -227,7 +226,7 @@ fn arrange(
     Ok(lists.into_iter().map(named).collect())
 }
 
-/// Refuses what cannot be placed. The members are in the order of their numbers.
+/// Refuses inputs that cannot be placed. The members are in the order of their numbers.
 fn check(policy: Placement, replicas: u32, members: &[&Member]) -> Result<(), PlacementError> {
     if members.is_empty() {
         return Err(PlacementError::NoMembers);

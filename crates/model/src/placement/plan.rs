@@ -1,4 +1,4 @@
-//! A change of owners, before it is made: it can be shown, and compared.
+//! A change of owners before it is made: it can be shown and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,25 +13,25 @@ use crate::partition::PartitionId;
 pub struct Move {
     /// The partition.
     pub partition: PartitionId,
-    /// The node that gives it up once the plan is done; `None` where a replica is added.
+    /// The node that gives it up once the plan is done; `None` if a replica is added.
     pub from: Option<NodeId>,
-    /// The node that fetches it; `None` where a replica is given up.
+    /// The node that fetches it; `None` if a replica is removed.
     pub to: Option<NodeId>,
 }
 
 /// A change of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins it, with `owners`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The lists to come: for each partition its nodes, in the order of preference.
+    /// The next lists: for each partition its nodes, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
     /// The moves that it requires, in the order of partitions.
     pub moves: Vec<Move>,
-    /// Whether the lists differ at all: without a move, they may in their order.
+    /// Whether the lists differ at all: without moves, their order may.
     pub changes: bool,
 }
 
 impl Plan {
-    /// The plan from some lists to others.
+    /// The plan that leads from `before` to `after`.
     pub(super) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
         let mut moves = Vec::new();
         for (partition, (before, after)) in (0..).map(PartitionId::new).zip(before.iter().zip(&after)) {
@@ -52,7 +52,7 @@ impl Plan {
         }
     }
 
-    /// How many replicas have to be fetched.
+    /// How many replicas must be fetched.
     pub fn fetches(&self) -> usize {
         self.moves.iter().filter(|m| m.to.is_some()).count()
     }

@@ -1,20 +1,19 @@
-//! In which order the nodes of a partition are preferred.
+//! The order of preference of a partition's nodes.
 //!
-//! Each rank is even by itself: a node is the first of a partition as often as its number of partitions
-//! divided by the replicas, rounded down or up; then the second in the same way of what is left; and so on.
-//! A store with fewer replicas than the cluster has the first ranks only, and they are even too, but for
-//! what each was rounded.
+//! Each rank is even by itself: the number of partitions in which a node is first is its number of partitions divided
+//! by the replicas, rounded down or up; then the same for the second rank, with the remaining partitions; and so on. A
+//! store with fewer replicas than the cluster uses only the first ranks, which are even too, except for rounding.
 
 use std::collections::VecDeque;
 
-/// A set as a list that begins with another node for each partition.
+/// A set as a list that begins with a different node for each partition.
 pub(super) fn turned(mut set: Vec<usize>, partition: usize) -> Vec<usize> {
     let by = partition % set.len().max(1);
     set.rotate_left(by);
     set
 }
 
-/// A set as a list, in which what was in the list before keeps its rank; others take the free ones.
+/// A set as a list in which earlier members keep their ranks; others take the free ones.
 pub(super) fn kept(was: &[usize], set: Vec<usize>) -> Vec<usize> {
     let rank_of = |node: &usize| was.iter().position(|n| n == node);
     let mut list: Vec<Option<usize>> = vec![None; set.len()];
@@ -42,16 +41,16 @@ pub(super) fn even(lists: &mut [Vec<usize>], nodes: usize) {
     }
 }
 
-/// One rank of all lists; those before it are settled.
+/// One rank of all lists; the ranks before it are settled.
 struct Rank<'a> {
     lists: &'a mut [Vec<usize>],
     rank: usize,
     /// By node: how often it has this rank.
     counts: Vec<usize>,
-    /// By node: how often it shall have it at least.
+    /// By node: the least times that it should have it.
     low: Vec<usize>,
-    /// By node: how often it may have it at most. There are always ways to keep to both: having each node
-    /// of a list to the same part would be one, if nodes could be divided.
+    /// By node: the most times that it may have it. Both bounds can always be kept: if nodes could be divided, giving
+    /// each node of a list an equal part would do so.
     high: Vec<usize>,
 }
 
@@ -87,7 +86,7 @@ impl<'a> Rank<'a> {
         ) {}
     }
 
-    /// Exchanges within one list, if that makes the rank more even.
+    /// Swaps places within one list, if that makes the rank more even.
     fn exchange(&mut self, at: usize) {
         let list = &self.lists[at];
         let has = list[self.rank];
@@ -114,8 +113,8 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Passes the rank on, from a node that has it too often, in the fewest steps, to one that has it not
-    /// often enough. False if there are no such two nodes.
+    /// Passes the rank on, in the fewest steps, from a node that has it too often to one that does not have it often
+    /// enough. Returns false if there are no such two nodes.
     fn pass_on(&mut self, often: impl Fn(&Self, usize) -> bool, seldom: impl Fn(&Self, usize) -> bool) -> bool {
         let nodes = self.counts.len();
         let mut lists_of: Vec<Vec<usize>> = vec![Vec::new(); nodes];
@@ -125,7 +124,7 @@ impl<'a> Rank<'a> {
         let mut queue: VecDeque<usize> = (0..nodes).filter(|&node| often(self, node)).collect();
         let mut reached = vec![false; nodes];
         queue.iter().for_each(|&node| reached[node] = true);
-        // In which list a node takes over.
+        // The list in which a node takes over.
         let mut takes_in: Vec<Option<usize>> = vec![None; nodes];
         while let Some(node) = queue.pop_front() {
             if seldom(self, node) {

@@ -1,34 +1,34 @@
-//! Whole shares in proportion to weights, each between a least and a most.
+//! Integer shares in proportion to weights, each between a minimum and a maximum.
 //!
-//! A share is the exact proportional one, rounded down or up. What is rounded up follows what is held
-//! now, so that a share that may stay as it is does.
+//! A share is the exact proportional one, rounded down or up. Which shares are rounded up depends on the present ones,
+//! so that a share that may stay does.
 
 /// A taker of a share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taker {
-    /// In proportion to what.
+    /// Its weight: shares are proportional to it.
     pub weight: u64,
-    /// The least that it takes.
+    /// Its minimum.
     pub min: u64,
-    /// The most that it takes.
+    /// Its maximum.
     pub max: u64,
     /// Its present share.
     pub now: u64,
 }
 
-/// Divides `total` among the takers; the sum of their `min` must not exceed it, that of their `max` not
-/// fall short of it.
+/// Divides `total` among the takers. The sum of their `min` must not exceed it, and the sum of their `max` must not be
+/// less.
 pub(super) fn shares(total: u64, takers: &[Taker]) -> Vec<u64> {
     debug_assert!(takers.iter().map(|t| t.min).sum::<u64>() <= total);
     debug_assert!(takers.iter().map(|t| t.max).sum::<u64>() >= total);
     let mut shares = vec![0; takers.len()];
     let mut open: Vec<usize> = (0..takers.len()).collect();
     let mut left = total;
-    // A taker beyond a bound is limited to it, and the rest is divided again: first on the side that exceeds its bounds
+    // A taker beyond a bound gets that bound, and the rest is divided again: first on the side that exceeds its bounds
     // by more in total, since the other bounds may then hold.
     loop {
         let weight: u64 = open.iter().map(|&i| takers[i].weight).sum();
-        // How far a taker is moved by its bounds, times `weight`.
+        // How far its bounds move a taker, times `weight`.
         let moved = |i: usize| {
             let ideal = i128::from(left) * i128::from(takers[i].weight);
             let bound = |bound: u64| i128::from(bound) * i128::from(weight);
@@ -53,7 +53,7 @@ pub(super) fn shares(total: u64, takers: &[Taker]) -> Vec<u64> {
     }
 }
 
-/// Rounds the shares of those between their bounds, so that they sum to `left`.
+/// Rounds the shares of the takers between their bounds, so that they sum to `left`.
 fn round(left: u64, weight: u64, takers: &[Taker], open: &[usize], shares: &mut [u64]) {
     let exact = |i: usize| u128::from(left) * u128::from(takers[i].weight);
     for &i in open {
@@ -100,7 +100,7 @@ mod tests {
             for (taker, &share) in takers.iter().zip(&shares) {
                 prop_assert!((taker.min..=taker.max).contains(&share), "{share} of {taker:?}");
             }
-            // No taker could give one to another so that both come nearer to one level.
+            // No taker could give one to another so that both come closer to one level.
             for (giver, &gives) in takers.iter().zip(&shares).filter(|(t, s)| **s > t.min) {
                 for (other, &gets) in takers.iter().zip(&shares).filter(|(t, s)| **s < t.max) {
                     prop_assert!((gives - 1) * other.weight <= (gets + 1) * giver.weight);

@@ -1,20 +1,20 @@
 //! Which nodes hold each partition, spread over zones.
 //!
-//! A zone is what replicas are spread over: a zone under *zoned*, a group under *grouped*, all nodes
-//! otherwise. It is done in two steps, each of them a [`Deal`]: how many replicas of each partition stand
-//! in each zone, then which nodes of the zone hold them.
+//! Replicas are spread over zones: zones under *zoned*, groups under *grouped*, single nodes otherwise. This takes two
+//! steps, each of them a [`Deal`]: how many replicas of each partition are in each zone, then which nodes of the zone
+//! hold them.
 
 use std::collections::BTreeMap;
 
 use super::deal::{Deal, Pile, Together};
 use super::share::{Taker, shares};
 
-/// Nodes, their zones, and how many replicas there shall be.
+/// Nodes, their zones, and the number of replicas.
 #[derive(Debug)]
 pub(super) struct Spread<'a> {
     weights: &'a [u64],
     zones: Vec<Zone>,
-    /// How many replicas of a partition are in some zone beyond its `least`.
+    /// How many replicas of a partition are beyond the `least` of their zones.
     extras: usize,
 }
 
@@ -23,13 +23,12 @@ struct Zone {
     nodes: Vec<usize>,
     /// How many replicas of each partition it has at least. At most, it has one more.
     least: usize,
-    /// Whether it may have one more: it has a node for it.
+    /// Whether it may have one more, since it has enough nodes.
     more: bool,
 }
 
 impl<'a> Spread<'a> {
-    /// Nodes with their zones and weights, and how many of them shall hold a partition: not more than
-    /// there are.
+    /// Nodes with their zones and weights, and how many of them should hold a partition: at most all.
     pub(super) fn new(zones: &[String], weights: &'a [u64], replicas: usize) -> Self {
         let mut nodes_of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (node, zone) in zones.iter().enumerate() {
@@ -54,7 +53,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// For each partition the nodes that hold it, as near as can be to those that do now.
+    /// For each partition the nodes that hold it, as close as possible to the present ones.
     pub(super) fn sets(&self, present: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut together = Together::new(self.weights.len());
         let mut sets = vec![Vec::new(); present.len()];
@@ -80,7 +79,7 @@ impl<'a> Spread<'a> {
         sets
     }
 
-    /// For each zone how many replicas of each partition it has.
+    /// For each zone the number of its replicas of each partition.
     fn demands(&self, present: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut extras = vec![Vec::new(); present.len()];
         if self.extras > 0 {
@@ -91,7 +90,7 @@ impl<'a> Spread<'a> {
         (0..self.zones.len()).map(of_zone).collect()
     }
 
-    /// For each partition the zones that have one more of it than their `least`.
+    /// For each partition the zones that have one replica more than their `least`.
     fn deal_extras(&self, present: &[Vec<usize>], extras: &mut [Vec<usize>]) {
         let partitions = present.len() as u64;
         let loads = self.loads(present);
@@ -120,8 +119,8 @@ impl<'a> Spread<'a> {
             .zip(&takers)
             .map(|(total, taker)| total - taker.min)
             .collect();
-        // Zones give up what their fullest nodes hold. Otherwise, their other nodes would have to make up for
-        // what a node lost that had just its share.
+        // Zones give up partitions of their fullest nodes. Otherwise, their other nodes would have to make up for the
+        // loss of a node that had just its share.
         let fullest = |at: usize, zone: usize| {
             let nodes = self.zones[zone].of(&present[at]);
             nodes
@@ -138,7 +137,7 @@ impl<'a> Spread<'a> {
         deal.onto(extras, held, &mut Together::new(self.zones.len()));
     }
 
-    /// A pile for each node of what it lets a taker give up.
+    /// For each node, a pile of the places that it lets a taker give up.
     fn piles(
         &self,
         held: &[Vec<usize>],
@@ -166,7 +165,7 @@ impl<'a> Spread<'a> {
             .collect()
     }
 
-    /// How full a node is with so many partitions, against its weight.
+    /// How full a node is with so many partitions, relative to its weight.
     fn level(&self, load: u64, node: usize) -> u64 {
         (load << 32) / self.weights[node]
     }
@@ -178,7 +177,7 @@ impl<'a> Spread<'a> {
         loads
     }
 
-    /// Takes out of lists that are longer than their demand, the fullest nodes first.
+    /// Removes nodes from lists that are longer than their demand, the fullest nodes first.
     fn trim(&self, lists: &mut [Vec<usize>], demands: &[usize]) {
         let mut loads = self.loads(lists);
         for (list, &demand) in lists.iter_mut().zip(demands) {
@@ -191,7 +190,7 @@ impl<'a> Spread<'a> {
 }
 
 impl Zone {
-    /// Those of these nodes that are its.
+    /// The nodes of a list that belong to the zone.
     fn of(&self, nodes: &[usize]) -> Vec<usize> {
         let mine = |node: &&usize| self.nodes.binary_search(node).is_ok();
         nodes.iter().filter(mine).copied().collect()

@@ -1,17 +1,17 @@
 //! The routing table: which nodes hold which partition.
 //!
-//! Every placement yields one, and nothing past the placement knows which. It never changes but by an
-//! explicit plan, which raises its epoch with each of three steps:
+//! Every placement yields one, and nothing after the placement depends on which. It changes only by an explicit plan,
+//! which raises its epoch in each of three steps:
 //!
-//! 1. it *begins*: the table also names the next owners of each partition. Those nodes fetch it, requests still go
-//!    to the owners, and writes of versioned stores to both;
-//! 2. they have it all, and there is the *switch*: they own, and the table names the former owners. Writes go to both
-//!    still, for some read the former owners who have not heard of it;
-//! 3. no former owner lets itself be read any more, and the plan is *finished*.
+//! 1. it *begins*: the table also names the next owners of each partition. They fetch it, requests still go to the
+//! owners, and writes of versioned stores go to both;
+//! 2. the next owners have all the data, and there is the *switch*: they become the owners, and the table names the
+//! former owners. Writes still go to both, since some readers that do not know of the switch read the former owners;
+//! 3. no former owner accepts reads any more, and the plan is *finished*.
 //!
-//! So two tables that follow each other never let a read at a quorum of the one miss a write at a quorum of the other.
-//! Tables that are further apart do: for each partition, a table says which earlier ones may still be gone by, to read
-//! and to write ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
+//! So of two consecutive tables, a read at a quorum of one never misses a write at a quorum of the other. Tables that
+//! are further apart may: for each partition, a table says which earlier ones may still be used, for reads and for
+//! writes ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
 
 mod stored;
 
@@ -35,14 +35,14 @@ pub struct RoutingTable {
     moved: Option<Moved>,
 }
 
-/// How far the plan under way is.
+/// The stage of the plan under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// No plan.
     Idle,
-    /// These are to own.
+    /// These nodes are the next owners.
     Begun { next: Vec<Vec<NodeId>> },
-    /// These owned.
+    /// These nodes were the owners.
     Switched { former: Vec<Vec<NodeId>> },
 }
 
@@ -56,10 +56,10 @@ struct Moved {
     partitions: PartitionSet,
 }
 
-/// Why lists of nodes are no routing table.
+/// Why lists of nodes are not a routing table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingTableError {
-    /// There is not one list for each partition.
+    /// The number of lists is not that of partitions.
     #[error("the routing table has {found} lists of nodes for {partitions} partitions")]
     WrongLength {
         /// How many lists there are.
@@ -73,8 +73,8 @@ pub enum RoutingTableError {
         /// The partition.
         partition: PartitionId,
     },
-    /// A plan names a partition that there is not.
-    #[error("the plan of the routing table names partition {partition}, and there are {partitions}")]
+    /// A plan names a partition that does not exist.
+    #[error("the plan of the routing table names partition {partition}, but there are only {partitions}")]
     NoPartition {
         /// The partition.
         partition: u32,
@@ -89,13 +89,13 @@ pub enum RoutingTableError {
         /// The node.
         node: NodeId,
     },
-    /// It names the next owners, and, after the switch, the former ones.
-    #[error("the routing table names both the next owners of a plan and the former ones")]
+    /// It names both next and former owners.
+    #[error("the routing table names both next and former owners of a plan")]
     TwoStages,
-    /// Its epochs are in no order that steps of plans come in.
+    /// Its epochs are not in an order that steps of plans produce.
     #[error("the routing table of epoch {epoch} says that owners changed at {last}, and before that at {since}")]
     Epochs {
-        /// Its own.
+        /// Its own epoch.
         epoch: u64,
         /// The epoch of the switch before the last one.
         since: u64,
@@ -108,7 +108,7 @@ impl RoutingTable {
     /// The first table of a cluster.
     ///
     /// # Errors
-    /// Lists that are no routing table.
+    /// Lists that are not a routing table.
     pub fn first(partitions: PartitionCount, owners: Vec<Vec<NodeId>>) -> Result<Self, RoutingTableError> {
         check(partitions, &owners)?;
         Ok(Self {
@@ -124,7 +124,7 @@ impl RoutingTable {
     /// This table with a plan begun: these nodes fetch what they do not hold yet.
     ///
     /// # Errors
-    /// Lists that are no routing table.
+    /// Lists that are not a routing table.
     pub fn with_plan(&self, next: Vec<Vec<NodeId>>) -> Result<Self, RoutingTableError> {
         check(self.partitions, &next)?;
         let mut table = self.cancelled().finished();
@@ -153,8 +153,8 @@ impl RoutingTable {
         table
     }
 
-    /// The table after its plan has finished: the next owners own, and no other node takes writes. The same table if
-    /// there is no plan.
+    /// The table after its plan is finished: the next owners are the owners, and no other node takes writes. The same
+    /// table if there is no plan.
     pub fn finished(&self) -> Self {
         let mut table = self.switched();
         if matches!(table.stage, Stage::Switched { .. }) {
@@ -179,7 +179,7 @@ impl RoutingTable {
         self.epoch
     }
 
-    /// How many partitions there are.
+    /// The number of partitions.
     pub fn partitions(&self) -> PartitionCount {
         self.partitions
     }
@@ -194,7 +194,7 @@ impl RoutingTable {
         &self.owners
     }
 
-    /// The owners after the plan under way, if one has begun and there was no switch.
+    /// The owners after the plan under way, if one has begun and the switch was not made.
     pub fn next(&self) -> Option<&[Vec<NodeId>]> {
         match &self.stage {
             Stage::Begun { next } => Some(next),
@@ -224,7 +224,7 @@ impl RoutingTable {
         }
     }
 
-    /// The lists that the plan under way changes, as they are not now: as they are to be, or were before the switch.
+    /// The lists that the plan under way changes: the next owners, or after the switch the former ones.
     pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &[NodeId])> {
         let joint = self.joint_lists().into_iter().flatten().zip(&self.owners);
         let lists = self.partitions.partitions().zip(joint);
@@ -247,8 +247,8 @@ impl RoutingTable {
         }
     }
 
-    /// The first epoch whose table names the same owners of a partition as this one, as far as this one knows: a quorum
-    /// read by an earlier table may miss writes by this one.
+    /// The first epoch whose table names the same owners of a partition as this one, as far as this one knows: a read
+    /// at a quorum of an earlier table may miss writes by this one.
     pub fn reads_since(&self, partition: PartitionId) -> u64 {
         match &self.moved {
             Some(moved) if moved.partitions.contains(partition) => moved.at,
@@ -256,8 +256,8 @@ impl RoutingTable {
         }
     }
 
-    /// The first epoch by whose table a partition's writes go to all nodes that this one names, as far as this one
-    /// knows: a quorum write by an earlier table may be missed by reads by this table, or the next.
+    /// The first epoch whose table sends a partition's writes to all nodes that this one names, as far as this one
+    /// knows: reads by this table, or the next, may miss a write at a quorum of an earlier table.
     pub fn writes_since(&self, partition: PartitionId) -> u64 {
         match &self.stage {
             Stage::Begun { .. } if self.joint(partition).is_some() => self.epoch,
@@ -267,7 +267,7 @@ impl RoutingTable {
     }
 
     /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
-    /// the first of the plan under way, before the switch or after it.
+    /// the first owners under the plan under way, next or former.
     pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
         let among = |lists: &[Vec<NodeId>]| {
             lists[partition.get() as usize]
@@ -278,7 +278,7 @@ impl RoutingTable {
         among(&self.owners) || self.joint_lists().is_some_and(among)
     }
 
-    /// The partitions that a node is to hold of a store with so many replicas, in order.
+    /// The partitions that a node should hold of a store with so many replicas, in order.
     pub fn partitions_of(&self, node: NodeId, replicas: usize) -> impl Iterator<Item = PartitionId> + '_ {
         let partitions = self.partitions.partitions();
         partitions.filter(move |&partition| self.holds(node, partition, replicas))
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_change_when_the_plan_is_finished_and_not_when_it_is_cancelled() {
+    fn owners_change_by_finished_but_not_by_cancelled_plans() {
         let mut next = four().all_owners().to_vec();
         next[0] = nodes(&[4, 2]);
         let planned = four().with_plan(next).unwrap();
@@ -338,7 +338,7 @@ mod tests {
         let switched = planned.switched();
         assert_eq!(switched.owners(first), nodes(&[4, 2]));
         assert_eq!(switched.former().unwrap(), four().all_owners());
-        assert!(switched.holds(NodeId::FIRST, first, 2), "it takes writes still");
+        assert!(switched.holds(NodeId::FIRST, first, 2), "it still takes writes");
         assert_eq!(switched.cancelled(), switched, "it is too late");
         assert_eq!(switched.finished(), planned.finished());
         assert!(!planned.finished().holds(NodeId::FIRST, first, 2));
@@ -355,7 +355,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_may_go_by_an_earlier_table_reads_whom_this_one_has_read_and_writes_to_whom_it_has_written_to(
+        fn allowed_earlier_tables_share_the_read_and_write_owners(
             steps in prop::collection::vec(step(), 1..20),
         ) {
             let mut tables = vec![four()];

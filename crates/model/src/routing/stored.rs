@@ -1,5 +1,5 @@
-//! The routing table as it is stored: one JSON entry, which the coordination service limits to 1 MiB. So owners are
-//! lists of numbers; a plan stores only the lists that it changes, and the last plan only which lists it changed.
+//! The routing table in its stored form: one JSON entry, which the coordination service limits to 1 MiB. So owners are
+//! lists of numbers, a plan stores only the lists that it changes, and the last plan only which lists it changed.
 //!
 //! Input is checked: a table is never made of invalid lists.
 
@@ -18,10 +18,10 @@ pub(super) struct RoutingTableText {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
-    /// The lists that the plan changes, by partition, as they are to be.
+    /// The next lists of the plan, only those that it changes, by partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<BTreeMap<u32, Vec<NodeId>>>,
-    /// The lists that the plan has changed, as they were.
+    /// The former lists of the plan, only those that it changed, by partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     former: Option<BTreeMap<u32, Vec<NodeId>>>,
     #[serde(default = "first_epoch", skip_serializing_if = "is_first_epoch")]
@@ -122,14 +122,14 @@ mod tests {
     use crate::partition::PartitionId;
 
     #[test]
-    fn a_table_without_a_plan_is_stored_as_lists_of_numbers() {
+    fn a_table_without_plan_is_stored_as_lists_of_numbers() {
         let text = serde_json::to_string(&four()).unwrap();
         assert_eq!(text, r#"{"epoch":1,"partitions":4,"owners":[[1,2],[2,3],[3,1],[1,2]]}"#);
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), four());
     }
 
     #[test]
-    fn of_a_plan_only_what_it_changes_is_stored() {
+    fn only_the_changed_lists_of_a_plan_are_stored() {
         let mut next = four().all_owners().to_vec();
         next[2] = nodes(&[3, 4]);
         let table = four().with_plan(next).unwrap();
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_changes_nothing_is_still_a_plan_when_read_again() {
+    fn a_plan_without_changes_is_still_a_plan_when_parsed() {
         let table = four().with_plan(four().all_owners().to_vec()).unwrap();
         let text = serde_json::to_string(&table).unwrap();
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
     }
 
     #[test]
-    fn a_stored_table_is_checked_when_read() {
+    fn a_stored_table_is_checked_when_parsed() {
         for text in [
             r#"{"epoch":1,"partitions":2,"owners":[[1]]}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[]]}"#,
@@ -166,14 +166,14 @@ mod tests {
         }
     }
 
-    /// Every list changed, all numbers of five digits: the largest that `place` makes.
+    /// Every list changed, all numbers of five digits: the largest table that `place` makes.
     #[test]
-    fn the_largest_table_with_the_largest_plan_fits_into_an_entry() {
+    fn the_largest_table_and_plan_fit_into_an_entry() {
         for (count, replicas) in [(16384u32, 3u32), (16384, 4), (32, 2048)] {
             let partitions = PartitionCount::try_from(count).unwrap();
             let list = |first: u32| (first..first + replicas).filter_map(NodeId::new).collect();
             let table = RoutingTable::first(partitions, vec![list(90_000); count as usize]).unwrap();
-            // The last plan has changed as many partitions as take the most words.
+            // The last plan has changed those partitions that take the most text.
             let mut last = table.all_owners().to_vec();
             last.iter_mut().step_by(2).for_each(|nodes| nodes.reverse());
             let table = table.with_plan(last).unwrap().finished();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_after_a_switch_is_stored_with_what_was_before() {
+    fn a_table_after_a_switch_is_stored_with_former_owners() {
         let mut next = four().all_owners().to_vec();
         (next[1], next[2]) = (nodes(&[2, 4]), nodes(&[3, 4]));
         let switched = four().with_plan(next).unwrap().switched();

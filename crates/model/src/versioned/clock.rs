@@ -1,11 +1,11 @@
-//! Vector clocks: what has been seen of a key's writes.
+//! Vector clocks: the writes of a key that have been seen.
 //!
-//! A clock has one entry for each replica that wrote the key: the highest counter seen of it. It covers
-//! a dot if its entry is no lower. A clock is made by merging and by counting only, so that who covers a
-//! dot has seen all writes of that replica to the key before it, too: they are in the record or obsolete.
+//! A clock has one entry for each replica that wrote the key: its highest counter seen. It covers a dot if its entry is
+//! no lower. Clocks are only made by merging and counting. So a record whose clock covers a dot has seen all earlier
+//! writes of that replica to the key, too: they are in the record or obsolete.
 //!
-//! Entries also have the time of the newest write that they stand for. It orders nothing but what is
-//! forgotten first when a clock grows too long.
+//! Entries also have the time of their newest write. The time only decides which entries are forgotten first when a
+//! clock grows too long.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,53 +20,53 @@ use crate::node::NodeId;
 /// How many entries the clock of a record keeps, besides those that its siblings need.
 pub const ENTRIES_MAX: usize = 32;
 
-/// The same of a counter. A replica that has not heard that a counter was set, and has a sum that the clock has
-/// forgotten, adds it once more.
+/// The same for a counter. If a replica does not know that a counter was set, and has a sum whose entry the clock has
+/// forgotten, the sum is added once more.
 pub const COUNTER_ENTRIES_MAX: usize = 1024;
 
-/// How many entries a clock may have when it is read: a merge of several, or of one with many siblings.
+/// How many entries a clock may have when it is parsed: a merge of several, or of one with many siblings.
 pub const ENTRIES_READ_MAX: usize = 1 << 16;
 
-/// Up to how many entries one is looked for from the beginning, and not by halves.
+/// Up to this number of entries, the search is linear, not binary.
 const FEW_ENTRIES: usize = 8;
 
 /// How far a clock from a client may be ahead of the receiver's clock, in milliseconds: a day.
 pub const AHEAD_MS_MAX: u64 = 86_400_000;
 
-/// The highest counter that a clock may have that a client gives back: 2⁵³. Counters are times, or go up by one with
-/// each write: none comes there in a hundred years; and a thousand times as many are left behind it.
+/// The highest counter in a clock that a client may give back: 2⁵³. Counters are times, or go up by one with each
+/// write: none gets there in a hundred years, and the room above it is a thousand times as large.
 pub const COUNTER_GIVEN_MAX: u64 = 1 << 53;
 
-/// Why a clock that a client gives back cannot be one that it was given.
+/// Why a clock that a client gives back cannot have been given to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContextError {
-    /// It is of a time that has not come.
+    /// It has a time in the future.
     #[error(
-        "the context has seen a write {ahead_ms} ms from now, which is more than a day: read the key again; if it is so \
-         still, the clock of a node is wrong, or was"
+        "the context has seen a write {ahead_ms} ms from now, which is more than a day: read the key again; if the \
+         error stays, the clock of a node is or was wrong"
     )]
     Ahead {
         /// How far from now, in milliseconds.
         ahead_ms: u64,
     },
     /// It names a write that was never made.
-    #[error("the context has seen write {dot}, and no replica has counted so far: use a context that was given out")]
+    #[error("the context has seen write {dot}, but no replica has counted that far: use one that a read returned")]
     NoSuchWrite {
         /// The write.
         dot: Dot,
     },
 }
 
-/// How two clocks stand to each other.
+/// The causal order of two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Causality {
-    /// Both have seen the same.
+    /// Both have seen the same writes.
     Equal,
-    /// The second has seen all that the first has, and more.
+    /// The second has seen all writes that the first has, and more.
     Before,
-    /// The first has seen all that the second has, and more.
+    /// The first has seen all writes that the second has, and more.
     After,
-    /// Each has seen something that the other has not.
+    /// Each has seen a write that the other has not.
     Concurrent,
 }
 
@@ -77,7 +77,7 @@ pub struct ClockEntry {
     pub replica: ReplicaId,
     /// Its highest counter seen, from 1.
     pub counter: u64,
-    /// The newest time of its writes seen, in milliseconds since 1970.
+    /// The time of its newest write seen, in milliseconds since 1970.
     pub written_unix_ms: u64,
 }
 
@@ -94,7 +94,7 @@ impl VectorClock {
         Self::default()
     }
 
-    /// Whether nothing has been seen.
+    /// Whether no write has been seen.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -114,25 +114,25 @@ impl VectorClock {
     }
 
     pub(super) fn place(&self, replica: ReplicaId) -> Option<usize> {
-        // Most clocks are short, and the first entry is mostly the one.
+        // Most clocks are short, and mostly the first entry matches.
         match self.entries.len() <= FEW_ENTRIES {
             true => self.entries.iter().position(|entry| entry.replica == replica),
             false => self.entries.binary_search_by_key(&replica, |entry| entry.replica).ok(),
         }
     }
 
-    /// The newest time of all writes seen, in milliseconds since 1970; `None` if nothing was seen.
+    /// The time of the newest write seen, in milliseconds since 1970; `None` if none was seen.
     pub fn newest_unix_ms(&self) -> Option<u64> {
         self.entries.iter().map(|entry| entry.written_unix_ms).max()
     }
 
-    /// Whether a client may have been given this clock, as far as can be seen without the key's record.
+    /// Checks whether a client may have been given this clock, as far as this can be seen without the key's record.
     ///
-    /// A forged clock can only hide writes of its own key, for which the client needs the right. It must not do so for
-    /// ever: later writes get a later time, and a higher counter.
+    /// A forged clock can only hide writes of its own key, for which the client needs the right anyway. It must not
+    /// hide them for ever: later writes get a later time, and a higher counter.
     ///
     /// # Errors
-    /// Times and counters that no replica has reached.
+    /// Times and counters that no replica can have reached.
     pub fn check_given(&self, now_unix_ms: u64) -> Result<(), ContextError> {
         let ahead_ms = self
             .newest_unix_ms()
@@ -153,7 +153,7 @@ impl VectorClock {
         self.counter(dot.replica) >= dot.counter
     }
 
-    /// Whether all that another clock has seen has been seen here.
+    /// Whether this clock has seen all writes that another has.
     pub fn covers_all(&self, other: &Self) -> bool {
         let mut mine = self.entries.iter();
         other.entries.iter().all(|theirs| {
@@ -162,7 +162,7 @@ impl VectorClock {
         })
     }
 
-    /// Compares this clock to another. Times do not count.
+    /// Compares this clock to another. Times are ignored.
     pub fn compare(&self, other: &Self) -> Causality {
         match (self.covers_all(other), other.covers_all(self)) {
             (true, true) => Causality::Equal,
@@ -172,7 +172,7 @@ impl VectorClock {
         }
     }
 
-    /// The least clock that covers both.
+    /// The smallest clock that covers both.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut entries = SmallVec::with_capacity(self.entries.len().max(other.entries.len()));
@@ -200,7 +200,7 @@ impl VectorClock {
         Self { entries }
     }
 
-    /// Has seen this write, too.
+    /// Adds a write to those seen.
     pub fn increment(&mut self, dot: Dot, written_unix_ms: u64) {
         debug_assert!(dot.counter > self.counter(dot.replica), "{dot} was seen before");
         match self.entries.binary_search_by_key(&dot.replica, |entry| entry.replica) {
@@ -220,10 +220,10 @@ impl VectorClock {
         }
     }
 
-    /// Forgets all but the `entries_max` entries with the newest times, and those that are `needed`.
+    /// Forgets all entries except those that are `needed`, and the `entries_max` with the newest times.
     ///
-    /// An entry's rank depends on nothing but the times in the clock, so that replicas that have seen the
-    /// same forget the same.
+    /// The rank of an entry depends only on the times in the clock, so that replicas that have seen the same writes
+    /// forget the same entries.
     pub(super) fn prune(&mut self, entries_max: usize, needed: impl Fn(ReplicaId) -> bool) {
         if self.entries.len() <= entries_max {
             return;
@@ -236,13 +236,13 @@ impl VectorClock {
             .retain(|entry| rank(entry) >= oldest || needed(entry.replica));
     }
 
-    /// Appends the clock: as it stands in a record, in requests, and in what clients are given as context.
+    /// Appends the clock: the same form in records, in requests, and in the context of clients.
     ///
     /// ```text
     /// clock    entries, and unless there are none: newest time, entry…   (all varints)
     /// entry    node, incarnation, newest time - its time, its counter - its time (zigzag)
     /// ```
-    /// Counters are close to times, so that an entry has some 8 bytes.
+    /// Counters are close to times, so that an entry takes some 8 bytes.
     pub(super) fn encode(&self, out: &mut impl Sink) {
         varint::put(out, self.entries.len() as u64);
         let Some(newest_unix_ms) = self.newest_unix_ms() else {
@@ -257,7 +257,7 @@ impl VectorClock {
         }
     }
 
-    /// The clock as bytes; the empty clock has none.
+    /// The clock as bytes; the empty clock has no bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.is_empty() {
@@ -269,7 +269,7 @@ impl VectorClock {
     /// Parses a clock. No bytes are the empty clock.
     ///
     /// # Errors
-    /// Bytes that [`to_bytes`](Self::to_bytes) does not make.
+    /// Bytes that [`to_bytes`](Self::to_bytes) does not produce.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -298,7 +298,7 @@ impl VectorClock {
         if count == 0 {
             return Ok(Self::default());
         }
-        // An entry has four bytes at least.
+        // An entry has at least four bytes.
         if count > ENTRIES_READ_MAX as u64 || count > reader.left() as u64 / 4 {
             return Err(RecordError::invalid("its clock has more entries than possible"));
         }

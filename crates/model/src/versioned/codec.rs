@@ -9,10 +9,10 @@
 //! update   version (1 byte, 1), flags (1 byte), time, [expires - time (zigzag)], [by (zigzag)],
 //!          [seen: count, seen…], [value: the rest]
 //! ```
-//! All numbers without a size are [varints](super::varint). The checksum is the 64-bit xxh3 of all that follows.
-//! It is whole so that it is a record's [digest](Record::digest), too: who writes over a record takes that out of its
-//! first bytes, and need not go through the rest, which memory mostly has to be waited for. Equal records are equal
-//! bytes, and nothing else is read.
+//! All numbers without a size are [varints](super::varint). The checksum is the 64-bit xxh3 of all bytes after it. It
+//! is also the [digest](Record::digest) of the record: a write over a record reads the digest from its first bytes, and
+//! need not touch the other bytes, most of which would be cache misses. Equal records have equal bytes; other encodings
+//! are refused.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -36,29 +36,29 @@ const IS_ADDED: u8 = 4;
 const IS_SET: u8 = 8;
 const IS_DELETED: u8 = 16;
 
-/// Why bytes are no record, update or clock.
+/// Why bytes are not a record, update or clock.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("a record of a versioned store ends too early: repair it from another replica")]
     Truncated,
-    /// Another format.
-    #[error("a record of a versioned store has the format {found}, and this program knows 1: use a newer one")]
+    /// The format is unknown.
+    #[error("a record of a versioned store has format {found}, but this program only knows 1: use a newer release")]
     UnknownVersion {
         /// The number of the format.
         found: u8,
     },
-    /// They were changed.
+    /// The bytes were changed.
     #[error(
-        "a record of a versioned store has the checksum {found:016x} and not {expected:016x}: repair it from another replica"
+        "a record of a versioned store has checksum {found:016x}, not {expected:016x}: repair it from another replica"
     )]
     Checksum {
         /// The checksum of the bytes.
         found: u64,
-        /// The checksum that is stored in them.
+        /// The stored checksum.
         expected: u64,
     },
-    /// They were not written by this program.
+    /// The bytes were not written by this program.
     #[error("a record of a versioned store is invalid, {reason}: repair it from another replica")]
     Invalid {
         /// The reason.
@@ -73,7 +73,7 @@ impl RecordError {
 }
 
 impl Record {
-    /// How long it is when it is encoded.
+    /// The length of its encoding.
     pub fn encoded_bytes(&self) -> usize {
         let mut length = Length(HEAD_BYTES);
         self.encode_body(&mut length);
@@ -139,10 +139,10 @@ impl Record {
         }
     }
 
-    /// The record that these bytes are. Its values are parts of them.
+    /// Parses a record. Its values are slices of these bytes.
     ///
     /// # Errors
-    /// Bytes that [`encode`](Self::encode) does not make.
+    /// Bytes that [`encode`](Self::encode) does not produce.
     pub fn decode(bytes: Bytes) -> Result<Self, RecordError> {
         let mut reader = checked(&bytes)?;
         let context = VectorClock::read(&mut reader)?;
@@ -150,7 +150,7 @@ impl Record {
         if count > SIBLINGS_READ_MAX as u64 {
             return Err(RecordError::invalid("it has more siblings than possible"));
         }
-        // A sibling has four bytes at least.
+        // A sibling has at least four bytes.
         let mut siblings: SmallVec<[Sibling; 1]> =
             SmallVec::with_capacity(count.min(reader.left() as u64 / 4) as usize);
         for _ in 0..count {
@@ -164,9 +164,9 @@ impl Record {
         Ok(Self { context, siblings })
     }
 
-    /// The value of a record that consists of a single value, without expiry and without counter sums. `None` for other
-    /// records, or damaged ones; [`decode`](Self::decode) tells which. The checksum is not verified: for bytes that an
-    /// engine has in memory, or has verified as it read them.
+    /// The value of a record with a single value, without expiry and without counter sums. `None` for other records, or
+    /// damaged ones; [`decode`](Self::decode) tells which. The checksum is not verified: for bytes that an engine has
+    /// in memory, or verified when it read them.
     pub fn plain_value(encoded: &[u8]) -> Option<&[u8]> {
         let (mut reader, _) = opened(encoded).ok()?;
         VectorClock::skip(&mut reader).ok()?;
@@ -181,20 +181,20 @@ impl Record {
         encoded.get(value)
     }
 
-    /// The context of the record that these bytes are.
+    /// Parses only the context of a record.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode); what follows the context is not looked at, but for its checksum.
+    /// As [`decode`](Self::decode). The bytes after the context are not parsed, but their checksum is verified.
     pub fn decode_context(bytes: &[u8]) -> Result<VectorClock, RecordError> {
         VectorClock::read(&mut checked(bytes)?)
     }
 
-    /// The context of a key, as a record without siblings: enough to [write](Self::write) over everything in these
+    /// The context of a key, as a record without siblings: enough to [write](Self::write) over all writes in these
     /// bytes. Only their beginning is parsed, and the checksum is not verified: for bytes that an engine has in memory,
-    /// or has verified as it read them.
+    /// or verified when it read them.
     ///
     /// # Errors
-    /// A beginning that [`encode`](Self::encode) does not make.
+    /// A beginning that [`encode`](Self::encode) does not produce.
     pub fn decode_seen(bytes: &[u8]) -> Result<Self, RecordError> {
         let (mut reader, _) = opened(bytes)?;
         Ok(Self {
@@ -203,12 +203,13 @@ impl Record {
         })
     }
 
-    /// The digest of an encoded record, for anti-entropy: equal records have equal digests, and others hardly ever.
+    /// The digest of an encoded record, for anti-entropy: equal records have equal digests, and different records
+    /// almost never do.
     pub fn digest(encoded: &[u8]) -> u64 {
         xxh3_64(encoded.get(HEAD_BYTES..).unwrap_or(encoded))
     }
 
-    /// The [digest](Self::digest) that is stored in an encoded record, which is right unless the record is damaged.
+    /// The [digest](Self::digest) stored in an encoded record, which is correct unless the record is damaged.
     pub fn stated_digest(encoded: &[u8]) -> u64 {
         match opened(encoded) {
             Ok((_, checksum)) => checksum,
@@ -229,7 +230,7 @@ fn opened(bytes: &[u8]) -> Result<(Reader<'_>, u64), RecordError> {
     Ok((reader, u64::from_le_bytes(*checksum)))
 }
 
-/// The bytes after the head, if that is right.
+/// The bytes after the head, if the head is correct.
 fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
     let (reader, expected) = opened(bytes)?;
     let found = xxh3_64(&bytes[HEAD_BYTES..]);
@@ -369,10 +370,10 @@ impl Update {
         bytes
     }
 
-    /// The update that these bytes are. Its value is a part of them.
+    /// Parses an update. Its value is a slice of these bytes.
     ///
     /// # Errors
-    /// Bytes that [`encode`](Self::encode) does not make.
+    /// Bytes that [`encode`](Self::encode) does not produce.
     pub fn decode(bytes: Bytes) -> Result<Self, RecordError> {
         let mut reader = Reader::new(&bytes);
         let version = reader.byte()?;

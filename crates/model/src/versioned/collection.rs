@@ -1,9 +1,9 @@
-//! Tombstone garbage collection: a deletion may be forgotten once no node can bring back what it deleted.
+//! Tombstone garbage collection: a tombstone may be forgotten once no node can bring back the deleted value.
 //!
-//! A deletion, and a value that has expired, is kept as a record. A replica that has forgotten it takes an older write
-//! for a new one. So it is kept until all replicas have it and nothing older is on its way. Replicas forget it one
-//! after the other. Anti-entropy may offer it again to a replica that has forgotten it; it is [past](Horizon::is_past),
-//! and is not taken again.
+//! A deletion, and a value that has expired, is kept as a record. A replica that has forgotten it would take an older
+//! write for a new one. So it is kept until all replicas have it and no older write is on its way. Replicas forget it
+//! one after the other. Anti-entropy may offer it again to a replica that has forgotten it; the record is then
+//! [past](Horizon::is_past), and is not stored again.
 
 use super::record::Record;
 
@@ -12,14 +12,13 @@ use super::record::Record;
 pub struct Horizon {
     /// The time, in milliseconds since 1970.
     pub now_unix_ms: u64,
-    /// How long the store remembers deletions, in milliseconds.
+    /// How long the store keeps tombstones, in milliseconds.
     pub grace_ms: u64,
-    /// When the comparisons with all other replicas began that came to their end: the earliest of the last one
-    /// with each, in milliseconds by a clock that is never set. `None` if there was none with one of them;
-    /// `u64::MAX` if there are no others.
+    /// When the last completed comparison with each other replica began, the earliest of them, in milliseconds by a
+    /// monotonic clock. `None` if one of them was never compared completely; `u64::MAX` if there are no others.
     pub compared_ms: Option<u64>,
-    /// The time of the oldest write that any node keeps for another one, in milliseconds since 1970; `u64::MAX`
-    /// if none keeps one. `None` if a node is not there, or does not say.
+    /// The time of the oldest hint that any node stores, in milliseconds since 1970; `u64::MAX` if there are no hints.
+    /// `None` if a node is absent or has not answered.
     pub oldest_hint_unix_ms: Option<u64>,
 }
 
@@ -30,26 +29,26 @@ pub enum Remembered {
     HasValue,
     /// The deletion or expiry is more recent than the grace period.
     InGrace,
-    /// It was not found as it is before.
+    /// The record is in this state for the first time.
     IsNew,
     /// Another replica may not have it.
     NotCompared,
-    /// It is not known what nodes keep for others.
+    /// The hints of some node are unknown.
     HintsUnknown,
-    /// A node keeps a write for another one that may be older.
+    /// A node has a hint that may be older.
     OlderHint,
 }
 
 impl Horizon {
-    /// Whether a record has no value, and for so long that other replicas may have forgotten it: a replica without the
+    /// Whether a record has had no value for so long that other replicas may have forgotten it: a replica without the
     /// record does not take it from others.
     pub fn is_past(&self, record: &Record) -> bool {
         record.is_deleted(self.now_unix_ms)
             && record.quiet_since_unix_ms().saturating_add(self.grace_ms) <= self.now_unix_ms
     }
 
-    /// Why a record is to be remembered, that was first found as it is at `found_ms`, by the clock of
-    /// [`compared_ms`](Self::compared_ms); `None` if it may be forgotten.
+    /// Why a record must be kept; `None` if it may be forgotten. `found_ms` is when it was first found in this state,
+    /// by the clock of [`compared_ms`](Self::compared_ms).
     pub fn remembers(&self, record: &Record, found_ms: Option<u64>) -> Option<Remembered> {
         if !record.is_deleted(self.now_unix_ms) {
             return Some(Remembered::HasValue);

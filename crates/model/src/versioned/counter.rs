@@ -1,11 +1,11 @@
-//! Counters: numbers with concurrent increments; none is lost and none counts twice.
+//! Counters: numbers with concurrent increments, of which none is lost and none counts twice.
 //!
-//! Each replica sums up what was added through it, in one sibling of its own: adding through it makes its last sum
-//! obsolete, and nothing else. So the sums of several replicas are siblings, and the counter is their total. Setting a
-//! counter makes obsolete the sums that were read. A replica that does not know that yet goes on with its sum, and then
-//! a part of it is obsolete and the rest is not: so the write that sets a counter contains each sum as it was read.
+//! Each replica sums up the increments that it takes, in one sibling of its own: an increment only makes the replica's
+//! last sum obsolete. So the sums of several replicas are siblings, and the counter is their total. Setting a counter
+//! makes the sums obsolete that were read. A replica that does not know that yet continues its sum, of which then a
+//! part is obsolete and the rest is not. So the write that sets a counter contains each sum as it was read.
 //!
-//! A counter is the newest value that it was set to, and all additions that no setting has seen.
+//! The value of a counter is the newest value that it was set to, plus all increments that the setting has not seen.
 
 use std::fmt::Write;
 
@@ -15,33 +15,33 @@ use super::record::{Record, Sibling};
 use super::replica::ReplicaId;
 use super::write::{Change, Update};
 
-/// How many sums a setting of a counter remembers: the newest ones.
+/// How many sums a write that sets a counter contains: the newest ones.
 pub const SEEN_MAX: usize = 1024;
 
-/// A sibling's part in a counter.
+/// A sibling's role in a counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
-    /// A value or a deletion, as in any store: it has seen nothing that was added.
+    /// A value or a tombstone, as in any store: it has seen no increments.
     #[default]
     Whole,
     /// The sum added through one replica: the value is the total of these sums.
     Added {
-        /// The counter of the first write that the sum has in it: which sum of the replica it is.
+        /// The counter of the first write in the sum: it identifies the sum among those of the replica.
         since: u64,
     },
     /// The value that the counter was set to; `None` if it was deleted.
     Set {
-        /// The sums that it has made obsolete, as far as they had come: by replica and `since`.
+        /// The sums that it has made obsolete, up to a write each: by replica and `since`.
         seen: Box<[Seen]>,
     },
 }
 
-/// How far a sum had come when a counter was set.
+/// The state of a sum when a counter was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     /// The replica of the sum.
     pub replica: ReplicaId,
-    /// Which sum of the replica: the counter of its first write.
+    /// Identifies the sum among those of the replica: the counter of its first write.
     pub since: u64,
     /// The counter of its last write that was seen.
     pub counter: u64,
@@ -51,12 +51,12 @@ pub struct Seen {
 
 impl Update {
     /// The update that sets a counter, or deletes it, for a client that has read this record: to be written over its
-    /// context. Additions that arrive before the write, and were not read, stay.
+    /// context. Increments that arrive before the write, and were not read, stay.
     pub fn set_counter(read: &Record, value: Option<i64>, written_unix_ms: u64, expires_unix_ms: Option<u64>) -> Self {
         let sums = read.siblings.iter().filter_map(Seen::of);
         let earlier = read.siblings.iter().flat_map(earlier).copied();
         let mut seen: Vec<Seen> = sums.chain(earlier).collect();
-        // Of each sum as far as it had come.
+        // The latest state of each sum.
         seen.sort_unstable_by_key(|sum| (sum.replica, sum.since, std::cmp::Reverse(sum.counter)));
         seen.dedup_by_key(|sum| (sum.replica, sum.since));
         seen.sort_unstable_by_key(|sum| std::cmp::Reverse(sum.counter));
@@ -74,7 +74,7 @@ impl Update {
 }
 
 impl Seen {
-    /// The sum that a sibling is.
+    /// The sibling as a sum.
     fn of(sibling: &Sibling) -> Option<Self> {
         let Count::Added { since } = sibling.count else {
             return None;
@@ -100,15 +100,15 @@ fn earlier(sibling: &Sibling) -> &[Seen] {
 pub(super) struct OwnSum {
     replica: ReplicaId,
     now_unix_ms: u64,
-    /// When the counter expires, if it is there.
+    /// When the counter expires, if it exists.
     pub(super) expiry: Option<Option<u64>>,
-    /// The sum that is continued, and its new value. `None` if a new one is to be begun: each of them has
-    /// expired, or has no room for more.
+    /// The sum that is continued, and its new value. `None` if a new sum must be begun: all have expired, or would
+    /// overflow.
     pub(super) continued: Option<(u64, i64)>,
 }
 
 impl OwnSum {
-    /// The replica's action to add this much.
+    /// The sum after this replica adds this much.
     pub(super) fn of(local: &Record, replica: ReplicaId, by: i64, now_unix_ms: u64) -> Self {
         let sums = sums(local, now_unix_ms).map(|(_, sum)| sum);
         let mut own = sums.filter(|sum| sum.replica == replica);
@@ -120,7 +120,7 @@ impl OwnSum {
         }
     }
 
-    /// Whether it takes the place of this sibling: of the sum that goes on, and of those that have expired.
+    /// Whether it replaces this sibling: the sum that it continues, or an expired one.
     pub(super) fn replaces(&self, sibling: &Sibling) -> bool {
         let Count::Added { since } = sibling.count else {
             return false;
@@ -130,7 +130,7 @@ impl OwnSum {
     }
 }
 
-/// The value that a counter was last set to, if it is still there.
+/// The value that a counter was last set to, if it exists still.
 fn base(record: &Record, now_unix_ms: u64) -> Option<&Sibling> {
     let set = record.siblings.iter();
     let set = set.filter(|sibling| !matches!(sibling.count, Count::Added { .. }));
@@ -138,15 +138,15 @@ fn base(record: &Record, now_unix_ms: u64) -> Option<&Sibling> {
     newest.filter(|sibling| sibling.value_at(now_unix_ms).is_some())
 }
 
-/// The sums that are there still.
+/// The sums that are neither expired nor obsolete.
 fn sums(record: &Record, now_unix_ms: u64) -> impl Iterator<Item = (&Sibling, Seen)> {
     let living = record.siblings.iter();
     let living = living.filter(move |sibling| !sibling.has_expired(now_unix_ms));
     living.filter_map(|sibling| Some((sibling, Seen::of(sibling)?)))
 }
 
-/// When a counter ends to be there, in milliseconds since 1970, or `None` for never: with what it was set to, or
-/// else with the last of its sums. `None` around it if there is no counter.
+/// When a counter expires, in milliseconds since 1970, or `None` for never: with the value that it was set to, or else
+/// with the last of its sums. `None` around it if there is no counter.
 pub(super) fn expiry(record: &Record, now_unix_ms: u64) -> Option<Option<u64>> {
     if let Some(base) = base(record, now_unix_ms) {
         return Some(base.expires_unix_ms);
@@ -184,12 +184,12 @@ pub(super) fn value(record: &Record, now_unix_ms: u64) -> Option<Bytes> {
 /// A number in the form of a value.
 pub(super) fn text(number: i64) -> Bytes {
     let mut text = String::with_capacity(20);
-    // A string takes all that is written to it.
+    // Writing to a string cannot fail.
     let _ = write!(text, "{number}");
     text.into()
 }
 
-/// The number that a value is, as Redis reads it: decimal, no blanks, no zeros or plus in front.
+/// Parses a value as a number, like Redis: decimal, no blanks, no leading zeros or plus.
 pub(super) fn number(value: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?;
     let number: i64 = text.parse().ok()?;

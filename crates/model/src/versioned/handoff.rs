@@ -1,4 +1,4 @@
-//! Hinted handoff (DeCandia et al. 2007): the nodes that keep a write for a replica that does not take it.
+//! Hinted handoff (DeCandia et al. 2007): the nodes that store a write as a hint for an absent replica.
 
 use smallvec::SmallVec;
 
@@ -7,22 +7,22 @@ use crate::cluster::{Topology, TopologyStore};
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 
-/// How many nodes are named at most to keep one write.
+/// How many nodes are named at most to store one hint.
 pub const KEEPERS_MAX: usize = 8;
 
-/// The nodes that may keep a write to a key with this hash for a replica, in the order in which they are to be
-/// asked; only those that are there.
+/// The nodes that may store a hint of a key with this hash for a replica, in the order in which they are to be asked;
+/// only live ones.
 ///
-/// - *consistent*: those that follow the replica by number: what is kept for it is on few nodes;
-/// - *any*: those that follow another number for each key: all nodes share what is kept;
-/// - *proximity*: as *any*, and those of the coordinator's zone first, those of the replica's zone last. A
-///   replica that is away may be so with its whole zone, unless the coordinator is of the same.
+/// - *consistent*: the nodes that follow the replica by number: its hints are on few nodes;
+/// - *any*: the nodes that follow a different number for each key: all nodes share the hints;
+/// - *proximity*: like *any*, but nodes of the coordinator's zone come first, and those of the replica's zone last. An
+/// absent replica may be absent with its whole zone, unless the coordinator is in the same zone.
 ///
-/// Where a hint is to count as a copy in one more zone, `zones_covered` are those in which it would not: nodes of
-/// other zones come first then, whatever the strategy, and under *proximity* those of the replica's zone after them.
+/// If a hint must count as a copy in one more zone, `zones_covered` are the zones in which it would not: nodes of other
+/// zones then come first, whatever the strategy, and under *proximity* those of the replica's zone after them.
 ///
-/// Nodes that have the partition themselves come after all others: what they keep besides their own copy makes
-/// the write no safer, it only lets the replica have it sooner. None if the store says so.
+/// Nodes that own the partition come after all others: a hint beside their own copy makes the write no safer, it only
+/// lets the replica get it sooner. Empty if the store has no handoff.
 pub fn hint_keepers(
     topology: &Topology,
     store: &TopologyStore,
@@ -57,7 +57,7 @@ pub fn hint_keepers(
         };
         (owners.contains(node), distance)
     };
-    // The nodes in a ring, in which each rank takes the first that it finds.
+    // The nodes in a ring. Each rank takes the first nodes that it finds.
     let ring = topology.nodes.range(first..).chain(topology.nodes.range(..first));
     let candidates = ring.filter(|(node, member)| member.live && **node != replica);
     let mut ranks: [SmallVec<[NodeId; KEEPERS_MAX]>; 6] = Default::default();

@@ -1,16 +1,16 @@
-//! Versioned stores as values: what a replica keeps under a key, how writes and replicas are reconciled, and
-//! all decisions on it that need no network, no disk and no clock.
+//! Versioned stores as values: the record that a replica has of a key, how writes and replicas are reconciled, and all
+//! decisions that need no network, no disk and no clock.
 //!
 //! - [`Record`]: what a replica stores under a key: [siblings](Sibling) with their [dots](Dot), and the
 //!   [clock](VectorClock) of what has been seen. Records are [merged](Record::merge), and changed by
 //!   [writes](Record::write);
-//! - [`resolve`]: what a record is to a reader of one value;
-//! - [`VersionedSettings`]: what an operator says of a store;
-//! - [`HashTree`]: how replicas find what they do not both have;
-//! - [`hint_keepers`]: the nodes that keep a write for a replica that is away;
-//! - [`Horizon`]: when deletions may be forgotten.
+//! - [`resolve`]: the value of a record for a reader of one value;
+//! - [`VersionedSettings`]: the operator's settings of a store;
+//! - [`HashTree`]: how replicas find the records in which they differ;
+//! - [`hint_keepers`]: the nodes that store a hint for an absent replica;
+//! - [`Horizon`]: when tombstones may be forgotten.
 //!
-//! What it does not know is where a record comes from: engines, replicas and coordinators are elsewhere.
+//! It does not know where a record comes from: engines, replicas and coordinators are elsewhere.
 
 mod clock;
 mod codec;

@@ -1,13 +1,13 @@
 //! A replica's record of a key: the writes that are not obsolete, and the context.
 //!
-//! Each value has the [dot](Dot) of its write, and the record a clock that covers these and all writes that they made
-//! obsolete: dotted version vectors (Almeida, Baquero, Gonçalves, Preguiça and Fonte 2012). A plain vector clock for
-//! each value would lose one of two writes that came to one replica with one context.
+//! Each value has the [dot](Dot) of its write, and the record has a clock that covers these dots and all writes that
+//! they made obsolete: dotted version vectors (Almeida, Baquero, Gonçalves, Preguiça and Fonte 2012). With a plain
+//! vector clock for each value, one of two writes that reach one replica with the same context would be lost.
 //!
 //! Records form a join semilattice: [`merge`](Record::merge) is commutative, associative and idempotent. So replicas
-//! that have got the same writes, in any order and any number of times, have equal records, and equal records are equal
-//! bytes. Only a pruned clock breaks this: an obsolete write whose entry one replica has pruned comes back as a sibling
-//! if another still has it. No write is lost by it.
+//! that have received the same writes, in any order and any number of times, have equal records with equal bytes. Only
+//! a pruned clock breaks this: an obsolete write whose entry one replica has pruned comes back as a sibling if another
+//! replica still has it. No write is lost by that.
 
 use std::cmp::Ordering;
 
@@ -18,58 +18,57 @@ use super::clock::{COUNTER_ENTRIES_MAX, ENTRIES_MAX, VectorClock};
 use super::counter::Count;
 use super::replica::Dot;
 
-/// How many siblings a record may have for another write to be taken that makes none of them obsolete. The sums of a
-/// counter that other replicas have added to do not count: see [`SUMS_MAX`].
+/// How many siblings a record may have when a write adds one more. The sums of a counter that other replicas have added
+/// to do not count: see [`SUMS_MAX`].
 pub const SIBLINGS_MAX: usize = 64;
 
-/// How many sums of a counter a record may have for another one to begin. A sum stays when the incarnation of a replica
-/// that added it up has ended, so there may be many more than replicas: one has some 25 bytes.
+/// How many sums of a counter a record may have when a new one begins. A sum stays after the incarnation of its replica
+/// has ended, so there may be many more sums than replicas: one takes some 25 bytes.
 pub const SUMS_MAX: usize = 1 << 15;
 
-/// How many bytes the values of several siblings may have together for another one to be added. Three replicas that
-/// have added theirs before they met have room in one record.
+/// How many bytes the values of several siblings may have in total when another one is added. The siblings that three
+/// replicas have added before they merge fit into one record.
 pub const SIBLINGS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How many bytes a record may have: what goes to another node in one request, with its key and all around it.
+/// How many bytes a record may have: it is sent to another node in one request, with its key and the request's head.
 pub const RECORD_BYTES_MAX: usize = 60 * 1024 * 1024;
 
-/// How many bytes the values of several siblings may have together where only the latest is read.
+/// How many bytes the values of several siblings may have in total if only the latest is read.
 pub const SHADOWED_BYTES_MAX: usize = 1024 * 1024;
 
-/// How many siblings a record may have when it is read: each replica may have added its own before they
-/// met.
+/// How many siblings a record may have when it is parsed: each replica may have added its own before they merge.
 pub const SIBLINGS_READ_MAX: usize = 2 * SUMS_MAX;
 
-/// A write that no other has made obsolete.
+/// A write that no other write has made obsolete.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sibling {
-    /// Which write it is.
+    /// The dot of the write.
     pub dot: Dot,
-    /// When it was written, in milliseconds since 1970. A write that knew of another has a later time.
+    /// When it was written, in milliseconds since 1970. A write that has seen another one has a later time.
     pub written_unix_ms: u64,
-    /// When it ends to be there, in milliseconds since 1970; `None` for never.
+    /// When it expires, in milliseconds since 1970; `None` for never.
     pub expires_unix_ms: Option<u64>,
     /// The value; `None` for a deletion (a tombstone).
     pub value: Option<Bytes>,
-    /// Its part in a counter.
+    /// Its role in a counter.
     pub count: Count,
 }
 
 impl Sibling {
-    /// The value, if it is there at this time.
+    /// The value, if it has not expired at this time.
     pub fn value_at(&self, now_unix_ms: u64) -> Option<&Bytes> {
         self.value.as_ref().filter(|_| !self.has_expired(now_unix_ms))
     }
 
-    /// Whether its time to live is over.
+    /// Whether it has expired.
     pub fn has_expired(&self, now_unix_ms: u64) -> bool {
         self.expires_unix_ms.is_some_and(|expires| expires <= now_unix_ms)
     }
 
-    /// By this order, one of several siblings is the latest: by time, then deletions, then by dot. By causality they
-    /// are all equal, or they would not be siblings.
+    /// The order in which one of several siblings is the latest: by time, then deletions, then by dot. Causally they
+    /// are concurrent, or they would not be siblings.
     ///
-    /// A deletion of a value that was written through another node in the same millisecond means that value.
+    /// If a value and its deletion were written through two nodes in the same millisecond, the deletion wins.
     pub(super) fn age(&self) -> (u64, bool, Dot) {
         // A value that was dropped after it expired is not a deletion: not all replicas have dropped it yet.
         let is_deletion = self.value.is_none() && self.expires_unix_ms.is_none();
@@ -80,9 +79,9 @@ impl Sibling {
 /// A replica's record of a key. The default is that of a key that was never written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Covers the dots of the siblings, and those of all writes that are obsolete.
+    /// Covers the dots of the siblings, and those of all obsolete writes.
     pub(super) context: VectorClock,
-    /// By dot, each once.
+    /// Ordered by dot, each once.
     pub(super) siblings: SmallVec<[Sibling; 1]>,
 }
 
@@ -92,25 +91,25 @@ impl Record {
         &self.context
     }
 
-    /// The writes that nothing has made obsolete, by dot.
+    /// The writes that no other write has made obsolete, by dot.
     pub fn siblings(&self) -> &[Sibling] {
         &self.siblings
     }
 
-    /// Whether nothing was ever written.
+    /// Whether the key was never written.
     pub fn is_empty(&self) -> bool {
         self.context.is_empty()
     }
 
-    /// Whether no sibling has a value at this time: they are tombstones, or have expired.
+    /// Whether no sibling has a value at this time: all are tombstones, or have expired.
     pub fn is_deleted(&self, now_unix_ms: u64) -> bool {
         self.siblings
             .iter()
             .all(|sibling| sibling.value_at(now_unix_ms).is_none())
     }
 
-    /// The time of the newest sibling, or the end of its time to live if that is later, in milliseconds
-    /// since 1970: since then nothing has happened to the key. 0 if nothing was ever written.
+    /// The time of the newest sibling, or its expiry if that is later, in milliseconds since 1970: the record has not
+    /// changed since. 0 if the key was never written.
     pub fn quiet_since_unix_ms(&self) -> u64 {
         let times = self
             .siblings
@@ -119,8 +118,8 @@ impl Record {
         times.max().or(self.context.newest_unix_ms()).unwrap_or(0)
     }
 
-    /// The time of the oldest sibling, in milliseconds since 1970: no deletion in here is older. Without siblings, that
-    /// of the newest write seen, and 0 if nothing was ever written.
+    /// The time of the oldest sibling, in milliseconds since 1970: no deletion in the record is older. Without
+    /// siblings, the time of the newest write seen, and 0 if the key was never written.
     pub fn oldest_unix_ms(&self) -> u64 {
         let times = self.siblings.iter().map(|sibling| sibling.written_unix_ms);
         times.min().or(self.context.newest_unix_ms()).unwrap_or(0)
@@ -131,9 +130,9 @@ impl Record {
         self.siblings.iter().filter_map(|sibling| sibling.expires_unix_ms).min()
     }
 
-    /// This record without the values that have expired by a time, which are no longer read: their siblings stay, as
-    /// deletions do. `None` if no value was dropped. Merging a record that has a value with one that has dropped it drops the
-    /// value. Not for counters, whose sums are short and depend on each other.
+    /// This record without the values that have expired by a time, which are no longer read: their siblings stay, like
+    /// tombstones. `None` if no value was dropped. Merging a record that has a value with one that has dropped it drops
+    /// the value. Not for counters, whose sums are short and depend on each other.
     pub fn without_expired(&self, now_unix_ms: u64) -> Option<Self> {
         let drops = |sibling: &Sibling| {
             sibling.count == Count::Whole && sibling.value.is_some() && sibling.has_expired(now_unix_ms)
@@ -169,8 +168,8 @@ impl Record {
             match order {
                 Ordering::Less => siblings.extend(mine.first().filter(|a| !other.context.covers(a.dot)).cloned()),
                 Ordering::Greater => siblings.extend(theirs.first().filter(|b| !self.context.covers(b.dot)).cloned()),
-                // They are equal, unless the value of one has expired and was dropped (then that one is less than any),
-                // or a client forged a dot: then all replicas choose the same one.
+                // They are equal, except in two cases: one has dropped its expired value (then it is the lesser one),
+                // or a client forged a dot (then all replicas choose the same one).
                 Ordering::Equal => siblings.extend(mine.first().min(theirs.first()).cloned()),
             }
             mine = &mine[usize::from(order.is_le())..];
@@ -184,15 +183,15 @@ impl Record {
         merged
     }
 
-    /// Whether another record has nothing that is new here: to merge it would change nothing.
+    /// Whether another record has nothing new: merging it would change nothing.
     pub fn covers(&self, other: &Self) -> bool {
         self.merge(other) == *self
     }
 
-    /// Forgets all siblings but the latest, if there are as many as a record may have, or more than
+    /// Forgets all siblings but the latest, if their number has reached the limit, or they have more than
     /// [`SHADOWED_BYTES_MAX`] bytes: for stores that resolve by the latest, whose readers see no other. So many
-    /// concurrent writers find room, and the record stays short. Forgotten siblings still count as seen: replicas that
-    /// have them forget them when they merge this record.
+    /// concurrent writers are possible, and the record stays short. Forgotten siblings still count as seen: replicas
+    /// that have them forget them when they merge this record.
     pub fn forget_shadowed(&mut self) {
         let is_long = self.siblings.len() >= SIBLINGS_MAX || self.value_bytes() > SHADOWED_BYTES_MAX;
         if self.siblings.len() > 1 && is_long {
@@ -201,14 +200,14 @@ impl Record {
         }
     }
 
-    /// Forgets what is oldest in a context that is too long, and nothing of siblings.
+    /// Forgets the oldest entries of a context that is too long. Siblings stay.
     pub(super) fn prune(&mut self) {
         let siblings = &self.siblings;
-        // A sum of a counter that came back would be counted twice, where a value that does is a sibling.
+        // If a counter's sum came back, it would be counted twice; a value that comes back is only a sibling.
         let is_counter = siblings.iter().any(|sibling| sibling.count != Count::Whole);
         let entries_max = if is_counter { COUNTER_ENTRIES_MAX } else { ENTRIES_MAX };
         self.context.prune(entries_max, |replica| {
-            // They are by dot, so by replica.
+            // They are ordered by dot, so by replica.
             let place = siblings.partition_point(|sibling| sibling.dot.replica < replica);
             siblings
                 .get(place)

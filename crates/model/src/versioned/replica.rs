@@ -5,7 +5,7 @@ use std::fmt;
 use crate::node::NodeId;
 
 /// The author of writes: a node, and the incarnation of its data. A node that lost its disk, or may have lost its last
-/// writes, counts anew under another incarnation, so that no dot is given twice.
+/// writes, gets another incarnation with new counters, so that no dot is given out twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplicaId {
     /// The node.
@@ -20,12 +20,12 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// One write of one replica to one key. No two writes to a key ever have the same.
+/// One write of one replica to one key. No two writes to a key ever have the same dot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dot {
     /// The author.
     pub replica: ReplicaId,
-    /// The number of the write, from 1. It grows with every write of the replica to a key, by any step.
+    /// The number of the write, from 1. It grows with every write of the replica to a key, in steps of any size.
     pub counter: u64,
 }
 
@@ -40,10 +40,10 @@ pub const COUNTER_MAX: u64 = 1 << 62;
 
 /// Gives out the dots of one replica.
 ///
-/// It counts over all keys, and no slower than the clock: a record may be gone from here, evicted,
-/// moved away or collected, while others still remember it. If counting began anew with the record, they
-/// would take its next write for one that they have seen. So whoever goes on where another source
-/// stopped, under the same incarnation, begins with its [`last`](Self::last).
+/// It counts over all keys, and at least as fast as the clock: a record may be gone from this replica, evicted, moved
+/// away or collected, while others still remember it. If counting began again with the record, they would take its next
+/// write for one that they have seen. So a source that continues another one, under the same incarnation, begins with
+/// its [`last`](Self::last).
 #[derive(Debug, Clone)]
 pub struct DotSource {
     replica: ReplicaId,
@@ -51,7 +51,7 @@ pub struct DotSource {
 }
 
 impl DotSource {
-    /// The dots of a replica after those that it has given out.
+    /// The next dots of a replica, after the given one.
     pub fn new(replica: ReplicaId, last: u64) -> Self {
         Self { replica, last }
     }
@@ -61,14 +61,14 @@ impl DotSource {
         self.replica
     }
 
-    /// A higher counter was only given out for keys for which a higher one had been seen.
+    /// The highest counter given out, except for keys for which a higher one had been seen.
     pub fn last(&self) -> u64 {
         self.last
     }
 
     /// A dot for a key whose known counters of this replica go up to `seen`; `None` when they are used up.
     ///
-    /// `seen` does not raise [`last`](Self::last): a context that a client forged spoils its own key at most.
+    /// `seen` does not raise [`last`](Self::last): a context that a client forged affects only its own key.
     pub(super) fn next(&mut self, seen: u64, now_unix_ms: u64) -> Option<Dot> {
         let next = self.last.max(now_unix_ms.min(COUNTER_MAX).saturating_sub(1)) + 1;
         let counter = next.max(seen.saturating_add(1));

@@ -10,8 +10,8 @@ use super::record::{Record, Sibling};
 use super::word::words;
 
 words! {
-    /// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
-    /// write makes them obsolete.
+    /// How a store resolves siblings when a key is read. Nothing is written: the siblings stay until a write makes them
+    /// obsolete.
     Resolution "resolution":
     /// The latest: by causality, then by time, then deletions before values, then by dot. Readers that do not ask for
     /// all siblings do not see the others.
@@ -20,19 +20,19 @@ words! {
     /// All of them, equal ones once: the client decides.
     All = "all",
     /// JSON arrays as sets: the elements of all of them, in the order of the latest. An element that one client removed
-    /// while another wrote an array with it stays. If a value is not an array, the latest is taken.
+    /// while another wrote an array with it stays. If a value is not an array, the latest value is used.
     Set = "set",
-    /// Whole numbers that are added to: none that was added is lost, and none counts twice.
+    /// Integers with increments: none is lost, and none counts twice.
     Counter = "counter",
 }
 
 /// The value of a key for readers that want one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Its value; none if it is not there. Several only where the store leaves it to the client
-    /// ([`Resolution::All`]), the latest first.
+    /// Its value; empty if the key does not exist. Several values only if the client decides ([`Resolution::All`]), the
+    /// latest first.
     pub values: SmallVec<[Bytes; 1]>,
-    /// When the first value ends to be there, in milliseconds since 1970; `None` for never.
+    /// When the first value expires, in milliseconds since 1970; `None` for never.
     pub expires_unix_ms: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Resolved {
     }
 }
 
-/// The value of a record at this time, as its store resolves it.
+/// The value of a record at this time, resolved according to its store.
 pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Resolved {
     let Some(latest) = record.siblings().iter().max_by_key(|sibling| sibling.age()) else {
         return Resolved::default();
@@ -57,7 +57,7 @@ pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Res
             counter::value(record, now_unix_ms),
             counter::expiry(record, now_unix_ms).flatten(),
         ),
-        // One sibling is what it is, to all but counters.
+        // A single sibling needs no resolution, except in counters.
         _ if record.siblings().len() == 1 => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
         Resolution::Latest => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
         Resolution::All => {
@@ -109,7 +109,7 @@ fn union(living: &[&Sibling]) -> Option<Bytes> {
     for sibling in living {
         let elements: Vec<serde_json::Value> = serde_json::from_slice(sibling.value.as_deref()?).ok()?;
         for mut element in elements {
-            // So that equal objects are equal text, whatever the order of their names.
+            // Equal objects then have equal text, whatever the order of their names.
             element.sort_all_objects();
             if known.insert(element.to_string()) {
                 union.push(element);

@@ -6,15 +6,14 @@ use serde::{Deserialize, Serialize};
 use super::resolution::Resolution;
 use super::word::words;
 
-/// How many of N owners have to be read to meet every write that W of them have acknowledged: N - W + 1, so that fewer
-/// than W are left out; one at least.
+/// How many of N owners must be read to see every write that W of them have acknowledged: N - W + 1, so that fewer than
+/// W are left out, but at least one.
 pub fn owners_to_read(owners: usize, writes: usize) -> usize {
     (owners + 1).saturating_sub(writes).max(1)
 }
 
-/// The settings of a versioned store. Of its N replicas, R answer a read before it is answered, and W have a
-/// write before that is acknowledged. With R + W > N, and no sloppy quorum, a read sees every write that was
-/// acknowledged before it.
+/// The settings of a versioned store. Of its N replicas, R must answer a read, and W must have a write before it is
+/// acknowledged. With R + W > N, and without a sloppy quorum, a read sees every write that was acknowledged before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionedSettings {
@@ -24,7 +23,7 @@ pub struct VersionedSettings {
     pub writes: u32,
     /// How many replicas are asked at first; R or more.
     pub preferred_reads: u32,
-    /// How many replicas are waited for a little when W have the write; W or more.
+    /// How many replicas are waited for a short time after W have the write; W or more.
     pub preferred_writes: u32,
     /// Which node keeps a write for an absent replica.
     pub handoff: Handoff,
@@ -36,15 +35,15 @@ pub struct VersionedSettings {
     pub zone_writes: u32,
     /// Where replicas keep the records.
     pub engine: EngineKind,
-    /// What an acknowledged write survives.
+    /// Which failures an acknowledged write survives.
     pub durability: Durability,
-    /// How concurrent values become one.
+    /// How concurrent values are resolved.
     pub resolution: Resolution,
-    /// How long a value is there when its writer does not say, in milliseconds; `None` for ever.
+    /// The lifetime of a value whose writer sets none, in milliseconds; `None` is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// How long a deletion is remembered, in milliseconds. A node that was away for longer may bring back what
-    /// was deleted meanwhile, if it is not given all data anew.
+    /// How long tombstones are kept, in milliseconds. A node that was away for longer may bring back deleted values,
+    /// unless it is given all data again.
     pub tombstone_grace_ms: u64,
     /// How many keys a second may be written through all coordinators together; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,10 +55,10 @@ words! {
     Handoff "handoff":
     /// No node: the replica gets the write by anti-entropy.
     None = "none",
-    /// Always the same nodes for one that is away: those that follow it by number.
+    /// Always the same nodes for one absent replica: those that follow it by number.
     #[default]
     Consistent = "consistent",
-    /// Any nodes, other ones for each key, so that all share the work.
+    /// Any nodes, different ones for each key, so that all share the work.
     Any = "any",
     /// Nodes near the coordinator: of its zone, then of others.
     Proximity = "proximity",
@@ -73,30 +72,30 @@ words! {
     /// In a log on the node's disk, with all keys in memory.
     #[default]
     Log = "log",
-    /// In memory: a node that starts again gets its records from others.
+    /// In memory: a restarted node gets its records from others.
     Memory = "memory",
-    /// In a bounded cache: what does not fit is forgotten.
+    /// In a bounded cache, which evicts records.
     Cache = "cache",
     /// In a MySQL database.
     Mysql = "mysql",
 }
 
 words! {
-    /// What an acknowledged write survives, on each replica that counts.
+    /// Which failures an acknowledged write survives, on each replica that counts.
     Durability "durability":
-    /// The end of the process: it is in the operating system's copy of the log.
+    /// The end of the process: the write is in the operating system's copy of the log.
     #[default]
     Log = "log",
-    /// The loss of power: it is on the disk. Writes that come together share the wait.
+    /// The loss of power: the write is on the disk. Concurrent writes share one fsync.
     Fsync = "fsync",
 }
 
 /// A change of a store's settings; `None` leaves a field as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionedChange {
-    /// See [`VersionedSettings::reads`]. The preferred reads follow, unless they were set apart.
+    /// See [`VersionedSettings::reads`]. The preferred reads follow, unless they were set separately.
     pub reads: Option<u32>,
-    /// See [`VersionedSettings::writes`]. The preferred writes follow, unless they were set apart.
+    /// See [`VersionedSettings::writes`]. The preferred writes follow, unless they were set separately.
     pub writes: Option<u32>,
     /// See [`VersionedSettings::preferred_reads`].
     pub preferred_reads: Option<u32>,
@@ -116,7 +115,7 @@ pub struct VersionedChange {
     pub durability: Option<Durability>,
     /// See [`VersionedSettings::resolution`].
     pub resolution: Option<Resolution>,
-    /// See [`VersionedSettings::ttl_ms`]; `Some(None)` for ever. It is for values written from then on.
+    /// See [`VersionedSettings::ttl_ms`]; `Some(None)` is unlimited. It applies to values written from then on.
     pub ttl_ms: Option<Option<u64>>,
     /// See [`VersionedSettings::tombstone_grace_ms`].
     pub tombstone_grace_ms: Option<u64>,
@@ -124,13 +123,13 @@ pub struct VersionedChange {
     pub write_keys_per_second: Option<Option<u64>>,
 }
 
-/// Why settings are not possible.
+/// Why settings are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// More replicas would have to answer than there are, or none.
+    /// More replicas would have to answer than exist, or none.
     #[error("{what} {given}: use 1 to {replicas}, as there are {replicas} replicas")]
     Quorum {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
         /// The given number.
         given: u32,
@@ -140,7 +139,7 @@ pub enum SettingsError {
     /// Fewer replicas would be asked than must answer.
     #[error("{what} {given}: use {required} to {replicas}, not fewer than must answer")]
     Preferred {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
         /// The given number.
         given: u32,
@@ -149,17 +148,17 @@ pub enum SettingsError {
         /// How many replicas there are.
         replicas: u32,
     },
-    /// More other zones would have to answer than there are, or than replicas can stand in.
+    /// More other zones would have to answer than exist, or than can have a replica.
     #[error("{what} {given}: use 0 to {most}, as many as there are other zones with replicas")]
     Zones {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
         /// The given number.
         given: u32,
-        /// The most that is possible.
+        /// The highest possible number.
         most: u32,
     },
-    /// Hints would count, and there are none.
+    /// Hints would count, but there is no handoff.
     #[error(
         "a sloppy quorum counts hints, and the handoff is \"none\": use consistent, any or proximity, or no sloppy quorum"
     )]
@@ -167,29 +166,29 @@ pub enum SettingsError {
     /// A time is out of range.
     #[error("{what} {given_ms} ms: use {least_ms} to {most_ms}")]
     Time {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
         /// The given time, in milliseconds.
         given_ms: u64,
-        /// The least, in milliseconds.
+        /// The minimum, in milliseconds.
         least_ms: u64,
-        /// The most, in milliseconds.
+        /// The maximum, in milliseconds.
         most_ms: u64,
     },
-    /// A quota of nothing.
-    #[error("0 keys a second may be written: allow 1 or more, or leave out the limit")]
+    /// A quota of zero.
+    #[error("the limit of keys written a second is 0: allow 1 or more, or leave out the limit")]
     NoWrites,
 }
 
 impl VersionedSettings {
-    /// The default of how long a deletion is remembered: ten days.
+    /// How long tombstones are kept by default: ten days.
     pub const TOMBSTONE_GRACE_MS_DEFAULT: u64 = 10 * 24 * 3600 * 1000;
-    /// The shortest time for which a deletion can be remembered: a second.
+    /// The shortest time that tombstones can be kept: a second.
     pub const TOMBSTONE_GRACE_MS_MIN: u64 = 1000;
-    /// The longest time to live, and for which a deletion can be remembered: a hundred years.
+    /// The longest time to live, and the longest time that tombstones can be kept: a hundred years.
     pub const TIME_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
-    /// The defaults for a store with so many replicas: a majority reads, and a majority writes.
+    /// The defaults for a store with so many replicas: reads and writes need a majority.
     pub fn of(replicas: u32) -> Self {
         let majority = replicas / 2 + 1;
         Self {
@@ -242,7 +241,7 @@ impl VersionedSettings {
     /// Checks that a store with so many replicas, in a cluster with nodes in so many zones, can have these settings.
     ///
     /// # Errors
-    /// The first setting that is not possible.
+    /// The first invalid setting.
     pub fn check(&self, replicas: u32, zones: u32) -> Result<(), SettingsError> {
         for (what, given) in [("reads", self.reads), ("writes", self.writes)] {
             if !(1..=replicas).contains(&given) {
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_reads_and_writes_unless_said_otherwise() {
+    fn a_majority_reads_and_writes_by_default() {
         for (replicas, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
             let settings = VersionedSettings::of(replicas);
             assert_eq!((settings.reads, settings.writes), (majority, majority));
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn preferred_numbers_follow_the_required_ones_until_they_are_set_apart() {
+    fn preferred_numbers_follow_required_ones_until_set_separately() {
         let settings = VersionedSettings::of(3).with(&VersionedChange {
             reads: Some(1),
             preferred_writes: Some(3),
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_possible_is_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         type Spoil = fn(&mut VersionedSettings);
         let spoil: [(Spoil, &str); 12] = [
             (|settings| settings.reads = 0, "reads 0"),
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_they_are_written() {
+    fn words_are_parsed_as_they_are_written() {
         for &handoff in Handoff::ALL {
             assert_eq!(handoff.to_string().parse(), Ok(handoff));
             assert_eq!(
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_as_they_are_stored() {
+    fn settings_are_parsed_as_they_are_stored() {
         let settings = VersionedSettings::of(3).with(&VersionedChange {
             ttl_ms: Some(Some(5)),
             resolution: Some(Resolution::Counter),

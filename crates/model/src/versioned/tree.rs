@@ -1,19 +1,18 @@
-//! A hash tree (Merkle 1987) over the records of one partition: two replicas compare theirs from the root down,
-//! and so find what differs by few messages.
+//! A hash tree (Merkle 1987) over the records of one partition: two replicas compare theirs from the root down, and so
+//! find the differences with few messages.
 //!
-//! A leaf is the range of keys whose hashes begin with the same bits, and its hash the exclusive or of what
-//! stands for each record. So it is kept up to date by one operation for each write, whatever the order; and
-//! the hash of any node above is the exclusive or of the leaves under it, however deep these are: trees of
-//! different depth can be compared down to the leaves of the shallower one. Those above are computed when
-//! they are asked for, which costs less than to keep them.
+//! A leaf is the range of keys whose hashes begin with the same bits. Its hash is the XOR of the hashes of its records,
+//! so that each write updates it with one operation, in any order. The hash of any higher node is the XOR of the leaves
+//! under it, at any depth: trees of different depth can be compared down to the leaves of the shallower one. Higher
+//! nodes are computed on request, which costs less than keeping them.
 //!
-//! What it cannot do is split a leaf, for it does not know the keys: a tree that has become
-//! [crowded](HashTree::is_crowded) is made anew, with more leaves, by a scan.
+//! It cannot split a leaf, since it does not know the keys: a tree that has become [crowded](HashTree::is_crowded) is
+//! rebuilt with more leaves, by a scan.
 
-/// The least number of bits that tell leaves apart: the root has 16 children at least.
+/// The minimum number of hash bits that select a leaf: the root has at least 16 children.
 pub const LEAF_BITS_MIN: u8 = 4;
 
-/// The most bits that tell leaves apart.
+/// The maximum number of hash bits that select a leaf.
 pub const LEAF_BITS_MAX: u8 = 24;
 
 /// How many keys a leaf may have, on average.
@@ -35,7 +34,7 @@ impl Default for HashTree {
 }
 
 impl HashTree {
-    /// An empty tree that has room for so many keys, and for as many again.
+    /// An empty tree for so many keys, and for up to twice as many.
     pub fn for_keys(keys: u64) -> Self {
         let leaves = (keys / (LEAF_KEYS_MAX / 2)).max(1).next_power_of_two();
         let leaf_bits = (leaves.ilog2() as u8).clamp(LEAF_BITS_MIN, LEAF_BITS_MAX);
@@ -46,7 +45,7 @@ impl HashTree {
         }
     }
 
-    /// How many bits of a key's hash tell its leaf.
+    /// How many bits of a key's hash select its leaf.
     pub fn leaf_bits(&self) -> u8 {
         self.leaf_bits
     }
@@ -56,13 +55,13 @@ impl HashTree {
         self.keys
     }
 
-    /// Whether its leaves have too many keys: it works, and comparing costs more than it should.
+    /// Whether its leaves have too many keys: it still works, but comparisons cost more than they should.
     pub fn is_crowded(&self) -> bool {
         self.leaf_bits < LEAF_BITS_MAX && self.keys > LEAF_KEYS_MAX << self.leaf_bits
     }
 
-    /// The record of a key was changed: from one with this digest, if there was one, to one with that, if
-    /// there is one.
+    /// Records that a key's record has changed from one with digest `before`, if any, to one with digest `after`, if
+    /// any.
     pub fn replace(&mut self, key_hash: u64, before: Option<u64>, after: Option<u64>) {
         let leaf = &mut self.leaves[(key_hash >> (64 - self.leaf_bits)) as usize];
         for digest in [before, after].into_iter().flatten() {
@@ -97,8 +96,8 @@ fn xor(hashes: &[u64]) -> u64 {
     hashes.iter().fold(0, |all, hash| all ^ hash)
 }
 
-/// The contribution of a record to the hash of every node above it: a node is the exclusive or of these. Key and digest
-/// are mixed (splitmix64, Steele, Lea and Flood 2014): otherwise two keys with exchanged records would cancel out.
+/// The contribution of a record to the hash of every node above it: a node's hash is their XOR. Key and digest are
+/// mixed (splitmix64, Steele, Lea and Flood 2014): otherwise two keys with swapped records would cancel out.
 pub fn record_hash(key_hash: u64, digest: u64) -> u64 {
     let mix = |mut bits: u64| {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -124,7 +123,7 @@ mod tests {
         tree
     }
 
-    /// The leaves of the shallower tree in which two differ, found from the root down, and how many nodes were
+    /// The leaves of the shallower tree in which two trees differ, found from the root down, and how many nodes were
     /// compared.
     fn differing(a: &HashTree, b: &HashTree) -> (Vec<u32>, usize) {
         let leaf_bits = a.leaf_bits().min(b.leaf_bits());
@@ -140,7 +139,7 @@ mod tests {
             if bits == leaf_bits {
                 return (below, compared);
             }
-            // The last step overlaps the one before, to end at the leaves.
+            // The last step overlaps the one before, so that it ends at the leaves.
             let next = bits.min(leaf_bits - 4);
             nodes = below.into_iter().map(|node| node >> (bits - next)).collect();
             nodes.dedup();
@@ -156,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tree_that_was_kept_up_to_date_is_the_one_made_anew(
+        fn an_updated_tree_equals_a_rebuilt_one(
             changes in prop::collection::vec((0..50u64, prop::option::of(any::<u64>())), 0..200),
             room in 0..5000u64,
         ) {
@@ -175,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn comparing_finds_the_leaves_of_all_keys_that_differ_and_no_others(
+        fn comparing_finds_exactly_the_leaves_of_differing_keys(
             a in records(), b in records(), room_a in 0..5000u64, room_b in 0..5000u64, shared in records(),
         ) {
             let with = |mut records: BTreeMap<u64, u64>| { records.extend(&shared); records };
@@ -191,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn children_come_to_what_their_parent_is(records in records(), room in 0..10_000u64) {
+        fn the_hashes_of_children_combine_to_their_parent(records in records(), room in 0..10_000u64) {
             let tree = tree_of(&records, room);
             let of = |bits, node| tree.children(bits, node).map(|children| xor(&children));
             prop_assert_eq!(of(0, 0), Some(tree.root()));
@@ -221,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_exchange_their_records_do_not_cancel_out() {
+    fn keys_with_swapped_records_do_not_cancel_out() {
         let (a, b) = (BTreeMap::from([(1, 10), (2, 20)]), BTreeMap::from([(1, 20), (2, 10)]));
         assert_ne!(tree_of(&a, 0).root(), tree_of(&b, 0).root());
         assert_ne!(tree_of(&BTreeMap::from([(1, 10), (2, 10)]), 0).root(), 0);
     }
 
     #[test]
-    fn a_tree_has_room_for_twice_the_keys_that_it_was_made_for() {
+    fn a_tree_fits_twice_its_initial_number_of_keys() {
         for keys in [1u64, 100, 1000, 4096, 100_000] {
             let mut tree = HashTree::for_keys(keys);
             tree.keys = 2 * keys;

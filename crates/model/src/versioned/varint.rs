@@ -1,11 +1,10 @@
-//! Whole numbers in as few bytes as they need: seven bits a byte, the lowest first (LEB128).
+//! Integers in as few bytes as they need: seven bits a byte, the lowest first (LEB128).
 //!
-//! Every number has one encoding: a longer one than needed is refused, so that equal values are equal
-//! bytes.
+//! Every number has one encoding: longer ones are refused, so that equal values have equal bytes.
 
 use super::codec::RecordError;
 
-/// Where bytes are appended.
+/// A target to which bytes are appended.
 pub(super) trait Sink {
     fn push(&mut self, byte: u8);
     fn extend_from_slice(&mut self, bytes: &[u8]);
@@ -21,7 +20,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// How much has been appended.
+/// Counts how many bytes were appended.
 #[derive(Debug)]
 pub(super) struct Length(pub(super) usize);
 
@@ -44,13 +43,13 @@ pub(super) fn put(out: &mut impl Sink, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends a difference of two numbers that may go either way: small ones of both signs are short.
+/// Appends the difference of two numbers, which may have either sign: small differences are short.
 pub(super) fn put_difference(out: &mut impl Sink, number: u64, from: u64) {
     let difference = number.wrapping_sub(from) as i64;
     put(out, zigzag(difference));
 }
 
-/// Appends a number with a sign.
+/// Appends a signed number.
 pub(super) fn put_signed(out: &mut impl Sink, number: i64) {
     put(out, zigzag(number));
 }
@@ -59,7 +58,7 @@ fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// Reads what was appended, from the front, and remembers how far it is.
+/// Reads encoded values from the front, and remembers its position.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -70,7 +69,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// How many bytes there are still.
+    /// How many bytes are left.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -81,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// The next so many bytes, by their place.
+    /// Skips so many bytes, and returns their range.
     pub(super) fn skip(&mut self, length: u64) -> Result<std::ops::Range<usize>, RecordError> {
         if length > self.left() as u64 {
             return Err(RecordError::Truncated);
@@ -142,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_read_as_they_were_written(numbers: Vec<(u64, i64)>) {
+        fn numbers_are_decoded_as_they_were_encoded(numbers: Vec<(u64, i64)>) {
             let mut bytes = Vec::new();
             for &(number, signed) in &numbers {
                 put(&mut bytes, number);
@@ -159,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_would_be_written_the_same(bytes: Vec<u8>) {
+        fn decoded_bytes_are_encoded_the_same(bytes: Vec<u8>) {
             let mut reader = Reader::new(&bytes);
             while let Ok(number) = { let from = reader.at; reader.number().map(|number| (from, number)) } {
                 let (from, number) = number;

@@ -1,6 +1,6 @@
-//! Settings that are one of a few words: in records, in requests and on the command line alike.
+//! Settings whose value is one of a few words: in records, in requests and on the command line alike.
 
-/// Why a word is not one of those that a setting may have.
+/// Why a word is not a value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} {word:?}: use one of {known}")]
 pub struct WordError {
@@ -17,7 +17,7 @@ macro_rules! words {
         pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),* }
 
         impl $name {
-            /// All that there are.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             /// Its name.

@@ -1,5 +1,5 @@
-//! Writes: how one changes the record of the replica that takes it first. The record that results is then
-//! merged by the other replicas, so that all else about a write is decided in one place.
+//! Writes: how a write changes the record of the first replica that takes it. The other replicas then merge the new
+//! record, so that everything else about a write is decided in one place.
 
 use bytes::Bytes;
 
@@ -14,13 +14,13 @@ pub const TIME_UNIX_MS_MAX: u64 = 253_402_300_799_999;
 /// The writes that a write makes obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over<'a> {
-    /// Those that this clock covers, and nothing else: for clients that send a context.
+    /// The writes that this clock covers, and no others: for clients that send a context.
     Context(&'a VectorClock),
-    /// Those that this clock covers and all that the replica has: for clients that send no context. The clock is the
-    /// merged context of other replicas.
+    /// The writes that this clock covers and all that the replica has: for clients that send no context. The clock is
+    /// the merged context of other replicas.
     All(&'a VectorClock),
-    /// All; and only if the replica has seen nothing that this clock does not cover: for clients that
-    /// change what they have read.
+    /// All writes, but only if the replica has seen none that this clock does not cover: for clients that change a
+    /// value that they have read.
     Unchanged(&'a VectorClock),
 }
 
@@ -39,7 +39,7 @@ pub struct Update {
     /// The time, in milliseconds since 1970, by the sender's clock. If the write makes a newer one obsolete, it gets a
     /// later time.
     pub written_unix_ms: u64,
-    /// When it ends to be there, in milliseconds since 1970; `None` for never.
+    /// When it expires, in milliseconds since 1970; `None` for never.
     pub expires_unix_ms: Option<u64>,
     /// The change.
     pub change: Change,
@@ -50,15 +50,15 @@ pub struct Update {
 pub enum Change {
     /// The key has this value.
     Put(Bytes),
-    /// The key is gone.
+    /// The key is deleted.
     Delete,
     /// Adds, or subtracts if negative: for stores that resolve counters. It makes nothing obsolete, and never
     /// conflicts, whatever [`Over`] says. An existing counter keeps its expiry; the expiry in the update only applies
-    /// to a new counter. Must not be resent to another replica when its outcome is unknown: it would count twice.
+    /// to a new counter. If its outcome is unknown, it must not be resent to another replica: it would count twice.
     Add(i64),
-    /// The counter is this, or gone: see [`Update::set_counter`].
+    /// Sets the counter, or deletes it: see [`Update::set_counter`].
     SetCounter {
-        /// The number; `None` for none.
+        /// The number; `None` deletes the counter.
         value: Option<i64>,
         /// The sums of all replicas.
         seen: Box<[Seen]>,
@@ -94,34 +94,34 @@ impl Update {
     }
 }
 
-/// Why a replica does not take a write.
+/// Why a replica refuses a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The key was written meanwhile.
-    #[error("the key was written since it was read: read it again, and write what follows from that")]
+    /// The key was written in the meantime.
+    #[error("the key was written since it was read: read it again, and derive the write from the new value")]
     Conflict,
     /// The key has too many values at once.
     #[error("the key has {siblings} concurrent values of {bytes} bytes: read them, and write one with their context")]
     TooManySiblings {
-        /// How many there are.
+        /// The number of concurrent values.
         siblings: usize,
-        /// How many bytes they have.
+        /// Their bytes.
         bytes: usize,
     },
     /// Too many incarnations of replicas have added to the counter.
-    #[error("the counter has {sums} sums of replicas that were started anew: set it to its value")]
+    #[error("the counter has {sums} sums of earlier incarnations of replicas: set it to its value")]
     TooManySums {
-        /// How many there are.
+        /// The number of sums.
         sums: usize,
     },
-    /// The time is not possible.
-    #[error("a write at {written_unix_ms} ms since 1970 is later than the year 9999: set the clock of who sends it")]
+    /// The time is out of range.
+    #[error("a write at {written_unix_ms} ms since 1970 is later than the year 9999: set the clock of its sender")]
     TimeOutOfRange {
         /// The time.
         written_unix_ms: u64,
     },
     /// The context names a write with the highest possible number.
-    #[error("the context names more writes of replica {replica} than there can be: use a context that was given out")]
+    #[error("the context names more writes of replica {replica} than there can be: use a context from a read")]
     CounterUsedUp {
         /// The replica that was to take the write.
         replica: ReplicaId,
@@ -129,12 +129,11 @@ pub enum WriteError {
 }
 
 impl Record {
-    /// The record of a replica after a write that comes to it first. The newest of its dots is the
-    /// write's.
+    /// The record of a replica after a write that reaches it first. Its newest dot is that of the write.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`] if it is over what is [unchanged](Over::Unchanged) and that has changed;
-    /// values that are not possible. Then nothing is to be changed.
+    /// [`WriteError::Conflict`] if the write is over an [unchanged](Over::Unchanged) record and the record has changed;
+    /// invalid values. Then nothing may be changed.
     pub fn write(
         local: Option<&Self>,
         dots: &mut DotSource,
@@ -154,14 +153,15 @@ impl Record {
                 written_unix_ms: given_unix_ms,
             });
         }
-        // An addition uses an empty clock: another clock would hide writes that it covers and that are not here.
+        // An increment uses an empty clock: another clock would hide writes that it covers but that this replica does
+        // not have.
         let nothing = VectorClock::new();
         let (over, sum) = match change {
             Change::Add(by) => {
                 let sum = OwnSum::of(local, replica, by, given_unix_ms);
                 (Over::Context(&nothing), Some(sum))
             }
-            // Concurrent additions that were not read stay.
+            // Concurrent increments that were not read stay.
             Change::SetCounter { .. } if matches!(over, Over::All(_)) => (Over::Context(over.clock()), None),
             Change::SetCounter { .. } | Change::Put(_) | Change::Delete => (over, None),
         };
@@ -208,9 +208,9 @@ impl Record {
         })
     }
 
-    /// This record with one more sibling, that its context covers.
+    /// This record with one more sibling, whose dot its context covers.
     fn with(mut self, sibling: Sibling) -> Result<Self, WriteError> {
-        // Those of other replicas are as many as have ever added to the counter: most of them count no more.
+        // There are as many sums of other replicas as replicas have ever added to the counter: most are obsolete.
         let is_others_sum =
             |other: &&Sibling| matches!(other.count, Count::Added { .. }) && other.dot.replica != sibling.dot.replica;
         let sums = self.siblings.iter().filter(is_others_sum).count();

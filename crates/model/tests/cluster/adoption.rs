@@ -1,4 +1,4 @@
-//! Entries that were lost or put back: noticed, no reason to delete anything, and mended by an operator.
+//! Lost or older entries: they are noticed, cause no deletion, and an operator repairs them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn holding(versions: &[(&str, u64, &str)]) -> LocalReplicas {
     }
 }
 
-/// What an agent has dropped by the end of the grace.
+/// The versions that an agent has dropped by the end of the grace period.
 fn dropped(agent: &mut Agent, view: &ClusterView, local: &LocalReplicas) -> Vec<(StoreName, u64)> {
     let mut dropped = Vec::new();
     for second in 0..=DROP_GRACE_MS / 1_000 + 1 {
@@ -57,7 +57,7 @@ fn nothing_is_dropped_because_a_record_is_missing() {
 }
 
 #[test]
-fn a_store_that_was_dropped_is_dropped_on_nodes_and_comes_back_as_it_was() {
+fn a_dropped_store_leaves_nodes_and_is_restored_unchanged() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     cluster.pushed(1, "s", "a");
@@ -81,7 +81,7 @@ fn a_store_that_was_dropped_is_dropped_on_nodes_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_dropped_store_can_be_deleted_at_once_also_afterwards() {
+fn a_dropped_store_can_be_deleted_at_once_or_later() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let change = operator::drop_store(&cluster.view, &name("s"), 1_000, 500).unwrap();
@@ -95,7 +95,7 @@ fn a_dropped_store_can_be_deleted_at_once_also_afterwards() {
 }
 
 #[test]
-fn only_so_many_dropped_stores_are_remembered_and_the_first_is_forgotten() {
+fn the_oldest_of_too_many_dropped_stores_is_forgotten() {
     let mut cluster = Cluster::of(1, 8, 1);
     for at in 0..=operator::DROPPED_MAX as u64 {
         cluster.create("s");
@@ -107,7 +107,7 @@ fn only_so_many_dropped_stores_are_remembered_and_the_first_is_forgotten() {
 }
 
 #[test]
-fn versions_that_were_given_up_before_a_start_need_no_grace() {
+fn versions_given_up_before_a_start_need_no_grace() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     for build in ["a", "b", "c"] {
@@ -122,7 +122,7 @@ fn versions_that_were_given_up_before_a_start_need_no_grace() {
 }
 
 #[test]
-fn what_was_emptied_or_put_back_does_not_continue_what_was_seen() {
+fn emptied_or_older_entries_do_not_continue_the_former_view() {
     let mut cluster = Cluster::of(2, 8, 1);
     let nothing = ClusterView::default();
     let older = cluster.view.clone();
@@ -143,7 +143,7 @@ fn what_was_emptied_or_put_back_does_not_continue_what_was_seen() {
         ),
         "{back}"
     );
-    // A service that was put back goes on to give out revisions.
+    // A service that was restored from a copy goes on giving out revisions.
     let mut passed = older.clone();
     passed.numbers.as_mut().unwrap().revision = newer.numbers.as_ref().unwrap().revision + 1;
     let fewer = passed.check_continues(&newer);
@@ -159,7 +159,7 @@ fn what_was_emptied_or_put_back_does_not_continue_what_was_seen() {
 }
 
 #[test]
-fn an_operator_writes_back_what_a_node_remembers_or_accepts_what_is_there() {
+fn an_operator_adopts_the_remembered_or_the_present_entries() {
     let mut cluster = Cluster::of(2, 8, 1);
     let older = cluster.view.clone();
     for store in ["s", "t"] {
@@ -169,7 +169,7 @@ fn an_operator_writes_back_what_a_node_remembers_or_accepts_what_is_there() {
     assert!(cluster.apply(&change));
     let known = cluster.view.clone();
 
-    // Emptied; and then another cluster was founded, which has a store.
+    // Emptied; then another cluster was made, which has a store.
     let mut other = Cluster::of(3, 8, 1);
     other.create("u");
     for mut service in [Cluster::empty(1, 8, 1), other] {
@@ -181,7 +181,7 @@ fn an_operator_writes_back_what_a_node_remembers_or_accepts_what_is_there() {
         assert_eq!(names(&service.view), names(&known));
         assert_eq!(service.view.nodes.len(), 2);
         assert!(service.view.dropped.contains_key(&2));
-        // Those who ask others for the topology take it, although revisions begin anew.
+        // Processes that ask others for the topology take it, although revisions start again.
         let topology = |view: &ClusterView| Topology::of(view).unwrap();
         let told = topology(&known).joined(&topology(&service.view));
         assert_eq!(told, topology(&service.view));
@@ -198,7 +198,7 @@ fn an_operator_writes_back_what_a_node_remembers_or_accepts_what_is_there() {
     assert_eq!(refused, OperatorError::OtherCluster);
 }
 
-/// The entries that last.
+/// The persistent entries.
 fn present(service: &Cluster) -> Present {
     let view = &service.view;
     let mut revisions = BTreeMap::new();

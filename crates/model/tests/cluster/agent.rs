@@ -1,4 +1,4 @@
-//! What a data node fetches, serves, drops and says.
+//! What a data node fetches, serves, drops and reports.
 
 use fondaco_model::cluster::operator;
 use fondaco_model::cluster::{
@@ -9,7 +9,7 @@ use fondaco_model::{PartitionSet, VersionNumber};
 
 use crate::fixture::{Cluster, name, node, version};
 
-/// A node, with what it does carried out at once.
+/// A node whose actions are carried out at once.
 struct Node {
     agent: Agent,
     local: LocalReplicas,
@@ -27,7 +27,7 @@ impl Node {
         }
     }
 
-    /// Looks, and does all but fetching; returns what it did.
+    /// Looks, and carries out all actions except fetches. Returns the actions.
     fn look(&mut self, cluster: &Cluster, now_ms: u64) -> Vec<AgentAction> {
         let actions = self.agent.decide(&cluster.view, &self.local, now_ms);
         for action in &actions {
@@ -53,7 +53,7 @@ impl Node {
         actions
     }
 
-    /// Looks, and has all that is to be fetched.
+    /// Looks, and completes all fetches.
     fn catch_up(&mut self, cluster: &Cluster, now_ms: u64) {
         for action in self.look(cluster, now_ms) {
             if let AgentAction::Fetch {
@@ -109,7 +109,7 @@ fn fetches(actions: &[AgentAction]) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn a_node_fetches_its_partitions_of_what_is_pushed_and_says_so() {
+fn a_node_fetches_and_reports_its_partitions_of_a_push() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     cluster.push("s", "a");
@@ -128,7 +128,11 @@ fn a_node_fetches_its_partitions_of_what_is_pushed_and_says_so() {
     assert_eq!(two.state("s", 1), ReplicaState::Fetching);
     two.catch_up(&cluster, 1_000);
     assert_eq!(two.state("s", 1), ReplicaState::Ready);
-    assert_eq!(two.serves("s"), [1], "who names it may read it, before it is current");
+    assert_eq!(
+        two.serves("s"),
+        [1],
+        "requests that name it may read it before it is current"
+    );
     assert_eq!(two.serving.stores["s"].current, None);
     cluster.ready(1..=3, "s", version(1));
     cluster.settle();
@@ -138,7 +142,7 @@ fn a_node_fetches_its_partitions_of_what_is_pushed_and_says_so() {
 }
 
 #[test]
-fn a_node_that_is_new_fetches_the_current_versions_first_and_backups_last() {
+fn a_new_node_fetches_current_versions_first_and_backups_last() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in ["a", "b", "c"] {
         cluster.create(store);
@@ -153,7 +157,7 @@ fn a_node_that_is_new_fetches_the_current_versions_first_and_backups_last() {
 }
 
 #[test]
-fn only_so_many_fetches_run_and_backups_never_take_all() {
+fn fetches_are_bounded_and_backups_never_take_all_of_them() {
     let mut cluster = Cluster::of(1, 8, 1);
     let mut one = Node::new(1);
     for store in 0..20 {
@@ -172,7 +176,7 @@ fn only_so_many_fetches_run_and_backups_never_take_all() {
     let backups = fetches(&one.look(&cluster, 0)).len();
     assert_eq!(backups, FETCHES_MAX / 2);
     one.local.versions.clear();
-    // A push that comes later finds room.
+    // A later push still finds a free fetch.
     assert_eq!(fetches(&one.look(&cluster, 1_000)).len(), FETCHES_MAX - 2);
     one.fetching("s00", version(2), "s002");
     let more = one.look(&cluster, 2_000);
@@ -188,7 +192,7 @@ fn only_so_many_fetches_run_and_backups_never_take_all() {
 }
 
 #[test]
-fn a_version_that_is_no_longer_kept_is_dropped_after_a_grace() {
+fn a_version_no_longer_kept_is_dropped_after_a_grace() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let mut one = Node::new(1);
@@ -248,7 +252,7 @@ fn a_cancelled_push_leaves_nothing() {
 }
 
 #[test]
-fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
+fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
     let mut cluster = Cluster::of(3, 16, 2);
     cluster.create("s");
     let current = cluster.pushed(3, "s", "a");
@@ -280,7 +284,7 @@ fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
     assert!(cluster.apply(&change));
     let planned = begun(&mut one, &cluster, 1_000).expect("it is given more");
     assert_eq!(stopped(&mut one, &cluster, 2_000), None);
-    // Meanwhile it has lost one of its own, which it wants whatever becomes of the plan.
+    // In the meantime it has lost a partition of its own, which it wants whatever becomes of the plan.
     let key = (name("s"), current);
     let local = one.local.versions.get_mut(&key).unwrap();
     let lost: PartitionSet = local.open.iter().take(1).collect();
@@ -291,14 +295,14 @@ fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
     assert_eq!(
         stopped(&mut one, &cluster, 3_000),
         Some(planned),
-        "and not what it has lost"
+        "and not the lost partition"
     );
     assert_eq!(begun(&mut one, &cluster, 4_000), Some(lost));
     assert_eq!(stopped(&mut one, &cluster, 5_000), None);
 }
 
 #[test]
-fn another_version_of_the_same_number_is_neither_served_nor_kept() {
+fn another_version_with_the_same_number_is_not_kept() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let current = cluster.pushed(1, "s", "a");
@@ -306,7 +310,7 @@ fn another_version_of_the_same_number_is_neither_served_nor_kept() {
     one.has(
         "s",
         current,
-        "that of a store that was dropped",
+        "that of a dropped store",
         [fondaco_model::PartitionId::new(0)].into_iter().collect(),
     );
     let actions = one.look(&cluster, 0);
@@ -336,12 +340,12 @@ fn a_version_that_cannot_be_opened_is_fetched_again() {
     assert_eq!(fetches(&actions), [("s", 1)]);
     assert!(
         !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
-        "its files may be nowhere else"
+        "there may be no other copy of its files"
     );
 }
 
 #[test]
-fn damaged_partitions_are_served_and_fetched_again_and_the_report_says_so() {
+fn damaged_partitions_are_served_reported_and_fetched_again() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     cluster.pushed(1, "s", "a");
@@ -362,7 +366,7 @@ fn damaged_partitions_are_served_and_fetched_again_and_the_report_says_so() {
     assert_eq!(report.state, ReplicaState::Serving);
     assert_eq!(report.error.as_deref(), Some("a page cannot be read"));
     one.agent
-        .fetch_failed(&name("s"), version(1), "nobody has it".to_owned(), 10_000);
+        .fetch_failed(&name("s"), version(1), "no node has it".to_owned(), 10_000);
     assert!(
         fetches(&one.look(&cluster, 10_500)).is_empty(),
         "it is left alone for a while"
@@ -372,14 +376,14 @@ fn damaged_partitions_are_served_and_fetched_again_and_the_report_says_so() {
         .clone()
         .unwrap();
     assert!(
-        error.contains("a page cannot be read") && error.contains("nobody has it"),
+        error.contains("a page cannot be read") && error.contains("no node has it"),
         "{error}"
     );
     assert_eq!(fetches(&one.look(&cluster, 20_000)), [("s", 1)]);
 }
 
 #[test]
-fn a_push_is_tried_a_few_times_and_a_kept_version_for_ever() {
+fn pushes_are_tried_finitely_and_kept_versions_for_ever() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let mut now_ms = 0;
@@ -406,7 +410,7 @@ fn a_push_is_tried_a_few_times_and_a_kept_version_for_ever() {
 }
 
 #[test]
-fn partitions_that_went_to_other_nodes_are_dropped_after_a_grace() {
+fn partitions_that_moved_away_are_dropped_after_a_grace() {
     let mut cluster = Cluster::of(2, 8, 2);
     cluster.create("s");
     let mut one = Node::new(1);
@@ -421,7 +425,7 @@ fn partitions_that_went_to_other_nodes_are_dropped_after_a_grace() {
         one.look(&cluster, second * 1_000);
     }
     let open = |one: &Node| one.local.versions[&(name("s"), version(1))].open.len();
-    assert_eq!(open(&one), 8, "somebody may still ask for them");
+    assert_eq!(open(&one), 8, "requests may still ask for them");
     for second in 5..=8 {
         one.look(&cluster, second * 1_000);
     }
@@ -430,7 +434,7 @@ fn partitions_that_went_to_other_nodes_are_dropped_after_a_grace() {
 }
 
 #[test]
-fn by_a_remembered_view_a_node_serves_and_does_nothing_else() {
+fn with_a_remembered_view_a_node_only_serves() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let mut one = Node::new(1);
@@ -452,7 +456,7 @@ fn by_a_remembered_view_a_node_serves_and_does_nothing_else() {
 }
 
 #[test]
-fn nothing_is_dropped_for_want_of_a_store_while_some_cannot_be_understood() {
+fn nothing_is_dropped_while_records_of_stores_cannot_be_parsed() {
     let cluster_of = |is_partial| {
         let mut cluster = Cluster::of(1, 8, 1);
         cluster.create("t");
@@ -475,7 +479,7 @@ fn nothing_is_dropped_for_want_of_a_store_while_some_cannot_be_understood() {
 }
 
 #[test]
-fn a_report_is_written_at_once_when_states_change_and_seldom_for_progress() {
+fn reports_follow_states_at_once_and_progress_rarely() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
@@ -499,7 +503,7 @@ fn a_report_is_written_at_once_when_states_change_and_seldom_for_progress() {
 }
 
 impl Cluster {
-    /// The push under way goes live.
+    /// The push under way becomes current.
     fn pushed_by(&mut self, now_ms: &mut u64, build: &str) {
         *now_ms += 1_000;
         let pushed = self.store("s").pushing().unwrap();

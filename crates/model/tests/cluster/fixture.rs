@@ -1,4 +1,4 @@
-//! A small cluster as a view, and what happens to it.
+//! A small cluster as a view, with its events.
 
 use fondaco_model::cluster::{
     Announcement, Change, ClusterRecord, ClusterView, Controller, Moment, Patience, Record, RecordPath, ReplicaReport,
@@ -6,7 +6,7 @@ use fondaco_model::cluster::{
 };
 use fondaco_model::{Identity, NodeId, Placement, StoreDefinition, StoreName, VersionNumber};
 
-/// A cluster as everybody sees it.
+/// A cluster as all processes see it.
 pub struct Cluster {
     pub view: ClusterView,
     pub controller: Controller,
@@ -74,7 +74,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster of nodes 1 to `nodes` that are there and have a routing table.
+    /// A cluster of nodes 1 to `nodes`, which are live and have a routing table.
     pub fn of(nodes: u32, partitions: u32, replicas: u32) -> Self {
         let mut cluster = Self::empty(nodes, partitions, replicas);
         (1..=nodes).for_each(|number| cluster.announce(announcement(number)));
@@ -104,7 +104,7 @@ impl Cluster {
         self.controller.decide(&self.view, now)
     }
 
-    /// The leader looks, and what it says is done, until it says no more.
+    /// The leader looks, and its changes are carried out, until there are no more.
     pub fn settle(&mut self) {
         for _ in 0..100 {
             let changes = self.decide();
@@ -116,7 +116,7 @@ impl Cluster {
         panic!("the leader never comes to an end");
     }
 
-    /// Time goes by, with the leader looking every second.
+    /// Time passes, with the leader looking every second.
     pub fn wait(&mut self, ms: u64) {
         for _ in 0..ms / 1_000 {
             self.now_ms += 1_000;
@@ -148,9 +148,9 @@ impl Cluster {
             RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
             RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
             RecordPath::Dropped(id) => self.view.dropped.get(id).map(|entry| entry.revision),
-            // It is written by adoptions alone, which are told its revision.
+            // Only adoptions write it, and they get its revision separately.
             RecordPath::Cluster => None,
-            path => panic!("nobody decides on {path}"),
+            path => panic!("no decision writes {path}"),
         }
     }
 
@@ -186,7 +186,7 @@ impl Cluster {
         &self.view.stores[store].record
     }
 
-    /// Changes what an operator said, in place.
+    /// Changes an operator's definition in place.
     pub fn change_store(&mut self, store: &str, change: impl FnOnce(&mut StoreRecord)) {
         self.revision += 1;
         let entry = self.view.stores.get_mut(store).unwrap();
@@ -200,7 +200,7 @@ impl Cluster {
         assert!(self.apply(&change));
     }
 
-    /// An operator begins a push; returns the version.
+    /// An operator begins a push. Returns the version.
     pub fn push(&mut self, store: &str, build: &str) -> VersionNumber {
         let change = operator::push(&self.view, &name(store), detail(build), 8).unwrap();
         assert!(self.apply(&change));
@@ -232,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// A version is pushed to all of so many nodes, and goes live.
+    /// A version is pushed to all of so many nodes, and becomes current.
     pub fn pushed(&mut self, nodes: u32, store: &str, build: &str) -> VersionNumber {
         let version = self.push(store, build);
         self.ready(1..=nodes, store, version);

@@ -1,4 +1,4 @@
-//! What a cluster decides, by the public functions: the leading controller, the nodes, the operators.
+//! The decisions of a cluster, through the public functions: the leading controller, the nodes, the operators.
 
 mod admission;
 mod adoption;

@@ -20,7 +20,7 @@ fn nodes_are_numbered_as_they_come_and_keep_their_numbers() {
 }
 
 #[test]
-fn a_number_that_is_claimed_goes_to_its_owner_or_else_to_the_first() {
+fn a_claimed_number_goes_to_its_owner_or_the_first() {
     let mut cluster = Cluster::of(1, 8, 1);
     let claims = |number: u32, id: u32| {
         let mut announcement = announcement(number);
@@ -69,7 +69,7 @@ fn a_node_without_its_data_is_known_by_its_addresses() {
 }
 
 #[test]
-fn the_first_routing_table_waits_for_enough_nodes_that_are_there() {
+fn the_first_routing_table_waits_for_enough_live_nodes() {
     let mut cluster = Cluster::empty(3, 8, 2);
     (1..=2).for_each(|number| cluster.announce(announcement(number)));
     cluster.settle();
@@ -86,7 +86,7 @@ fn the_first_routing_table_waits_for_enough_nodes_that_are_there() {
 }
 
 #[test]
-fn a_placement_that_is_not_possible_is_told() {
+fn an_impossible_placement_is_reported() {
     let mut cluster = Cluster::empty(1, 8, 2);
     cluster.view.cluster.as_mut().unwrap().placement = fondaco_model::Placement::Grouped;
     cluster.announce(announcement(1));
@@ -97,7 +97,7 @@ fn a_placement_that_is_not_possible_is_told() {
 }
 
 #[test]
-fn a_remembered_view_is_decided_nothing_on() {
+fn nothing_is_decided_on_a_remembered_view() {
     let mut cluster = Cluster::empty(1, 8, 1);
     cluster.announce(announcement(1));
     cluster.view.remembered = true;
@@ -105,7 +105,7 @@ fn a_remembered_view_is_decided_nothing_on() {
 }
 
 #[test]
-fn two_decisions_on_one_view_never_give_one_node_two_numbers() {
+fn two_decisions_on_one_view_never_number_a_node_twice() {
     let mut cluster = Cluster::empty(9, 8, 1);
     [2, 3]
         .into_iter()

@@ -1,4 +1,4 @@
-//! What operators ask for, and are refused.
+//! Requests of operators, and their refusals.
 
 use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
@@ -22,7 +22,7 @@ fn a_store_is_created_once() {
 }
 
 #[test]
-fn two_stores_created_at_once_never_get_one_number() {
+fn stores_created_at_once_never_get_the_same_number() {
     let mut cluster = Cluster::of(1, 8, 1);
     let [a, b] = ["a", "b"].map(|store| operator::create_store(&cluster.view, definition(store), 7).unwrap());
     assert!(cluster.apply(&a));
@@ -32,7 +32,7 @@ fn two_stores_created_at_once_never_get_one_number() {
 }
 
 #[test]
-fn the_number_of_a_dropped_store_is_the_last_to_be_given_out_again() {
+fn the_number_of_a_dropped_store_is_reused_last() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in ["a", "b"] {
         cluster.create(store);
@@ -56,7 +56,7 @@ fn the_number_of_a_dropped_store_is_the_last_to_be_given_out_again() {
 }
 
 #[test]
-fn there_are_only_so_many_stores() {
+fn the_number_of_stores_is_bounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let one = cluster.view.stores["s"].clone();
@@ -70,7 +70,7 @@ fn there_are_only_so_many_stores() {
 }
 
 #[test]
-fn definitions_that_cannot_be_are_refused() {
+fn invalid_definitions_are_refused() {
     let cluster = Cluster::of(3, 8, 2);
     let spoil: [fn(&mut StoreDefinition); 4] = [
         |store| store.backups = 101,
@@ -90,7 +90,7 @@ fn definitions_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn an_alteration_changes_what_it_names_and_gives_up_what_is_too_much() {
+fn an_alteration_changes_named_settings_and_drops_surplus_versions() {
     let mut cluster = Cluster::of(2, 8, 2);
     cluster.create("s");
     for build in ["a", "b"] {
@@ -112,7 +112,7 @@ fn an_alteration_changes_what_it_names_and_gives_up_what_is_too_much() {
 }
 
 #[test]
-fn one_push_of_a_store_at_a_time_and_a_bounded_number_in_all() {
+fn a_store_has_one_push_and_pushes_are_bounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in 0..=PUSHES_MAX {
         cluster.create(&format!("s{store}"));
@@ -133,7 +133,7 @@ fn one_push_of_a_store_at_a_time_and_a_bounded_number_in_all() {
 }
 
 #[test]
-fn a_cancelled_push_ends_once_and_its_number_is_not_used_again() {
+fn a_cancelled_push_ends_once_without_reuse_of_its_number() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let none = operator::cancel_push(&cluster.view, &name("s"), 9);
@@ -150,7 +150,7 @@ fn a_cancelled_push_ends_once_and_its_number_is_not_used_again() {
 }
 
 #[test]
-fn only_versions_that_are_kept_and_ready_go_live_again() {
+fn only_kept_and_ready_versions_become_current_again() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");
     let unknown = operator::swap(&cluster.view, &name("t"), version(1));
@@ -177,7 +177,7 @@ fn only_versions_that_are_kept_and_ready_go_live_again() {
         (versions.current(), versions.backups()),
         (Some(version(1)), &[version(2)][..])
     );
-    // Version 2 is the one that was rolled back from.
+    // Version 2 is the version that was rolled back from.
     let refused = operator::roll_back(&cluster.view, &name("s"), None).unwrap_err();
     let message = refused.to_string();
     for part in ["it keeps 1, 2", "fondaco versions s", "fondaco rollback s --to N"] {
@@ -188,7 +188,7 @@ fn only_versions_that_are_kept_and_ready_go_live_again() {
 }
 
 #[test]
-fn fewer_replicas_must_have_all_that_is_kept() {
+fn fewer_replicas_must_have_all_kept_versions() {
     let mut cluster = Cluster::of(2, 8, 2);
     cluster.create("s");
     cluster.pushed(2, "s", "a");

@@ -1,4 +1,4 @@
-//! Plans for the routing table are begun, finished and given up.
+//! Plans for the routing table are begun, finished and cancelled.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn three_nodes_with_one_more() -> Cluster {
 }
 
 #[test]
-fn a_plan_is_finished_when_all_that_it_gives_is_there_and_not_before() {
+fn a_plan_is_finished_only_when_its_data_has_moved() {
     let mut cluster = three_nodes_with_one_more();
     begin(&mut cluster, &add(4));
     assert_eq!(epoch(&cluster), 2);
@@ -83,7 +83,7 @@ fn a_plan_ends_when_live_former_owners_know_the_switch() {
     assert_eq!(
         epoch(&cluster),
         3,
-        "node {first} may answer who goes by an earlier table"
+        "node {first} may answer readers with an earlier table"
     );
     cluster.leave(first.get());
     cluster.settle();
@@ -92,7 +92,7 @@ fn a_plan_ends_when_live_former_owners_know_the_switch() {
 }
 
 #[test]
-fn the_end_of_a_plan_rests_on_all_stores() {
+fn the_end_of_a_plan_depends_on_all_stores() {
     let mut cluster = three_nodes_with_one_more();
     cluster.create("t");
     begin(&mut cluster, &add(4));
@@ -112,7 +112,7 @@ fn the_end_of_a_plan_rests_on_all_stores() {
 }
 
 #[test]
-fn a_plan_does_not_make_nodes_late_that_have_what_they_own() {
+fn a_plan_does_not_make_complete_nodes_late() {
     let mut cluster = three_nodes_with_one_more();
     begin(&mut cluster, &add(4));
     cluster.ready(1..=3, "s", version(2));
@@ -121,7 +121,7 @@ fn a_plan_does_not_make_nodes_late_that_have_what_they_own() {
 }
 
 #[test]
-fn one_plan_at_a_time_and_only_what_can_be() {
+fn plans_run_one_at_a_time_and_must_be_possible() {
     let mut cluster = three_nodes_with_one_more();
     let refused =
         |cluster: &Cluster, request: &RoutingRequest| operator::plan_routing(&cluster.view, request).unwrap_err();

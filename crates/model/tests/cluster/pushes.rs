@@ -1,4 +1,4 @@
-//! Pushes go live when they may, fail when they must, and always end.
+//! Pushes become current when they may, fail when they must, and always end.
 
 use fondaco_model::PushState;
 use fondaco_model::cluster::{ReplicaReport, ReplicaState, operator};
@@ -29,7 +29,7 @@ fn failed(reason: &str) -> ReplicaReport {
 }
 
 #[test]
-fn a_version_goes_live_when_all_nodes_have_it_and_not_before() {
+fn a_version_becomes_current_only_when_all_nodes_have_it() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
@@ -46,7 +46,7 @@ fn a_version_goes_live_when_all_nodes_have_it_and_not_before() {
 }
 
 #[test]
-fn the_write_of_a_swap_rests_on_the_routing_table_it_was_decided_by() {
+fn a_swap_depends_on_the_routing_table_of_its_decision() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
@@ -62,7 +62,7 @@ fn the_write_of_a_swap_rests_on_the_routing_table_it_was_decided_by() {
 }
 
 #[test]
-fn reports_of_another_table_store_or_number_of_replicas_prove_nothing() {
+fn reports_of_another_table_store_or_replica_number_prove_nothing() {
     let spoil: [fn(&mut fondaco_model::cluster::ReportRecord); 3] = [
         |report| report.epoch += 1,
         |report| report.stores.values_mut().for_each(|store| store.id += 1),
@@ -80,7 +80,7 @@ fn reports_of_another_table_store_or_number_of_replicas_prove_nothing() {
 }
 
 #[test]
-fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
+fn a_push_fails_when_too_many_nodes_are_absent() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(0));
@@ -107,7 +107,7 @@ fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
 }
 
 #[test]
-fn unless_said_otherwise_a_push_needs_one_ready_replica_of_each_partition() {
+fn by_default_a_push_needs_one_replica_of_each_partition() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     cluster.leave(3);
@@ -129,7 +129,7 @@ fn unless_said_otherwise_a_push_needs_one_ready_replica_of_each_partition() {
 }
 
 #[test]
-fn a_node_that_is_tolerated_is_late_until_it_has_caught_up() {
+fn a_tolerated_node_is_late_until_it_has_caught_up() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(1));
@@ -153,7 +153,7 @@ fn a_node_that_is_tolerated_is_late_until_it_has_caught_up() {
 }
 
 #[test]
-fn no_tolerance_lets_a_version_go_live_of_which_a_partition_is_nowhere() {
+fn no_tolerance_swaps_in_a_version_without_a_partition() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(2));
@@ -175,7 +175,7 @@ fn no_tolerance_lets_a_version_go_live_of_which_a_partition_is_nowhere() {
 }
 
 #[test]
-fn a_fetch_without_progress_ends_the_push_also_when_it_begins_again_and_again() {
+fn a_fetch_that_restarts_without_progress_ends_the_push() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
@@ -197,7 +197,7 @@ fn a_fetch_without_progress_ends_the_push_also_when_it_begins_again_and_again() 
 }
 
 #[test]
-fn a_fetch_that_verifies_for_long_what_it_has_after_it_failed_is_waited_for() {
+fn a_restarted_fetch_that_verifies_for_long_is_waited_for() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
@@ -226,7 +226,7 @@ fn a_fetch_that_makes_progress_is_waited_for() {
 }
 
 #[test]
-fn time_that_the_leader_did_not_watch_makes_nobody_absent() {
+fn time_the_leader_did_not_watch_makes_no_node_absent() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");
     let _ = cluster.push("s", "a");
@@ -251,7 +251,7 @@ fn the_next_leader_goes_on_with_a_push() {
 }
 
 #[test]
-fn old_versions_expire_with_the_swap_and_so_does_what_is_known_of_them() {
+fn old_versions_and_their_details_expire_with_the_swap() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");
     for build in ["a", "b", "c"] {
@@ -277,7 +277,7 @@ fn a_cancelled_push_is_left_alone() {
 }
 
 #[test]
-fn a_node_that_lost_the_current_version_is_late_if_others_have_it() {
+fn a_node_without_the_current_version_is_late_if_possible() {
     let mut cluster = Cluster::of(2, 8, 2);
     cluster.create("s");
     let current = cluster.pushed(2, "s", "a");
@@ -286,7 +286,7 @@ fn a_node_that_lost_the_current_version_is_late_if_others_have_it() {
     assert_eq!(cluster.store("s").late, [node(1)].into());
     cluster.report(2, "s", current, fetching(0));
     cluster.settle();
-    assert_eq!(cluster.store("s").late, [node(1)].into(), "somebody must be asked");
+    assert_eq!(cluster.store("s").late, [node(1)].into(), "one node must be asked");
     cluster.ready([1, 2], "s", current);
     cluster.settle();
     assert!(cluster.store("s").late.is_empty());

@@ -1,4 +1,4 @@
-//! Which partitions of a versioned store have a quorum while nodes are away.
+//! Which partitions of a versioned store have a quorum while nodes are absent.
 
 use fondaco_model::cluster::operator::{self, RoutingRequest, versioned_settings};
 use fondaco_model::cluster::{
@@ -28,7 +28,7 @@ fn lost_counts(cluster: &Cluster) -> (usize, usize) {
 }
 
 #[test]
-fn a_partition_has_a_quorum_as_long_as_enough_of_its_replicas_are_live() {
+fn a_partition_has_a_quorum_while_enough_replicas_are_live() {
     let mut cluster = Cluster::of(4, 16, 3);
     create(&mut cluster, &VersionedChange::default());
     assert!(lost(&cluster).is_empty());
@@ -45,7 +45,7 @@ fn a_partition_has_a_quorum_as_long_as_enough_of_its_replicas_are_live() {
 }
 
 #[test]
-fn a_write_asks_a_read_quorum_for_its_context_unless_the_quorum_is_sloppy() {
+fn a_write_needs_a_read_quorum_unless_quorums_are_sloppy() {
     let mut cluster = Cluster::of(3, 8, 3);
     let change = VersionedChange {
         reads: Some(3),
@@ -62,7 +62,7 @@ fn a_write_asks_a_read_quorum_for_its_context_unless_the_quorum_is_sloppy() {
 }
 
 #[test]
-fn hints_of_other_nodes_count_for_a_sloppy_write_but_a_replica_has_to_take_it_first() {
+fn hints_count_for_sloppy_writes_after_one_live_replica() {
     let mut cluster = Cluster::of(5, 16, 3);
     let change = VersionedChange {
         sloppy: Some(true),
@@ -102,7 +102,7 @@ fn zones_that_must_answer_are_part_of_a_quorum() {
 }
 
 #[test]
-fn while_a_plan_is_under_way_its_next_owners_need_a_write_quorum_too() {
+fn the_next_owners_of_a_plan_need_a_write_quorum() {
     let mut cluster = Cluster::of(3, 16, 1);
     create(&mut cluster, &VersionedChange::default());
     cluster.announce(announcement(4));
@@ -119,7 +119,7 @@ fn while_a_plan_is_under_way_its_next_owners_need_a_write_quorum_too() {
 }
 
 #[test]
-fn a_batch_store_needs_one_live_replica_of_each_partition_of_what_it_serves() {
+fn a_batch_store_needs_a_live_replica_of_each_partition() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("v");
     cluster.create("empty");
@@ -133,7 +133,7 @@ fn a_batch_store_needs_one_live_replica_of_each_partition_of_what_it_serves() {
 }
 
 #[test]
-fn a_node_reports_how_many_keys_it_holds_and_not_for_every_few_of_them() {
+fn a_node_reports_its_number_of_keys_rounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     create(&mut cluster, &VersionedChange::default());
     let id = cluster.store("v").id;

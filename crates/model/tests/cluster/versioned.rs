@@ -1,4 +1,4 @@
-//! Versioned stores of a cluster: created, altered, moved, and who keeps what for a node that is away.
+//! Versioned stores of a cluster: created, altered, moved, and the nodes that store hints for an absent node.
 
 use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange, versioned_settings};
 use fondaco_model::cluster::{Agent, AgentAction, LocalReplicas, LocalVersioned, ReportRecord, Topology};
@@ -38,7 +38,7 @@ fn keepers(cluster: &Cluster, partition: u32, replica: u32, home: &str, hash: u6
     keepers_beyond(cluster, partition, replica, home, hash, None)
 }
 
-/// The keepers of a hint that is to count for another zone than these.
+/// The nodes for a hint that must count for another zone than these.
 fn keepers_beyond(
     cluster: &Cluster,
     partition: u32,
@@ -81,7 +81,7 @@ fn a_majority_of_the_cluster_s_replicas_reads_and_writes() {
 }
 
 #[test]
-fn settings_that_are_not_possible_are_refused() {
+fn invalid_settings_are_refused() {
     let mut cluster = Cluster::of(3, 8, 3);
     let refused = create(
         &mut cluster,
@@ -117,7 +117,7 @@ fn settings_that_are_not_possible_are_refused() {
 }
 
 #[test]
-fn what_needs_no_data_moved_can_be_altered() {
+fn only_settings_that_move_no_data_can_be_altered() {
     let mut cluster = Cluster::of(3, 8, 3);
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     let alter = |cluster: &Cluster, change: StoreChange| operator::alter_store(&cluster.view, &name("v"), &change);
@@ -153,7 +153,7 @@ fn what_needs_no_data_moved_can_be_altered() {
 }
 
 #[test]
-fn a_versioned_store_has_nothing_to_push_swap_or_roll_back_to() {
+fn a_versioned_store_refuses_push_swap_and_rollback() {
     let mut cluster = Cluster::of(3, 8, 3);
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     let (view, store) = (&cluster.view, name("v"));
@@ -244,14 +244,14 @@ fn hints_go_to_other_live_nodes_without_the_partition_first() {
 }
 
 #[test]
-fn where_all_nodes_have_the_partition_the_others_keep_hints() {
+fn other_replicas_keep_hints_if_all_nodes_are_replicas() {
     let cluster = zoned(3, 9, Handoff::Consistent);
     assert_eq!(keepers(&cluster, 0, 1, "near", 0), [2, 3]);
     assert_eq!(keepers(&cluster, 0, 2, "near", 0), [3, 1]);
 }
 
 #[test]
-fn consistent_hints_for_a_replica_are_on_the_nodes_that_follow_it_whatever_the_key() {
+fn consistent_hints_are_on_the_nodes_after_the_replica() {
     let cluster = zoned(9, 99, Handoff::Consistent);
     let owners = owners(&cluster, 0);
     let following: Vec<u32> = (1..9).map(|step| (owners[0] - 1 + step) % 9 + 1).collect();
@@ -274,12 +274,12 @@ fn any_hints_are_spread_over_all_nodes() {
         .collect();
     first.sort_unstable();
     first.dedup();
-    assert_eq!(first.len(), 6, "all that do not have the partition: {first:?}");
+    assert_eq!(first.len(), 6, "all nodes without the partition: {first:?}");
 }
 
-/// A lost zone: its replicas' hints go to the zone of the coordinator, and stay out of the lost one.
+/// A lost zone: the hints for its replicas go to the zone of the coordinator, and not to the lost zone.
 #[test]
-fn proximity_hints_are_near_the_coordinator_and_last_in_the_zone_that_is_lost() {
+fn proximity_hints_are_near_and_avoid_the_lost_zone() {
     let cluster = zoned(12, 7, Handoff::Proximity);
     let remote = |number: &u32| *number >= 7;
     for partition in 0..16 {
@@ -299,7 +299,7 @@ fn proximity_hints_are_near_the_coordinator_and_last_in_the_zone_that_is_lost() 
 }
 
 #[test]
-fn a_hint_that_is_to_count_for_another_zone_is_kept_there_however_many_are_nearer() {
+fn a_hint_that_counts_for_a_zone_is_kept_there() {
     for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
         let cluster = zoned(30, 26, handoff);
         let owners = owners(&cluster, 0);

@@ -56,14 +56,14 @@ fn updates() -> impl Strategy<Value = Update> {
 }
 
 #[test]
-fn a_small_record_has_few_bytes_more_than_its_value() {
+fn a_small_record_adds_few_bytes_to_its_value() {
     let bytes = small().to_bytes();
     assert_eq!(Record::plain_value(&bytes), Some(&b"value"[..]));
     assert!(bytes.len() - "value".len() <= 28, "{}", bytes.len());
 }
 
 #[test]
-fn values_are_parts_of_the_bytes_that_were_read() {
+fn values_are_slices_of_the_decoded_bytes() {
     let bytes = Bytes::from(small().to_bytes());
     let record = Record::decode(bytes.clone()).unwrap();
     let value = record.siblings()[0].value.as_ref().unwrap();
@@ -91,14 +91,14 @@ fn any_changed_bit_is_noticed() {
 }
 
 #[test]
-fn no_bytes_are_an_empty_clock_and_the_other_way_round() {
+fn the_empty_clock_is_encoded_as_no_bytes() {
     assert_eq!(VectorClock::decode(b""), Ok(VectorClock::new()));
     assert_eq!(VectorClock::new().to_bytes(), b"");
 }
 
 proptest! {
     #[test]
-    fn records_are_read_as_they_were_written(steps in steps(4, 60), updates in prop::collection::vec(updates(), 0..5)) {
+    fn records_are_decoded_as_they_were_encoded(steps in steps(4, 60), updates in prop::collection::vec(updates(), 0..5)) {
         let history = History::run(4, &steps);
         let mut dots = DotSource::new(replica(9), 0);
         let mut record = history.replicas[0].record.clone();
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plain_value_is_what_the_record_is_at_all_times_and_to_all(
+    fn a_plain_value_is_the_resolved_value_at_all_times(
         steps in steps(4, 60), update in updates(), at in any::<u64>(), bit in any::<prop::sample::Index>(),
     ) {
         let mut dots = DotSource::new(replica(9), 0);
@@ -131,14 +131,14 @@ proptest! {
             }
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Without its checksum not every change is noticed; none is trouble.
+            // Without the checksum not every change is noticed, but none does harm.
             let _ = Record::plain_value(&bytes);
         }
     }
 
-    /// So that who writes over everything need not read it.
+    /// So that a write over everything need not decode the record.
     #[test]
-    fn what_replaces_all_of_a_record_follows_from_its_clock_alone(steps in steps(4, 60), update in updates()) {
+    fn a_write_over_everything_needs_only_the_clock(steps in steps(4, 60), update in updates()) {
         prop_assume!(matches!(update.change, Change::Put(_) | Change::Delete));
         let record = History::run(4, &steps).replicas[0].record.clone();
         let seen = Record::decode_seen(&record.to_bytes()).unwrap();
@@ -151,20 +151,20 @@ proptest! {
     }
 
     #[test]
-    fn updates_are_read_as_they_were_written(update in updates()) {
+    fn updates_are_decoded_as_they_were_encoded(update in updates()) {
         prop_assert_eq!(Update::decode(update.to_bytes().into()), Ok(update));
     }
 
     #[test]
-    fn clocks_are_read_as_they_were_written(seen in prop::collection::btree_map(1..u32::MAX, 1..1u64 << 62, 0..20)) {
+    fn clocks_are_decoded_as_they_were_encoded(seen in prop::collection::btree_map(1..u32::MAX, 1..1u64 << 62, 0..20)) {
         let clock = clock(&seen.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(VectorClock::decode(&clock.to_bytes()), Ok(clock));
     }
 
-    /// So that replicas that have the same are equal bytes, also if one of them was told of it by who writes other
-    /// bytes for it.
+    /// So that equal records have equal bytes on all replicas, also if one of them got the record from a node that
+    /// encodes it differently.
     #[test]
-    fn what_is_read_of_any_bytes_would_be_written_the_same(bytes: Vec<u8>) {
+    fn any_decoded_bytes_are_encoded_the_same(bytes: Vec<u8>) {
         let mut bytes = bytes;
         if let Some(version) = bytes.first_mut() {
             *version = 1;
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_of_damaged_records_would_be_written_the_same(
+    fn decoded_damaged_records_are_encoded_the_same(
         steps in steps(3, 30), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = History::run(3, &steps).replicas[0].record.to_bytes();

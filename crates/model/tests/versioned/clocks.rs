@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn who_counts_has_seen_more(a in clocks(), replica in 1..5u32) {
+    fn an_incremented_clock_has_seen_more(a in clocks(), replica in 1..5u32) {
         let mut after = a.clone();
         let next = a.counter(dot(replica, 1).replica) + 1;
         after.increment(dot(replica, next), 9);
@@ -76,7 +76,7 @@ fn an_impossible_clock_from_a_client_is_refused() {
         clock.check_given(NOW)
     };
     assert_eq!(VectorClock::new().check_given(0), Ok(()));
-    // Counters run ahead of the time where more than one write comes in a millisecond.
+    // Counters run ahead of the time if there is more than one write in a millisecond.
     assert_eq!(seen(1000 * NOW, NOW + AHEAD_MS_MAX), Ok(()));
     assert_eq!(
         seen(NOW, NOW + AHEAD_MS_MAX + 1),

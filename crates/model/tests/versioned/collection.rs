@@ -1,4 +1,4 @@
-//! When a deletion may be forgotten.
+//! When a tombstone may be forgotten.
 
 use fondaco_model::versioned::{DotSource, Horizon, Record, Remembered, Update, VectorClock};
 
@@ -6,7 +6,7 @@ use crate::history::{put, replica, written};
 
 const GRACE_MS: u64 = 1000;
 
-/// All is as it must be for what was deleted at 100 to be forgotten, if it was found at 5.
+/// All conditions hold for forgetting a deletion made at 100, if it was found at 5.
 const HORIZON: Horizon = Horizon {
     now_unix_ms: 1100,
     grace_ms: GRACE_MS,
@@ -20,7 +20,7 @@ fn record(update: Update) -> Record {
 }
 
 #[test]
-fn a_deletion_is_forgotten_when_its_grace_is_over_and_all_have_it() {
+fn a_tombstone_is_forgotten_after_its_grace_on_all_replicas() {
     assert_eq!(HORIZON.remembers(&record(Update::delete(100)), Some(5)), None);
     let alone = Horizon {
         compared_ms: Some(u64::MAX),

@@ -1,4 +1,4 @@
-//! Counters that many add to at once.
+//! Counters with concurrent increments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ fn value(record: &Record) -> Option<i64> {
 }
 
 #[test]
-fn what_is_added_through_one_replica_is_one_sum() {
+fn increments_through_one_replica_are_one_sum() {
     let mut dots = DotSource::new(replica(1), 0);
     let mut record = Record::default();
     for by in [5, -2, 4] {
@@ -42,22 +42,23 @@ fn what_is_added_through_one_replica_is_one_sum() {
 }
 
 #[test]
-fn what_is_added_while_a_counter_is_set_is_neither_lost_nor_doubled() {
+fn concurrent_increments_are_neither_lost_nor_doubled_by_a_set() {
     let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
     let five = add(&Record::default(), &mut x, 5);
-    // One sets it to 100, knowing of the five; meanwhile three are added where nobody has heard of that.
+    // One client sets it to 100, having seen the five; meanwhile three are added at a replica that does not know of
+    // that.
     let hundred = set(&Record::default(), &mut y, &five, Some(100));
     let eight = add(&five, &mut x, 3);
     let merged = hundred.merge(&eight);
     assert_eq!(value(&merged), Some(103));
     assert_eq!(value(&add(&merged, &mut x, 1)), Some(104));
-    // And again, over what is there now.
+    // And again, over the present record.
     let fifty = set(&merged, &mut y, &merged, Some(50));
     assert_eq!(value(&fifty.merge(&eight)), Some(50));
 }
 
 #[test]
-fn what_is_added_while_a_counter_is_deleted_is_all_that_is_left() {
+fn only_concurrent_increments_are_left_after_a_deletion() {
     let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
     let five = add(&Record::default(), &mut x, 5);
     let deleted = set(&five, &mut y, &five, None);
@@ -69,7 +70,7 @@ fn what_is_added_while_a_counter_is_deleted_is_all_that_is_left() {
 }
 
 #[test]
-fn a_counter_that_was_a_value_goes_on_from_it() {
+fn a_counter_continues_from_a_plain_value() {
     let mut dots = DotSource::new(replica(1), 0);
     let ten = written(&Record::default(), &mut dots, &VectorClock::new(), put("10", 0));
     assert_eq!(value(&add(&ten, &mut dots, 1)), Some(11));
@@ -79,18 +80,18 @@ fn a_counter_that_was_a_value_goes_on_from_it() {
 }
 
 #[test]
-fn a_sum_that_is_full_is_continued_by_another() {
+fn a_full_sum_is_continued_by_another() {
     let mut dots = DotSource::new(replica(1), 0);
     let record = add(&Record::default(), &mut dots, i64::MAX);
     let record = add(&record, &mut dots, i64::MAX);
-    assert_eq!(value(&record), Some(i64::MAX), "as much as a counter can say");
+    assert_eq!(value(&record), Some(i64::MAX), "the maximum of a counter");
     let record = add(&record, &mut dots, -i64::MAX);
     assert_eq!(value(&record), Some(i64::MAX));
     assert_eq!(value(&add(&record, &mut dots, -1)), Some(i64::MAX - 1));
 }
 
 #[test]
-fn a_counter_expires_with_what_was_added_to_it() {
+fn a_counter_expires_with_its_increments() {
     let mut dots = DotSource::new(replica(1), 0);
     let nothing = VectorClock::new();
     let record = written(&Record::default(), &mut dots, &nothing, Update::add(5, 0, Some(100)));
@@ -100,7 +101,7 @@ fn a_counter_expires_with_what_was_added_to_it() {
 }
 
 #[test]
-fn adding_does_not_change_when_a_counter_ends() {
+fn increments_do_not_change_the_expiry() {
     let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
     let nothing = VectorClock::new();
     let ten = Update::set_counter(&Record::default(), Some(10), 0, Some(100));
@@ -122,11 +123,11 @@ fn incarnation(node: u32, incarnation: u32) -> DotSource {
 }
 
 #[test]
-fn the_sums_of_ended_incarnations_leave_room_for_others_and_are_short() {
+fn sums_of_ended_incarnations_are_short_and_leave_room() {
     const INCARNATIONS: u32 = 1000;
     let mut record = Record::default();
     for number in 1..=INCARNATIONS {
-        // Any number that might be drawn.
+        // A stand-in for a random number.
         let mut dots = incarnation(1, number.wrapping_mul(0x9E37_79B9));
         record = add(&add(&record, &mut dots, 1), &mut dots, 2);
     }
@@ -140,14 +141,14 @@ fn the_sums_of_ended_incarnations_leave_room_for_others_and_are_short() {
 }
 
 #[test]
-fn values_and_sums_of_its_own_still_find_as_much_room_as_ever() {
+fn values_and_own_sums_keep_their_usual_limits() {
     let mut record = Record::default();
     for number in 1..=SIBLINGS_MAX as u32 + 1 {
         record = add(&record, &mut incarnation(1, number), 1);
     }
     let mut dots = incarnation(2, 1);
     for number in 0..SIBLINGS_MAX {
-        // Each is a sum of its own: the one before has no room for more.
+        // Each is a separate sum: the one before has no room for more.
         let by = i64::MAX - number as i64;
         record = written(&record, &mut dots, &VectorClock::new(), Update::add(by, 0, None));
     }
@@ -161,8 +162,8 @@ fn values_and_sums_of_its_own_still_find_as_much_room_as_ever() {
 }
 
 #[test]
-fn a_counter_with_too_many_sums_goes_on_once_it_was_set() {
-    // As replicas make it that merge what others have.
+fn a_counter_with_too_many_sums_continues_after_a_set() {
+    // As replicas that merge the records of others make it.
     let mut sums: Vec<Record> = (1..=SUMS_MAX as u32)
         .map(|number| add(&Record::default(), &mut incarnation(1, number), 1))
         .collect();
@@ -191,7 +192,7 @@ fn a_set_counter_knows_the_sums_of_all_incarnations() {
     old = add(&old, &mut last, 1);
     let mut dots = incarnation(2, 1000);
     let set = set(&old, &mut dots, &old, Some(7));
-    // One that has heard of nothing adds to its sum, and is merged long after.
+    // A replica that does not know of the setting adds to its sum, and is merged long after.
     let more = add(&old, &mut last, 5);
     let mut goes_on = set.clone();
     for number in 1001..1100 {
@@ -201,7 +202,7 @@ fn a_set_counter_knows_the_sums_of_all_incarnations() {
     assert_eq!(value(&goes_on.merge(&more)), Some(7 + 99 + 5));
 }
 
-/// Something that happens to a counter.
+/// An event of a counter.
 #[derive(Debug, Clone)]
 enum Step {
     Add {
@@ -218,7 +219,7 @@ enum Step {
         into: usize,
         from: usize,
     },
-    /// It counts under another incarnation from now on.
+    /// The replica counts under another incarnation from now on.
     Restart {
         at: usize,
     },
@@ -238,11 +239,11 @@ fn steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn a_counter_is_the_newest_that_it_was_set_to_and_all_that_no_setting_has_seen(steps in steps(3)) {
+    fn a_counter_is_its_last_set_value_plus_unseen_increments(steps in steps(3)) {
         let mut sources: Vec<_> = (1..=3).map(|number| DotSource::new(replica(number), 0)).collect();
         let mut records = vec![Record::default(); 3];
         let mut incarnations = 1;
-        // What each replica has heard of: numbers of additions.
+        // The increments that each replica has seen, by number.
         let mut heard = vec![BTreeSet::<usize>::new(); 3];
         let mut added = Vec::new();
         let mut overwritten = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Values that have expired are dropped by each replica for itself, and come back from none.
+//! Each replica drops expired values by itself, and none brings them back.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::history::{put, replica, values, written};
 
-/// Concurrent values of as many replicas; each expires at its time, if it does.
+/// Concurrent values of as many replicas; each expires at its time, if it has one.
 fn concurrent(expiries: &[Option<u64>]) -> Record {
     let each = (1..).zip(expiries).map(|(number, &expires_unix_ms)| {
         let mut dots = DotSource::new(replica(number), 0);
@@ -21,7 +21,7 @@ fn concurrent(expiries: &[Option<u64>]) -> Record {
 }
 
 #[test]
-fn what_has_expired_is_dropped_and_nothing_else_changes() {
+fn only_expired_values_are_dropped() {
     let record = concurrent(&[Some(100), None, Some(200)]);
     assert_eq!(record.without_expired(99), None);
     let dropped = record.without_expired(100).unwrap();
@@ -48,7 +48,7 @@ fn sums_of_a_counter_stay() {
 
 proptest! {
     #[test]
-    fn replicas_that_have_dropped_and_those_that_have_not_come_to_the_same_in_any_order(
+    fn replicas_converge_whether_they_dropped_expired_values_or_not(
         expiries in prop::collection::vec(prop::option::of(1..10u64), 1..5),
         dropped_at in prop::collection::vec(0..12u64, 3),
         order in Just([0usize, 1, 2]).prop_shuffle(),

@@ -1,4 +1,4 @@
-//! Replicas that take writes and merge each other's records, next to what is true of them: sets of writes.
+//! Replicas that take writes and merge each other's records, compared with a simple model: sets of writes.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ pub fn values(record: &Record) -> BTreeSet<String> {
     values.map(|value| String::from_utf8(value.to_vec()).unwrap()).collect()
 }
 
-/// What is true of a record: the writes that were seen, and those of them that are not obsolete.
+/// The expected state of a record: the writes that were seen, and those of them that are not obsolete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth {
     pub seen: BTreeSet<Dot>,
@@ -68,7 +68,7 @@ impl Truth {
     }
 }
 
-/// What a replica has.
+/// The state of a replica.
 #[derive(Debug, Clone)]
 pub struct Replica {
     pub record: Record,
@@ -76,7 +76,7 @@ pub struct Replica {
     dots: DotSource,
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A client writes at a replica, over the context of the read with this number, if there is one.
@@ -88,7 +88,7 @@ pub enum Step {
     },
     /// A client reads from two replicas.
     Read { from: usize, and: usize },
-    /// A replica merges what another one has.
+    /// A replica merges the record of another one.
     Merge { into: usize, from: usize },
 }
 
@@ -107,10 +107,10 @@ pub fn steps(replicas: usize, most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..most)
 }
 
-/// What came of some steps.
+/// The results of some steps.
 pub struct History {
     pub replicas: Vec<Replica>,
-    /// What clients have read.
+    /// The results of clients' reads.
     reads: Vec<(VectorClock, BTreeSet<Dot>)>,
     /// All writes.
     pub writes: Vec<Written>,
@@ -120,7 +120,7 @@ pub struct History {
 pub struct Written {
     pub dot: Dot,
     pub written_unix_ms: u64,
-    /// The writes that it knew of, and made obsolete.
+    /// The writes that it had seen, and made obsolete.
     pub knew: BTreeSet<Dot>,
 }
 
@@ -192,7 +192,7 @@ impl History {
         }
     }
 
-    /// Every replica merges every other's record, again and again, until all are equal. Fails if they never are.
+    /// Every replica merges every other's record, repeatedly, until all are equal. Fails if they never are.
     pub fn heal(&mut self) {
         let count = self.replicas.len();
         for _ in 0..=count {

@@ -1,4 +1,4 @@
-//! Records form a join semilattice, and know exactly what was seen and what is obsolete.
+//! Records form a join semilattice, and know exactly which writes were seen and which are obsolete.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_covers_what_was_seen_and_holds_what_is_not_obsolete(steps in steps(4, 60)) {
+    fn a_record_covers_seen_writes_and_holds_those_not_obsolete(steps in steps(4, 60)) {
         let history = History::run(4, &steps);
         for replica in &history.replicas {
             let siblings = replica.record.siblings().iter().map(|sibling| sibling.dot);
@@ -29,7 +29,7 @@ proptest! {
     }
 
     #[test]
-    fn replicas_that_have_merged_are_equal_bytes(steps in steps(4, 60)) {
+    fn merged_replicas_have_equal_bytes(steps in steps(4, 60)) {
         let mut history = History::run(4, &steps);
         history.heal();
         let bytes = history.replicas[0].record.to_bytes();
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn every_write_is_there_at_the_end_or_was_known_to_one_that_came_after(steps in steps(4, 60)) {
+    fn every_write_survives_or_was_seen_by_a_later_one(steps in steps(4, 60)) {
         let mut history = History::run(4, &steps);
         history.heal();
         let record = &history.replicas[0].record;
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_write_is_later_than_all_that_it_knew_of(steps in steps(3, 60)) {
+    fn a_write_is_later_than_all_that_it_saw(steps in steps(3, 60)) {
         let history = History::run(3, &steps);
         for write in &history.writes {
             for known in history.writes.iter().filter(|known| write.knew.contains(&known.dot)) {

@@ -1,5 +1,5 @@
-//! Examples from the literature: the version history of Dynamo, the anomaly that dotted version vectors mend, and
-//! how Voldemort compares clocks.
+//! Examples from the literature: the version history of Dynamo, the anomaly that dotted version vectors fix, and how
+//! Voldemort compares clocks.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ fn the_history_of_d1_to_d5() {
     assert_eq!(values(&d5.merge(&d3).merge(&d4)), set(&["D5"]));
 }
 
-/// Almeida et al. 2012: two clients that write through one replica, over the same context. A clock for each value
-/// would let the second one's, that has counted on, make the first one's obsolete.
+/// Almeida et al. 2012: two clients that write through one replica, over the same context. With a clock for each value,
+/// the second client's, whose counter is higher, would make the first one's obsolete.
 #[test]
 fn two_writes_over_one_context_at_one_replica_both_stay() {
     let mut dots = DotSource::new(replica(X), 0);
@@ -60,15 +60,15 @@ fn two_writes_over_one_context_at_one_replica_both_stay() {
     let second = written(&first, &mut dots, &context, put("w", 0));
     let third = written(&second, &mut dots, &context, put("u", 0));
     assert_eq!(values(&third), set(&["w", "u"]));
-    // Who has read the second only makes that obsolete.
+    // A client that has read the second only makes that obsolete.
     let fourth = written(&third, &mut dots, second.context(), put("t", 0));
     assert_eq!(values(&fourth), set(&["u", "t"]));
 }
 
-/// Voldemort's table: a clock as the nodes that wrote, once for each write. What it calls BEFORE for equal clocks is
-/// equal here.
+/// Voldemort's table: a clock as the nodes that wrote, one entry for each write. Voldemort returns BEFORE for equal
+/// clocks, which are equal here.
 #[test]
-fn clocks_compare_as_those_of_voldemort() {
+fn clocks_compare_like_those_of_voldemort() {
     use Causality::{After, Before, Concurrent, Equal};
     let of = |writes: &str| {
         let mut clock = VectorClock::new();
@@ -95,7 +95,7 @@ fn clocks_compare_as_those_of_voldemort() {
     }
 }
 
-/// Voldemort's diamond: two values from one ancestor, each on its replica; a third has the ancestor still.
+/// Voldemort's diamond: two values from one ancestor, each on its replica; a third replica still has the ancestor.
 #[test]
 fn a_diamond_is_repaired_to_both_values_and_no_ancestor() {
     let [mut at_x, mut at_y] = [X, Y].map(|number| DotSource::new(replica(number), 0));

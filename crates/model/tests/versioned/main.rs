@@ -1,4 +1,4 @@
-//! Versioned stores as their users see them: what is written, what is merged, and what is then read.
+//! Versioned stores as their users see them: writes, merges, and the reads after them.
 
 mod bytes;
 mod clocks;

@@ -1,11 +1,11 @@
-//! Clocks that have grown too long: what is forgotten, and what never is.
+//! Clocks that have grown too long: which entries are forgotten, and which never are.
 
 use fondaco_model::versioned::{DotSource, ENTRIES_MAX, Record, VectorClock};
 use proptest::prelude::*;
 
 use crate::history::{History, put, replica, steps, values, written};
 
-/// The record after so many replicas have written one after the other, each over the last one's.
+/// The record after so many replicas have written one after the other, each over the write before it.
 fn chain(writers: u32) -> Record {
     (1..=writers).fold(Record::default(), |record, number| {
         let mut dots = DotSource::new(replica(number), 0);
@@ -24,7 +24,7 @@ fn the_oldest_entries_of_a_long_clock_are_forgotten() {
 }
 
 #[test]
-fn the_entry_of_a_sibling_is_never_forgotten_however_old() {
+fn the_entry_of_a_sibling_is_never_forgotten() {
     let mut dots = DotSource::new(replica(99), 0);
     let old = written(&Record::default(), &mut dots, &VectorClock::new(), put("old", 0));
     let merged = old.merge(&chain(ENTRIES_MAX as u32 + 10));
@@ -34,7 +34,7 @@ fn the_entry_of_a_sibling_is_never_forgotten_however_old() {
 }
 
 #[test]
-fn replicas_that_have_seen_the_same_forget_the_same() {
+fn replicas_with_the_same_writes_forget_the_same_entries() {
     let part = |first: u32| {
         (first..first + 20).fold(Record::default(), |record, number| {
             let mut dots = DotSource::new(replica(number), 0);
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn forgetting_loses_no_value_and_replicas_still_become_equal(steps in steps(ENTRIES_MAX + 4, 300)) {
+    fn forgetting_loses_no_value_and_replicas_still_converge(steps in steps(ENTRIES_MAX + 4, 300)) {
         let mut history = History::run(ENTRIES_MAX + 4, &steps);
         let holds_all_that_lives = |history: &History| {
             history.replicas.iter().all(|replica| {

@@ -1,4 +1,4 @@
-//! What a key is to who asks for one value.
+//! The value of a key for a client that asks for one value.
 
 use fondaco_model::versioned::{DotSource, Record, Resolution, Resolved, Update, VectorClock, resolve};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn text(record: &Record, resolution: Resolution) -> Option<String> {
 }
 
 #[test]
-fn the_latest_is_by_time_and_then_by_dot() {
+fn the_latest_is_chosen_by_time_then_by_dot() {
     let record = concurrent(&[("early", 1), ("late", 9), ("early too", 2)]);
     assert_eq!(text(&record, Resolution::Latest).unwrap(), "late");
     let same_time = concurrent(&[("one", 5), ("two", 5)]);
@@ -38,7 +38,7 @@ fn the_latest_is_by_time_and_then_by_dot() {
 }
 
 #[test]
-fn a_deletion_that_is_the_latest_hides_what_is_concurrent() {
+fn a_latest_deletion_hides_concurrent_values() {
     let mut dots = DotSource::new(replica(9), 0);
     let record = concurrent(&[("value", 5)]);
     let later = written(&record, &mut dots, &VectorClock::new(), Update::delete(6));
@@ -59,7 +59,7 @@ fn at_equal_times_a_deletion_is_later_than_a_value() {
 }
 
 #[test]
-fn all_are_all_values_the_latest_first() {
+fn resolution_all_gives_all_values_the_latest_first() {
     let record = concurrent(&[("b", 2), ("c", 3), ("a", 1)]);
     assert_eq!(texts(&resolve(&record, Resolution::All, 0)), ["c", "b", "a"]);
     let twice = concurrent(&[("a", 2), ("b", 3), ("a", 2)]);
@@ -86,14 +86,14 @@ fn a_removed_element_stays_gone_unless_written_concurrently() {
     assert_eq!(
         text(&merged, Resolution::Set).unwrap(),
         "[1,2,3]",
-        "as the cart of Dynamo"
+        "like the cart of Dynamo"
     );
     let again = written(&merged, &mut x, merged.context(), put("[2,3]", 0));
     assert_eq!(text(&again.merge(&added), Resolution::Set).unwrap(), "[2,3]");
 }
 
 #[test]
-fn what_is_no_array_is_the_latest() {
+fn without_arrays_the_latest_value_is_used() {
     let record = concurrent(&[("[1]", 1), ("no array", 2), ("[2]", 3)]);
     assert_eq!(text(&record, Resolution::Set).unwrap(), "[2]");
     let single = concurrent(&[("[ 1, 1 ]", 1)]);
@@ -105,7 +105,7 @@ fn what_is_no_array_is_the_latest() {
 }
 
 #[test]
-fn what_has_expired_is_as_deleted() {
+fn expired_values_count_as_deleted() {
     let mut dots = DotSource::new(replica(9), 0);
     let expiring = Update::put("short".into(), 9, Some(100));
     let record = written(&concurrent(&[("long", 5)]), &mut dots, &VectorClock::new(), expiring);
@@ -119,7 +119,7 @@ fn what_has_expired_is_as_deleted() {
 
 proptest! {
     #[test]
-    fn replicas_that_have_the_same_say_the_same(steps in steps(3, 40)) {
+    fn equal_replicas_resolve_to_equal_values(steps in steps(3, 40)) {
         let mut history = History::run(3, &steps);
         history.heal();
         for &resolution in Resolution::ALL {

@@ -1,4 +1,4 @@
-//! What a write does to the record of the replica that takes it first.
+//! How a write changes the record of the replica that takes it first.
 
 use fondaco_model::versioned::{
     COUNTER_MAX, DotSource, Over, Record, SHADOWED_BYTES_MAX, SIBLINGS_MAX, TIME_UNIX_MS_MAX, Update, VectorClock,
@@ -28,11 +28,11 @@ fn a_write_over_all_makes_local_and_covered_writes_obsolete() {
     let after = write(&here, &mut dots, Over::All(elsewhere.context()), put("new", 0)).unwrap();
     assert_eq!(values(&after.merge(&elsewhere)).len(), 1);
     let unread = write(&here, &mut dots, Over::All(&VectorClock::new()), put("new", 0)).unwrap();
-    assert_eq!(values(&unread.merge(&elsewhere)).len(), 2, "what nobody told of stays");
+    assert_eq!(values(&unread.merge(&elsewhere)).len(), 2, "unseen writes stay");
 }
 
 #[test]
-fn a_write_over_what_is_unchanged_is_refused_if_it_has_changed() {
+fn a_write_over_an_unchanged_record_fails_after_a_change() {
     let mut dots = source(1);
     let first = written(&Record::default(), &mut dots, &VectorClock::new(), put("1", 0));
     let second = write(&first, &mut dots, Over::Unchanged(first.context()), put("2", 0)).unwrap();
@@ -45,12 +45,12 @@ fn a_write_over_what_is_unchanged_is_refused_if_it_has_changed() {
 }
 
 #[test]
-fn a_write_is_later_than_what_it_knew_of_whatever_the_clocks_say() {
+fn a_write_is_later_than_the_writes_that_it_saw() {
     let mut dots = source(1);
     let ahead = written(&Record::default(), &mut dots, &VectorClock::new(), put("ahead", 5000));
     let by_context = written(&ahead, &mut dots, ahead.context(), put("behind", 10));
     assert_eq!(by_context.siblings()[0].written_unix_ms, 5001);
-    // Also where what it knew of is not.
+    // Also where the seen writes are not.
     let elsewhere = written(&Record::default(), &mut source(2), ahead.context(), put("behind", 10));
     assert_eq!(elsewhere.siblings()[0].written_unix_ms, 5001);
     let over_all = write(&ahead, &mut dots, Over::All(&VectorClock::new()), put("behind", 10)).unwrap();
@@ -66,13 +66,13 @@ fn a_write_is_later_than_what_it_knew_of_whatever_the_clocks_say() {
 
 /// A record that was evicted, moved away or collected here, and that others still have.
 #[test]
-fn a_replica_that_has_lost_a_record_does_not_count_from_the_start_again() {
+fn a_replica_that_lost_a_record_does_not_restart_counting() {
     let mut dots = source(1);
     let deleted = written(&Record::default(), &mut dots, &VectorClock::new(), Update::delete(1000));
     let elsewhere = deleted.clone();
     let after = written(&Record::default(), &mut dots, &VectorClock::new(), put("new", 1000));
     assert_eq!(values(&elsewhere.merge(&after)).len(), 1);
-    // Nor one that starts again, and whose clock has gone on.
+    // Nor does a replica that restarts, and whose clock has gone on.
     let mut restarted = source(1);
     let after = written(
         &Record::default(),
@@ -103,7 +103,7 @@ fn a_key_has_a_limit_of_concurrent_values() {
 }
 
 #[test]
-fn where_only_the_latest_is_read_the_others_are_forgotten_when_they_are_many_or_long() {
+fn many_or_long_siblings_are_forgotten_if_unread() {
     let mut dots = source(1);
     let mut record = Record::default();
     for number in 0..SIBLINGS_MAX as u64 {
@@ -117,26 +117,26 @@ fn where_only_the_latest_is_read_the_others_are_forgotten_when_they_are_many_or_
     record.forget_shadowed();
     assert_eq!(record.siblings().len(), 1);
     assert_eq!(record.siblings()[0].written_unix_ms, 5000);
-    assert_eq!(full.merge(&record), record, "they are seen, and come back from nobody");
+    assert_eq!(full.merge(&record), record, "they count as seen, and do not come back");
 
     let long = "v".repeat(SHADOWED_BYTES_MAX);
     let mut record = written(&Record::default(), &mut dots, &VectorClock::new(), put(&long, 1));
     record.forget_shadowed();
     record = written(&record, &mut dots, &VectorClock::new(), put("v", 2));
-    assert_eq!(record.siblings().len(), 2, "the latest may be as long as it likes");
+    assert_eq!(record.siblings().len(), 2, "the latest may have any length");
     record.forget_shadowed();
     assert_eq!(values(&record).into_iter().collect::<Vec<_>>(), ["v"]);
 }
 
 #[test]
-fn a_time_that_is_not_possible_is_refused() {
+fn an_impossible_time_is_refused() {
     let update = put("v", TIME_UNIX_MS_MAX + 1);
     let refused = Record::write(None, &mut source(1), Over::All(&VectorClock::new()), update);
     assert!(matches!(refused, Err(WriteError::TimeOutOfRange { .. })), "{refused:?}");
 }
 
 #[test]
-fn a_context_that_somebody_made_up_spoils_its_own_key_only() {
+fn a_forged_context_affects_only_its_own_key() {
     let mut dots = source(1);
     let made_up = clock(&[(1, COUNTER_MAX)]);
     let refused = Record::write(None, &mut dots, Over::Context(&made_up), put("v", 0));
@@ -147,7 +147,7 @@ fn a_context_that_somebody_made_up_spoils_its_own_key_only() {
 }
 
 #[test]
-fn a_deletion_hides_what_it_knew_of_and_nothing_else() {
+fn a_deletion_hides_only_the_writes_that_it_saw() {
     let [mut x, mut y] = [1, 2].map(source);
     let first = written(&Record::default(), &mut x, &VectorClock::new(), put("first", 0));
     let deleted = written(&first, &mut x, first.context(), Update::delete(5));

@@ -1,8 +1,8 @@
 //! Reads from the disk, which must not delay other clients.
 //!
-//! An event loop never waits for the disk: a look-up that needs it names a [`ColdRead`], which is
-//! handed to the loop's own io_uring ([`ring`]) and comes back as a future. Where the kernel has no
-//! io_uring, or forbids it, threads that may wait do the same.
+//! An event loop never waits for the disk: a look-up that needs it returns a [`ColdRead`], which is passed to the
+//! loop's own io_uring ([`ring`]) and completes as a future. If the kernel has no io_uring, or forbids it, blocking
+//! threads do the read.
 
 mod ring;
 
@@ -24,7 +24,7 @@ pub(crate) struct ColdReads {
     metrics: Arc<NodeMetrics>,
 }
 
-/// A cold read under way. It has begun already; dropping it abandons only its result.
+/// A cold read in flight. It has already begun; dropping it only abandons its result.
 pub(crate) struct InFlight {
     read: ColdRead,
     bytes: Option<oneshot::Receiver<io::Result<Vec<u8>>>>,
@@ -37,7 +37,7 @@ impl InFlight {
         self.read.bytes()
     }
 
-    /// How many of these are being read before it is [finished](ColdReads::finish).
+    /// How many of these bytes are being read before it is [finished](ColdReads::finish).
     pub(crate) fn bytes_under_way(&self) -> usize {
         match self.read.is_large() {
             true => 0,
@@ -53,7 +53,7 @@ impl Drop for InFlight {
 }
 
 impl ColdReads {
-    /// To be called on the loop's own thread, within its runtime.
+    /// Call it on the loop's own thread, within its runtime.
     pub(crate) fn new(metrics: Arc<NodeMetrics>) -> Self {
         let ring = match Ring::start() {
             Ok(ring) => Some(ring),
@@ -68,7 +68,7 @@ impl ColdReads {
     /// Begins a read.
     pub(crate) fn start(&self, version: &Arc<Version>, read: ColdRead) -> InFlight {
         self.metrics.cold_reads.fetch_add(1, Relaxed);
-        // A large read is done by `complete` itself, on a thread that may wait.
+        // A large read is done by `complete` itself, on a blocking thread.
         let bytes = (!read.is_large()).then(|| match &self.ring {
             Some(ring) => ring.read(version, &read),
             None => read_on_a_thread(version, &read),
@@ -80,7 +80,7 @@ impl ColdReads {
         }
     }
 
-    /// Waits for a read, and for those that follow from it, and gives the answer to the look-up.
+    /// Waits for a read and the reads that follow from it, and returns the result of the look-up.
     pub(crate) async fn finish(
         &self,
         version: &Arc<Version>,
@@ -113,7 +113,7 @@ fn read_on_a_thread(version: &Arc<Version>, read: &ColdRead) -> oneshot::Receive
         let range = read.range();
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let result = version.cold_file(&read).read_exact_at(&mut bytes, range.start);
-        // Nothing waits any more where the client is gone.
+        // If the client is gone, nothing waits for the result.
         let _ = sender.send(result.map(|()| bytes));
     });
     receiver
@@ -124,7 +124,7 @@ async fn complete_on_a_thread(version: &Arc<Version>, read: ColdRead, key: &[u8]
     on_a_thread(move || version.complete(read, &key, Vec::new())).await
 }
 
-/// Runs work that waits for the disk on a thread that may.
+/// Runs work that waits for the disk on a blocking thread.
 pub(crate) async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FormatError> + Send + 'static,
 ) -> Result<T, FormatError> {

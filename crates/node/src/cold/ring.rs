@@ -1,5 +1,5 @@
-//! An io_uring of one event loop: reads are queued while the loop runs, submitted together when it
-//! would wait, and their ends wake it like any other event.
+//! An io_uring of one event loop: reads are queued while the loop runs and submitted together before it would wait;
+//! their completions wake it like any other event.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
-/// How many reads may be with the kernel at a time; more wait in a queue.
+/// How many reads the kernel may have at a time; further reads wait in a queue.
 const READS_MAX: usize = 256;
 
 /// The io_uring of one event loop.
@@ -39,12 +39,12 @@ struct Read {
 }
 
 impl Ring {
-    /// Makes a ring and the task that drives it, on this thread.
+    /// Creates a ring and the task that drives it, on this thread.
     pub(super) fn start() -> io::Result<Rc<Self>> {
         let uring = IoUring::builder().build(READS_MAX as u32)?;
-        // SAFETY: the ring is open, and is so until after the copy is made.
+        // SAFETY: the ring is open, and stays open until the copy is made.
         let fd = unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` names the same open file for as long as it lives.
+        // SAFETY: an `OwnedFd` refers to the same open file for as long as it lives.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
         let ring = Rc::new(Self {
             state: RefCell::new(State {
@@ -84,7 +84,8 @@ impl Ring {
             tokio::select! {
                 biased;
                 ready = fd.readable() => match ready {
-                    // Cleared before the look, so that what ends in between wakes us again.
+                    // Cleared before the completions are read, so that a read that completes in between wakes the task
+                    // again.
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return,
                 },
@@ -100,8 +101,8 @@ impl State {
         self.reads.len() - self.free.len()
     }
 
-    /// Hands queued reads to the kernel and takes back what has ended, until nothing is queued: an end
-    /// may let a waiting read, or the rest of a short one, into the queue.
+    /// Submits queued reads and collects completions until nothing is queued: a completion may let a waiting read, or
+    /// the rest of a short read, into the queue.
     fn work_off(&mut self) {
         self.collect();
         while !self.uring.submission().is_empty() {
@@ -109,7 +110,7 @@ impl State {
                 if error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error()) {
                     tracing::error!(%error, "io_uring does not take reads");
                 }
-                // The end of a read that is with the kernel brings us back here.
+                // The completion of a read in flight calls this again.
                 return;
             }
             self.collect();
@@ -126,7 +127,7 @@ impl State {
         let file = types::Fd(read.version.cold_file(&read.read).as_raw_fd());
         let range = read.read.range();
         let position = range.start + read.bytes.len() as u64;
-        // A read is of one bucket or of one index block: far less than 4 GiB.
+        // A read covers one bucket or one index block: far less than 4 GiB.
         let length = (range.end - position) as u32;
         let spare = read.bytes.spare_capacity_mut();
         debug_assert!(spare.len() >= length as usize);
@@ -137,12 +138,12 @@ impl State {
         // SAFETY: the buffer and the file belong to `reads[slot]`, which is neither moved out nor
         // dropped before the kernel has reported the end of this read.
         while unsafe { self.uring.submission().push(&entry) }.is_err() {
-            // The queue is full: hand it over. It has as many places as reads may be in flight.
+            // The queue is full: submit it. It has as many entries as there may be reads in flight.
             let _ = self.uring.submit();
         }
     }
 
-    /// Hands out what has ended, and lets waiting reads follow.
+    /// Delivers completed reads, and lets waiting reads follow.
     fn collect(&mut self) {
         loop {
             let Some(end) = self.uring.completion().next() else {
@@ -156,8 +157,8 @@ impl State {
             match usize::try_from(end.result()) {
                 Ok(count) => {
                     let length = read.bytes.len() + count;
-                    // SAFETY: the kernel has written `count` bytes behind those that were there, and
-                    // was told the capacity.
+                    // SAFETY: the kernel has written `count` bytes after those already there, and was given the
+                    // capacity.
                     unsafe { read.bytes.set_len(length) };
                     let range = read.read.range();
                     if count > 0 && (length as u64) < range.end - range.start {
@@ -182,7 +183,7 @@ impl Drop for State {
         self.waiting.clear();
         while self.in_flight() > 0 {
             if self.uring.submit_and_wait(1).is_err() {
-                // The kernel may still write into the buffers: rather lose them than free them.
+                // The kernel may still write into the buffers: leaking them is better than freeing them.
                 std::mem::take(&mut self.reads).into_iter().for_each(std::mem::forget);
                 return;
             }

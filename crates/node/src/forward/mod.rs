@@ -34,7 +34,6 @@ use crate::settings::Setting;
 
 pub(crate) use admission::UnderWay;
 pub(crate) use quota::Quotas;
-pub(crate) use versioned::ValueAnswer;
 
 /// A key to be asked for.
 #[derive(Clone, Copy)]
@@ -44,8 +43,16 @@ pub(crate) struct Wanted<'a> {
     pub(crate) key: &'a [u8],
 }
 
-/// The answer for a key: what was found, or why that is not known, as an error that begins with its code.
-pub(crate) type KeyAnswer = Result<FoundValue, Arc<str>>;
+/// The value of a key, or why it is not known, as an error that begins with its code.
+pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
+
+/// What a replica or another node has answered for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) value: ValueAnswer,
+    /// The version that it was looked up in; `None` for a versioned store, and for an error.
+    pub(crate) source: Option<StoreVersion>,
+}
 
 /// A version of a store, whichever has the store's name by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,23 +71,34 @@ impl StoreVersion {
     }
 }
 
-/// What another node has found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FoundValue {
-    /// What it was looked up in.
-    pub(crate) source: StoreVersion,
-    /// The value, or none if that version does not have the key.
-    pub(crate) value: Option<Bytes>,
-}
-
 /// What several keys were answered with.
+#[derive(Default)]
 pub(crate) struct Answers {
     /// One for each key, in order.
-    pub(crate) each: Vec<KeyAnswer>,
-    /// Whether all that was found of a store is of one version of it.
-    pub(crate) is_pinned: bool,
+    pub(crate) each: Vec<Answered>,
     /// The room that the values take until they are sent.
     pub(crate) room: HeldBudget,
+}
+
+impl Answers {
+    /// The same error for each of so many keys.
+    fn failed(keys: usize, error: &ClientError) -> Self {
+        let error = told(error);
+        let answer = || Answered::failed(Arc::clone(&error));
+        Self {
+            each: std::iter::repeat_with(answer).take(keys).collect(),
+            room: HeldBudget::default(),
+        }
+    }
+}
+
+impl Answered {
+    pub(super) fn failed(error: Arc<str>) -> Self {
+        Self {
+            value: Err(error),
+            source: None,
+        }
+    }
 }
 
 /// What one event loop has of other nodes.
@@ -143,10 +161,10 @@ impl Forwarder {
 
     async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
         let mut room = HeldBudget::default();
-        let mut answers: Vec<Option<KeyAnswer>> = Vec::with_capacity(keys.len());
+        let mut answers: Vec<Option<Answered>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
         let mut single_flights = Vec::new();
-        let mut waiting: Vec<(usize, oneshot::Receiver<KeyAnswer>)> = Vec::new();
+        let mut waiting: Vec<(usize, oneshot::Receiver<Answered>)> = Vec::new();
         for (at, wanted) in keys.iter().enumerate() {
             let Some(source) = StoreVersion::current(catalog, wanted.store) else {
                 answers.push(None);
@@ -159,7 +177,10 @@ impl Forwarder {
                 key: wanted.key,
             };
             if let Some(value) = self.cached(entry) {
-                answers.push(Some(Ok(FoundValue { source, value })));
+                answers.push(Some(Answered {
+                    value: Ok(value),
+                    source: Some(source),
+                }));
                 continue;
             }
             answers.push(None);
@@ -206,7 +227,6 @@ impl Forwarder {
         Answers {
             // Each key was found, read, waited for or read again.
             each: answers.into_iter().flatten().collect(),
-            is_pinned: false,
             room,
         }
     }
@@ -217,12 +237,7 @@ impl Forwarder {
         let count = keys.len();
         let failed = |error: &ClientError| {
             self.metrics.add(Counter::ForwardFailures, count as u64);
-            let error = told(error);
-            Answers {
-                each: (0..count).map(|_| Err(Arc::clone(&error))).collect(),
-                is_pinned: true,
-                room: HeldBudget::default(),
-            }
+            Answers::failed(count, error)
         };
         let client = match self.client() {
             Ok(client) => client,
@@ -264,18 +279,20 @@ impl Forwarder {
                 (store, source) = (Some(wanted.store), source_of(wanted.store));
             }
             answers.push(match (value, source) {
-                (Ok(value), Some(source)) => Ok(FoundValue { source, value }),
-                (Ok(_), None) => Err("ERR the version that a value is of is not known".into()),
+                (Ok(value), Some(source)) => Answered {
+                    value: Ok(value),
+                    source: Some(source),
+                },
+                (Ok(_), None) => Answered::failed("ERR the version that a value is of is not known".into()),
                 (Err(error), _) => {
                     failures += 1;
-                    Err(told(&error))
+                    Answered::failed(told(&error))
                 }
             });
         }
         self.metrics.add(Counter::ForwardFailures, failures);
         Answers {
             each: answers,
-            is_pinned: true,
             room: reply.room,
         }
     }
@@ -333,15 +350,11 @@ impl Forwarder {
         self.cache.borrow().as_ref()?.get(key)
     }
 
-    fn keep(&self, key: &[u8], answer: &KeyAnswer) {
-        if let Ok(found) = answer
+    fn keep(&self, key: &[u8], answer: &Answered) {
+        if let (Ok(value), Some(source)) = (&answer.value, answer.source)
             && let Some(cache) = &mut *self.cache.borrow_mut()
         {
-            let entry = EntryRef {
-                source: found.source,
-                key,
-            };
-            cache.insert(entry, found.value.as_ref());
+            cache.insert(EntryRef { source, key }, value.as_ref());
         }
     }
 

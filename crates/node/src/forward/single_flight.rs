@@ -8,19 +8,19 @@ use std::rc::Rc;
 
 use tokio::sync::oneshot;
 
-use super::KeyAnswer;
+use super::Answered;
 use super::cache::{EntryKey, EntryRef};
 
 /// The keys of one event loop that are being read, with the requests that wait for each.
 #[derive(Default, Clone)]
-pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<KeyAnswer>>>>>);
+pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<Answered>>>>>);
 
 /// What to do for a key.
 pub(super) enum FlightPlace {
     /// Read it, and land the flight.
     First(Flight),
     /// Wait: another request reads it. An error means that it gave up.
-    Waiting(oneshot::Receiver<KeyAnswer>),
+    Waiting(oneshot::Receiver<Answered>),
 }
 
 /// A key that is being read. Dropping it tells the requests that wait that it is not read any more.
@@ -53,7 +53,7 @@ impl SingleFlights {
 
 impl Flight {
     /// Hands the answer to all requests that wait.
-    pub(super) fn land(self, answer: &KeyAnswer) {
+    pub(super) fn land(self, answer: &Answered) {
         let waiting = self.single_flights.0.borrow_mut().remove(&self.key).unwrap_or_default();
         for sender in waiting {
             // A request that was given up needs no answer.
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::StoreId;
-    use crate::forward::{FoundValue, StoreVersion};
+    use crate::forward::StoreVersion;
 
     fn source() -> StoreVersion {
         StoreVersion {
@@ -90,11 +90,11 @@ mod tests {
         }
     }
 
-    fn answer() -> KeyAnswer {
-        Ok(FoundValue {
-            source: source(),
-            value: None,
-        })
+    fn answer() -> Answered {
+        Answered {
+            value: Ok(None),
+            source: Some(source()),
+        }
     }
 
     #[test]

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
-use fondaco_client::read::HeldBudget;
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update};
@@ -13,12 +11,9 @@ use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::Replicas;
 
-use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
+use super::{Answered, Answers, Forwarder, UnderWay, ValueAnswer, Wanted, told, wire_keys};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::single_value::value_of;
-
-/// The value of a key of a versioned store, or the error to answer with.
-pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
 
 impl Forwarder {
     /// The value of a key, if this node has it in memory and need ask no other: its store is read from one
@@ -86,40 +81,35 @@ impl Forwarder {
         replicas.prefetch(store.id.get(), keys);
     }
 
-    /// The values of keys of versioned stores, one answer for each key, in order; and the room that they take until
-    /// they are sent.
-    pub(crate) async fn read_versioned(
-        &self,
-        catalog: &Catalog,
-        keys: &[Wanted<'_>],
-    ) -> (Vec<ValueAnswer>, HeldBudget) {
-        let failed = |error: &ClientError| -> (Vec<ValueAnswer>, HeldBudget) {
-            let error = told(error);
-            (
-                keys.iter().map(|_| Err(Arc::clone(&error))).collect(),
-                HeldBudget::default(),
-            )
-        };
+    /// The values of keys of versioned stores, one answer for each key, in order.
+    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
         let records = match (self.client(), wire_keys(catalog, keys)) {
             (Ok(client), Ok(wire_keys)) => {
                 let _under_way = self.under_way(keys.len());
                 client.get_records(wire_keys, &self.read_options()).await
             }
-            (Err(error), _) | (_, Err(error)) => return failed(&error),
+            (Err(error), _) | (_, Err(error)) => Err(error),
         };
         let (records, room) = match records {
             Ok(found) => found,
-            Err(error) => return failed(&error),
+            Err(error) => return Answers::failed(keys.len(), &error),
         };
         let now_unix_ms = now_unix_ms();
-        let value = |(wanted, record): (&Wanted<'_>, Result<Record, ClientError>)| {
+        let value = |wanted: &Wanted<'_>, record: Result<Record, ClientError>| {
             let record = record.map_err(|error| told(&error))?;
             let store = catalog.versioned(wanted.store);
             let resolution = store.map(|store| store.settings.resolution).unwrap_or_default();
             let current = value_of(&record, resolution, now_unix_ms)?;
             Ok(current.map(|current| current.value))
         };
-        (keys.iter().zip(records).map(value).collect(), room)
+        let answered = |(wanted, record)| Answered {
+            value: value(wanted, record),
+            source: None,
+        };
+        Answers {
+            each: keys.iter().zip(records).map(answered).collect(),
+            room,
+        }
     }
 
     /// The record of a key: what the replicas that were asked hold together.

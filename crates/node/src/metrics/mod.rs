@@ -1,6 +1,6 @@
-//! What a node counts, next to where it happens, and without a lock.
+//! The counters of a node, kept next to the code that counts, without a lock.
 //!
-//! Each event loop has its own counters and is the only one to write them; readers add them up.
+//! Each event loop has its own counters, and only that loop writes them; readers add them up.
 
 mod stores;
 
@@ -15,7 +15,7 @@ use fondaco_resp::command::CommandId;
 use self::stores::{StoreLatencies, StorePlaces};
 use crate::catalog::StoreId;
 
-/// More than there are commands.
+/// More than the number of commands.
 const COMMANDS_MAX: usize = 192;
 
 /// Adds to a counter that only this thread writes.
@@ -27,27 +27,26 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 /// The counters of one event loop.
 #[derive(Debug)]
 pub struct LoopMetrics {
-    /// At the place of each [`CommandId`].
+    /// Indexed by [`CommandId`].
     commands: Box<[CommandMetrics]>,
     counters: [AtomicU64; COUNTERS.len()],
     stores: StoreLatencies,
     store_places: Arc<StorePlaces>,
-    /// How many bytes of hot keys it keeps.
+    /// How many bytes of hot keys it caches.
     pub(crate) cache_bytes: AtomicU64,
-    /// What the operations do that it coordinates.
+    /// Counts of the operations that it coordinates.
     pub(crate) quorums: Arc<QuorumCounters>,
 }
 
 /// How often a command was run, how often it failed, and how long its batch took.
 #[derive(Debug, Default)]
 pub struct CommandMetrics {
-    /// From when its request was read until its reply was ready, with those that came in the same
-    /// read.
+    /// From reading its request until its reply is ready, together with the requests that came in the same read.
     pub latency: Histogram,
     errors: AtomicU64,
 }
 
-/// What a loop counts besides its commands.
+/// The counters of a loop other than those of its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// Bytes read from clients.
@@ -58,35 +57,35 @@ pub enum Counter {
     HotLookups,
     /// Look-ups that had to read the disk.
     ColdLookups,
-    /// Look-ups of keys that are not there.
+    /// Look-ups of absent keys.
     AbsentLookups,
-    /// Look-ups that met corruption or a failed read.
+    /// Look-ups that failed because of corruption or a failed read.
     FailedLookups,
     /// Clients accepted.
     ClientsAccepted,
     /// Clients refused, because too many were connected.
     ClientsRefused,
-    /// Clients dropped, because they were silent or slow.
+    /// Clients disconnected because they were idle or slow.
     ClientsTimedOut,
     /// Requests that broke the protocol.
     ProtocolErrors,
     /// Failed authentications.
     AuthenticationFailures,
-    /// Look-ups passed on to other nodes.
+    /// Look-ups forwarded to other nodes.
     ForwardedLookups,
-    /// Look-ups passed on of which no answer came, or an error.
+    /// Forwarded look-ups that got an error or no answer.
     ForwardFailures,
-    /// Requests to other nodes for the look-ups passed on.
+    /// Requests to other nodes for forwarded look-ups.
     ForwardRequests,
-    /// Of these, those made because another one had failed.
+    /// Those sent because an earlier one had failed.
     ForwardRetries,
-    /// Of these, those made because another one took long.
+    /// Those sent because an earlier one took long.
     ForwardHedges,
-    /// Look-ups passed on again, because a store had changed its version in between.
+    /// Look-ups forwarded again, because the store had changed its version meanwhile.
     ForwardRepeats,
-    /// Requests answered by where to go instead.
+    /// Requests answered with the address of another node.
     Moved,
-    /// Requests refused because too many keys were under way from other nodes.
+    /// Requests refused because too many keys were in flight from other nodes.
     Overloads,
     /// Requests refused because their store's quota was used up.
     QuotaRefusals,
@@ -94,7 +93,7 @@ pub enum Counter {
     CacheHits,
     /// Look-ups that a router did not find in its cache.
     CacheMisses,
-    /// Look-ups that waited for another client's of the same key.
+    /// Look-ups that waited for another client's look-up of the same key.
     SharedLookups,
 }
 
@@ -108,15 +107,11 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
         "cold_lookups",
         "look-ups that had to read the disk",
     ),
-    (
-        Counter::AbsentLookups,
-        "absent_lookups",
-        "look-ups of keys that are not there",
-    ),
+    (Counter::AbsentLookups, "absent_lookups", "look-ups of absent keys"),
     (
         Counter::FailedLookups,
         "failed_lookups",
-        "look-ups that met corruption or a failed read",
+        "look-ups that failed because of corruption or a failed read",
     ),
     (Counter::ClientsAccepted, "clients_accepted", "clients accepted"),
     (
@@ -127,7 +122,7 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
     (
         Counter::ClientsTimedOut,
         "clients_timed_out",
-        "clients dropped because they were silent or slow",
+        "clients disconnected because they were idle or slow",
     ),
     (
         Counter::ProtocolErrors,
@@ -142,38 +137,42 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
     (
         Counter::ForwardedLookups,
         "forwarded_lookups",
-        "look-ups passed on to other nodes",
+        "look-ups forwarded to other nodes",
     ),
     (
         Counter::ForwardFailures,
         "forward_failures",
-        "look-ups passed on of which no answer came, or an error",
+        "forwarded look-ups that got an error or no answer",
     ),
     (
         Counter::ForwardRequests,
         "forward_requests",
-        "requests to other nodes for the look-ups passed on",
+        "requests to other nodes for forwarded look-ups",
     ),
     (
         Counter::ForwardRetries,
         "forward_retries",
-        "requests to other nodes made because another one had failed",
+        "requests to other nodes sent because an earlier one had failed",
     ),
     (
         Counter::ForwardHedges,
         "forward_hedges",
-        "requests to other nodes made because another one took long",
+        "requests to other nodes sent because an earlier one took long",
     ),
     (
         Counter::ForwardRepeats,
         "forward_repeats",
-        "look-ups passed on again because a store had changed its version in between",
+        "look-ups forwarded again because the store had changed its version meanwhile",
     ),
-    (Counter::Moved, "moved", "requests answered by where to go instead"),
+    (
+        Counter::Moved,
+        "moved",
+        "requests answered with the address of another node",
+    ),
     (
         Counter::Overloads,
         "overloads",
-        "requests refused because too many keys were under way from other nodes",
+        "requests refused because too many keys were in flight from other nodes",
     ),
     (
         Counter::QuotaRefusals,
@@ -193,7 +192,7 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
     (
         Counter::SharedLookups,
         "shared_lookups",
-        "look-ups that waited for another client's of the same key",
+        "look-ups that waited for another client's look-up of the same key",
     ),
 ];
 
@@ -240,14 +239,14 @@ pub struct NodeMetrics {
     store_places: Arc<StorePlaces>,
     /// How many clients are connected.
     pub(crate) clients: AtomicU64,
-    /// How many cold reads are under way.
+    /// How many cold reads are in flight.
     pub(crate) cold_reads: AtomicU64,
-    /// How many keys are under way from other nodes.
+    /// How many keys are in flight from other nodes.
     pub(crate) forwards: AtomicU64,
 }
 
 impl NodeMetrics {
-    /// Counters for so many event loops.
+    /// Counters for this number of event loops.
     pub fn new(loops: usize) -> Self {
         let store_places = Arc::new(StorePlaces::default());
         let of_loop = |_| Arc::new(LoopMetrics::new(Arc::clone(&store_places)));
@@ -269,7 +268,7 @@ impl NodeMetrics {
         self.sum_latencies(|id| id == command as usize)
     }
 
-    /// The latency of all commands together, over all loops, since the start: what a fetch watches.
+    /// The latency of all commands together, over all loops, since the start; fetches slow down by it.
     pub fn latency_of_all(&self) -> HistogramSnapshot {
         self.sum_latencies(|_| true)
     }
@@ -286,13 +285,13 @@ impl NodeMetrics {
         sum
     }
 
-    /// How long clients' requests on a store took, over all loops, since the start; `None` if there were none, or if it is one of
-    /// [those that are counted together](Self::latency_of_other_stores).
+    /// The latency of clients' requests on a store, over all loops, since the start; `None` if there were none, or if
+    /// the store is one of [those that are counted together](Self::latency_of_other_stores).
     pub fn latency_of_store(&self, store: StoreId) -> Option<HistogramSnapshot> {
         self.sum_store_latencies(Some(self.store_places.known(store)?))
     }
 
-    /// The same of all stores beyond the first hundred that were asked for.
+    /// The same for all stores beyond the first hundred that were requested, together.
     pub fn latency_of_other_stores(&self) -> Option<HistogramSnapshot> {
         self.sum_store_latencies(None)
     }
@@ -317,7 +316,7 @@ impl NodeMetrics {
         self.loops.iter().map(value).sum()
     }
 
-    /// What was done to coordinate operations on versioned stores, over all loops.
+    /// Counts of the coordination of operations on versioned stores, over all loops.
     pub fn quorums(&self) -> QuorumCounts {
         self.loops.iter().map(|metrics| metrics.quorums.read()).sum()
     }
@@ -327,17 +326,17 @@ impl NodeMetrics {
         self.clients.load(Relaxed)
     }
 
-    /// How many cold reads are under way.
+    /// How many cold reads are in flight.
     pub fn cold_reads(&self) -> u64 {
         self.cold_reads.load(Relaxed)
     }
 
-    /// How many keys are under way from other nodes.
+    /// How many keys are in flight from other nodes.
     pub fn forwards(&self) -> u64 {
         self.forwards.load(Relaxed)
     }
 
-    /// How many bytes of hot keys a router keeps, over all loops.
+    /// How many bytes of hot keys a router caches, over all loops.
     pub fn cache_bytes(&self) -> u64 {
         let bytes = |metrics: &Arc<LoopMetrics>| metrics.cache_bytes.load(Relaxed);
         self.loops.iter().map(bytes).sum()
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_and_every_counter_has_its_place() {
+    fn every_command_and_every_counter_has_its_index() {
         for spec in fondaco_resp::command::all() {
             let own = std::iter::once(spec.id).chain(spec.subcommands.iter().map(|sub| sub.id));
             assert!(own.into_iter().all(|id| (id as usize) < COMMANDS_MAX), "{}", spec.name);

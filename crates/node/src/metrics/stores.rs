@@ -1,5 +1,5 @@
-//! How long the requests of each store took. The first hundred stores that are asked for have a histogram each, all others
-//! one together, so that neither memory nor what is scraped grows with the number of stores.
+//! The latency of the requests of each store. The first hundred stores that are requested have a histogram each; all
+//! others share one, so that neither memory nor the scraped metrics grow with the number of stores.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -8,25 +8,25 @@ use std::time::Duration;
 use crate::catalog::StoreId;
 use fondaco_model::{Histogram, HistogramSnapshot};
 
-/// How many stores have a histogram each.
+/// How many stores have their own histogram.
 pub const STORES_MAX: u8 = 100;
 
-/// The place of all other stores.
+/// The index of the histogram of all other stores.
 const OTHERS: u8 = STORES_MAX;
 
-/// In the place of a place: the store has none yet.
+/// As an index: the store has none yet.
 const NONE: u8 = u8::MAX;
 
-/// Which stores have a histogram, the same in all event loops. A place is kept to the end of the process: the number of a store
-/// is never given to another.
+/// The index of the histogram of each store, the same in all event loops. It is kept until the process ends: the number
+/// of a store is never given to another.
 #[derive(Debug)]
 pub(super) struct StorePlaces {
-    /// By the number of the store.
+    /// Indexed by the number of the store.
     places: Box<[AtomicU8]>,
     taken: AtomicU8,
 }
 
-/// The histograms of one event loop, by place. Each is made when it is needed.
+/// The histograms of one event loop, by index. Each is created at its first use.
 #[derive(Debug)]
 pub(super) struct StoreLatencies([OnceLock<Box<Histogram>>; STORES_MAX as usize + 1]);
 
@@ -40,7 +40,7 @@ impl Default for StorePlaces {
 }
 
 impl StorePlaces {
-    /// The place of a store, which is given one if it has none.
+    /// The index of a store's histogram, assigned if it has none.
     #[inline]
     fn of(&self, store: StoreId) -> u8 {
         match self.places[usize::from(store.get())].load(Relaxed) {
@@ -55,12 +55,12 @@ impl StorePlaces {
             .taken
             .fetch_update(Relaxed, Relaxed, |taken| (taken < OTHERS).then_some(taken + 1));
         let own = &self.places[usize::from(store.get())];
-        // Where another loop was first, one place stays empty.
+        // If another loop was first, one histogram stays unused.
         own.compare_exchange(NONE, free.unwrap_or(OTHERS), Relaxed, Relaxed)
             .map_or_else(|given| given, |_| free.unwrap_or(OTHERS))
     }
 
-    /// The place of a store that has one for itself.
+    /// The index of a store that has its own histogram.
     pub(super) fn known(&self, store: StoreId) -> Option<u8> {
         let place = self.places[usize::from(store.get())].load(Relaxed);
         (place < OTHERS).then_some(place)
@@ -81,7 +81,7 @@ impl StoreLatencies {
         histogram.get_or_init(Box::default).record(took, count);
     }
 
-    /// What the histogram of a place holds; of all stores without one of their own, if none is named.
+    /// A snapshot of the histogram at an index; without an index, of the one that all other stores share.
     pub(super) fn snapshot(&self, place: Option<u8>) -> Option<HistogramSnapshot> {
         let histogram = self.0[usize::from(place.unwrap_or(OTHERS))].get()?;
         Some(histogram.snapshot())
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundred_stores_have_a_histogram_each_and_the_others_one_together() {
+    fn a_hundred_stores_have_own_histograms_and_others_share_one() {
         let (places, loops) = (
             StorePlaces::default(),
             [StoreLatencies::default(), StoreLatencies::default()],

@@ -23,6 +23,7 @@ mod loop_memory;
 mod refusal;
 mod session;
 mod slow_log;
+mod sources;
 mod window;
 
 use std::borrow::Cow;

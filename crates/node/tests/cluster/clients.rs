@@ -1,4 +1,4 @@
-//! What clients of Redis Cluster are told, and how they are led.
+//! Topology commands, redirects and slots as clients of Redis Cluster see them.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -25,11 +25,12 @@ fn slots(connection: &mut Connection) -> Vec<(i64, i64, Vec<i64>)> {
 }
 
 #[test]
-fn slots_are_listed_with_all_nodes_that_have_them_in_order() {
+fn slots_are_listed_with_all_their_nodes_in_order() {
     let mut cluster = Cluster::start(3, 2, 8, 10);
     let ports: Vec<i64> = cluster.nodes.iter().map(|node| node.address().port().into()).collect();
     let ranges = slots(&mut cluster.nodes[2].connect());
-    // Each node is shown as a master before it is shown as a replica, since some clients know it as that for ever.
+    // Each node is shown as a master before it is shown as a replica, since some clients remember the first role for
+    // ever.
     let alone = [
         (0, 0, vec![ports[0]]),
         (2048, 2048, vec![ports[1]]),
@@ -45,7 +46,11 @@ fn slots_are_listed_with_all_nodes_that_have_them_in_order() {
     cluster.publish();
     let ranges = slots(&mut cluster.nodes[2].connect());
     let first = ranges.iter().find(|(first, ..)| *first == 0).unwrap();
-    assert_eq!(*first, (0, 2047, vec![ports[1]]), "a node that is gone is not led to");
+    assert_eq!(
+        *first,
+        (0, 2047, vec![ports[1]]),
+        "clients are not redirected to a dead node"
+    );
     let lines = cluster.nodes[2].connect().text("CLUSTER NODES").unwrap();
     let gone = lines
         .lines()
@@ -79,7 +84,7 @@ fn a_router_shows_itself_as_the_owner_of_all_slots() {
     assert_eq!(
         connection.text(&format!("GET {key}")),
         Some(value(1, 3)),
-        "it does not send away"
+        "a router does not redirect"
     );
     let me = connection.text("CLUSTER MYID").unwrap();
     let lines = connection.text("CLUSTER NODES").unwrap();
@@ -88,7 +93,7 @@ fn a_router_shows_itself_as_the_owner_of_all_slots() {
 }
 
 #[test]
-fn who_knows_of_slots_is_sent_to_a_node_that_has_the_key() {
+fn a_cluster_client_is_redirected_to_an_owner() {
     let cluster = Cluster::start(3, 1, 8, 100);
     let addresses: BTreeMap<String, usize> = (0..3).map(|at| (cluster.nodes[at].address().to_string(), at)).collect();
     let mut connection = cluster.nodes[0].connect();
@@ -112,7 +117,7 @@ fn who_knows_of_slots_is_sent_to_a_node_that_has_the_key() {
 }
 
 #[test]
-fn who_asks_is_answered_once_and_an_mget_over_slots_always() {
+fn asking_is_answered_once_and_an_mget_over_slots_always() {
     let cluster = Cluster::start(3, 1, 8, 100);
     let key = cluster.key_not_on(0);
     let get = format!("GET {}", wire_key(key));
@@ -195,7 +200,7 @@ struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// None, and a line that says why, where there is no such server.
+    /// `None` if there is no such server; prints why.
     fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -248,13 +253,13 @@ impl RedisCluster {
 
 impl Drop for RedisCluster {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing left to do.
+        // It may have exited already; then there is nothing left to do.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// An answer without what differs from server to server: numbers, and texts with digits in them.
+/// A reply without the details that differ from server to server: numbers, and texts with digits in them.
 fn shape(value: Value) -> Value {
     let blank = |text: &str| {
         let digits = text.chars().map(|c| if c.is_ascii_hexdigit() { '#' } else { c });
@@ -268,7 +273,7 @@ fn shape(value: Value) -> Value {
         Value::Int(_) => Value::Int(0),
         Value::BulkString(bytes) => match std::str::from_utf8(&bytes).unwrap() {
             text if text.contains(|c: char| c.is_ascii_digit()) => Value::SimpleString(blank(text)),
-            // The address of a server that nobody has told it.
+            // The address of a server that does not know its own address.
             "" => Value::SimpleString("#.#.#.#".into()),
             _ => Value::BulkString(bytes),
         },
@@ -280,7 +285,7 @@ fn shape(value: Value) -> Value {
 }
 
 #[test]
-fn what_is_told_of_a_cluster_has_the_shape_that_redis_gives_it() {
+fn cluster_replies_have_the_same_shape_as_those_of_redis() {
     let Some(redis) = RedisCluster::start() else { return };
     let cluster = Cluster::start(1, 1, 4, 10);
     for version in ["2", "3"] {
@@ -346,7 +351,7 @@ fn lines(value: Value) -> String {
     }
 }
 
-/// All words in an answer, however deep.
+/// All words in a reply, at any depth.
 fn names_in(values: Vec<Value>, names: &mut Vec<String>) {
     for value in values {
         match value {

@@ -1,4 +1,4 @@
-//! Nodes that die, tables that are old, neighbours that are slow.
+//! Dead nodes, outdated topologies, and slow peers.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use fondaco_node::{Counter, Setting};
 use crate::harness::{Cluster, eventually, value, wire_key};
 
 #[test]
-fn a_dead_node_is_made_good_by_its_replicas() {
+fn replicas_answer_for_a_dead_node() {
     let mut cluster = Cluster::start(3, 2, 8, 200);
     let router = cluster.router();
     let mut connections = [router.connect(), cluster.nodes[1].connect()];
@@ -18,7 +18,7 @@ fn a_dead_node_is_made_good_by_its_replicas() {
         assert!(connection.mget(0..200).into_iter().all(|value| value.is_some()));
     }
     cluster.kill(0);
-    // From here on it may take a while to notice, but what is noticed stays so.
+    // The failure may be detected late, but once detected it stays detected.
     let mut failed_after_detection = 0;
     for connection in &mut connections {
         eventually("all keys are answered by the replicas", || {
@@ -37,7 +37,7 @@ fn a_dead_node_is_made_good_by_its_replicas() {
 }
 
 #[test]
-fn a_partition_without_any_node_is_down_and_the_others_are_not() {
+fn only_a_partition_without_any_live_node_is_down() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let router = cluster.router();
     router.settings.set(Setting::ForwardTimeoutMs, 300).unwrap();
@@ -61,11 +61,11 @@ fn a_partition_without_any_node_is_down_and_the_others_are_not() {
 }
 
 #[test]
-fn a_router_with_an_old_table_finds_the_keys_all_the_same() {
+fn a_router_with_an_outdated_table_still_finds_the_keys() {
     let mut cluster = Cluster::start(3, 1, 8, 120);
     let router = cluster.router();
     let right = cluster.topology.owners.clone();
-    // As the router sees it, each partition is with the node before.
+    // The router's table has each partition at the node before its owner.
     for owners in &mut cluster.topology.owners {
         let before = owners[0].get() % 3 + 1;
         *owners = vec![NodeId::new(before).unwrap()];
@@ -75,7 +75,7 @@ fn a_router_with_an_old_table_finds_the_keys_all_the_same() {
     cluster.topology.epoch += 1;
     let mut connection = router.connect();
     let asking = std::thread::spawn(move || connection.mget(0..120));
-    eventually("nodes are asked for what they do not hold", || {
+    eventually("nodes are asked for keys that they do not hold", || {
         (router.count(Counter::ForwardedLookups) > 0).then_some(())
     });
     router.publish(&cluster.topology);
@@ -104,7 +104,7 @@ fn a_late_node_is_not_asked() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_delays_nobody_but_who_asks_for_its_keys() {
+fn a_node_that_hangs_delays_only_requests_for_its_keys() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let id = NodeId::new(2).unwrap();

@@ -1,4 +1,4 @@
-//! What a plain client gets, wherever the keys are.
+//! Replies to a plain client, wherever the keys are.
 
 use fondaco_node::{Access, Counter, PasswordDigest, PeerAccess, User};
 use redis::Value;
@@ -37,7 +37,7 @@ fn an_mget_over_all_nodes_is_answered_in_order() {
 }
 
 #[test]
-fn all_look_ups_are_forwarded_alike() {
+fn all_kinds_of_look_ups_are_forwarded() {
     let cluster = Cluster::start(2, 1, 4, 50);
     let key = cluster.key_not_on(0);
     let there = wire_key(key);
@@ -55,7 +55,7 @@ fn all_look_ups_are_forwarded_alike() {
 }
 
 #[test]
-fn a_pipeline_of_keys_here_and_there_is_answered_in_order() {
+fn pipelines_of_local_and_remote_keys_are_answered_in_order() {
     let cluster = Cluster::start(3, 1, 8, 500);
     let client = redis::Client::open(format!("redis://{}", cluster.nodes[0].address())).unwrap();
     let mut connection = client.get_connection().unwrap();
@@ -68,7 +68,7 @@ fn a_pipeline_of_keys_here_and_there_is_answered_in_order() {
 }
 
 #[test]
-fn a_store_of_which_nothing_is_here_is_known_all_the_same() {
+fn a_store_that_the_node_does_not_hold_is_known() {
     let cluster = Cluster::start(2, 1, 2, 10);
     let mut connection = cluster.nodes[0].connect();
     let error = connection.send("GET other:1").unwrap_err();
@@ -85,7 +85,7 @@ fn a_store_of_which_nothing_is_here_is_known_all_the_same() {
 }
 
 #[test]
-fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
+fn a_node_answers_peers_only_for_keys_that_it_holds() {
     let mut cluster = Cluster::start(2, 1, 4, 50);
     cluster.add_version(2);
     cluster.publish();
@@ -97,7 +97,7 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
         let answer = elements(read(asked, &format!("{here} nosuch {there}")).unwrap());
         let [found, absent, elsewhere]: [Value; 3] = answer.try_into().unwrap();
         assert_eq!(text(found), Some(value(version, here)));
-        // Where this key would be, decides whether the node can tell that it is not there.
+        // The node can tell that this key is absent only if it owns the key's partition.
         let absent = text(absent);
         assert!(
             absent.as_ref().is_none_or(|error| error.starts_with("NOTHERE")),
@@ -118,7 +118,7 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
             .unwrap_err();
         assert!(error.starts_with("ERR value is not an integer"), "{error}");
     }
-    // What an older release, or a later one, would say.
+    // Envelopes that an older or a later release would send.
     for no_envelope in ["1000", "v2;timeout=1000", "v1;!fan-out=2", "v1;timeout=x"] {
         let error = connection
             .send(&format!("FONDACO.READ {no_envelope} 1 0 pymk 1"))
@@ -136,7 +136,7 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
 }
 
 #[test]
-fn a_node_does_not_answer_for_another_store_of_the_same_name() {
+fn a_node_rejects_reads_of_another_store_of_that_name() {
     let mut cluster = Cluster::start(2, 1, 4, 50);
     // The store was dropped, and created again: both have a version 1.
     cluster.store().id = 2;
@@ -158,7 +158,7 @@ fn a_node_does_not_answer_for_another_store_of_the_same_name() {
 }
 
 #[test]
-fn the_topology_is_told_once_a_change() {
+fn the_topology_is_sent_once_per_change() {
     let mut cluster = Cluster::start(2, 1, 4, 10);
     let mut connection = cluster.nodes[0].connect();
     let told = elements(connection.send("FONDACO.TOPOLOGY").unwrap());
@@ -173,7 +173,7 @@ fn the_topology_is_told_once_a_change() {
 }
 
 #[test]
-fn nodes_are_users_to_one_another_and_rights_are_checked_where_the_client_is() {
+fn rights_are_checked_at_the_node_of_the_client() {
     let user = |name: &str, stores: &str| User {
         name: name.into(),
         password: PasswordDigest::of(name.as_bytes()),

@@ -29,12 +29,12 @@ pub fn wire_key(number: usize) -> String {
     format!("{STORE}:{number}")
 }
 
-/// The value of a key in a version: both can be told from it.
+/// The value of a key in a version; it names both.
 pub fn value(version: u64, number: usize) -> String {
     format!("v{version} of {number}")
 }
 
-/// Nodes with their versions, and what they are told of one another.
+/// Nodes with their versions, and the topology that they see.
 pub struct Cluster {
     dir: TempDir,
     pub keys: usize,
@@ -92,7 +92,7 @@ impl Node {
         self.address
     }
 
-    /// Ends it, as a crash would for all who are connected to it.
+    /// Kills it: its connections break, as in a crash.
     pub fn kill(&mut self) {
         self.server = None;
     }
@@ -101,7 +101,7 @@ impl Node {
         self.metrics.counter(counter)
     }
 
-    /// Lets it see this topology from now on, and serve what it says is current, as far as it holds that.
+    /// Publishes this topology to it; it then serves the versions that are current there, as far as it holds them.
     pub fn publish(&self, topology: &Topology) {
         let name: StoreName = STORE.parse().unwrap();
         let told = &topology.stores[&name];
@@ -133,7 +133,7 @@ impl Node {
 }
 
 impl Cluster {
-    /// So many nodes, of which each partition has so many; they hold version 1 of so many keys.
+    /// Starts `nodes` nodes, with `replicas` replicas of each partition; they hold version 1 of `keys` keys.
     pub fn start(nodes: usize, replicas: usize, partitions: u32, keys: usize) -> Self {
         Self::guarded(
             nodes,
@@ -145,7 +145,7 @@ impl Cluster {
         )
     }
 
-    /// The same, for users only: the nodes are one to another as `peers` says.
+    /// The same with users: the nodes authenticate to each other as `peers` says.
     pub fn guarded(
         nodes: usize,
         replicas: usize,
@@ -233,7 +233,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a version current, in the topology only: nobody sees it yet.
+    /// Makes a version current, in the topology only: no node sees it yet.
     pub fn set_current(&mut self, version: u64) {
         self.store().current = VersionNumber::new(version);
     }
@@ -243,7 +243,7 @@ impl Cluster {
         self.topology.stores.get_mut(STORE).unwrap()
     }
 
-    /// Lets all nodes see the topology as it is now.
+    /// Publishes the current topology to all nodes.
     pub fn publish(&self) {
         self.nodes.iter().for_each(|node| node.publish(&self.topology));
     }
@@ -259,12 +259,12 @@ impl Cluster {
         router
     }
 
-    /// Ends a node. The others are not told.
+    /// Kills a node. The others are not told.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill();
     }
 
-    /// Has the topology say that a node is gone.
+    /// Marks a node as gone in the topology.
     pub fn mark_gone(&mut self, node: usize) {
         let id = NodeId::new(node as u32 + 1).unwrap();
         self.topology.nodes.get_mut(&id).unwrap().live = false;
@@ -277,7 +277,7 @@ impl Cluster {
             .partition_of(slot_of_key(&store, number.to_string().as_bytes()))
     }
 
-    /// The places of the nodes that own a key.
+    /// The indexes of the nodes that own a key.
     pub fn owners_of(&self, number: usize) -> Vec<usize> {
         let owners = &self.topology.owners[self.partition_of(number).get() as usize];
         owners.iter().map(|id| id.get() as usize - 1).collect()
@@ -309,7 +309,7 @@ pub fn connect(address: SocketAddr) -> Connection {
 }
 
 impl Connection {
-    /// Sends a command, words apart by blanks, and returns what is answered; an error as text.
+    /// Sends a command, its words separated by blanks, and returns the reply; an error as text.
     pub fn send(&mut self, command: &str) -> Result<Value, String> {
         let mut words = command.split(' ');
         let mut request = redis::cmd(words.next().unwrap());
@@ -318,7 +318,7 @@ impl Connection {
     }
 
     pub fn query(&mut self, request: &redis::Cmd) -> Result<Value, String> {
-        // Not `query`: it would take an error of one element for the whole answer.
+        // Not `query`: it would return the error of one element as the error of the whole reply.
         match self.0.req_packed_command(&request.get_packed_command()) {
             Ok(Value::ServerError(error)) => Err(format!("{} {}", error.code(), error.details().unwrap_or_default())),
             Ok(value) => Ok(value),
@@ -330,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// The text that a command is answered.
+    /// The reply to a command, as text.
     pub fn text(&mut self, command: &str) -> Option<String> {
         text(self.send(command).unwrap())
     }
@@ -350,7 +350,7 @@ pub fn elements(value: Value) -> Vec<Value> {
     }
 }
 
-/// A text, or none. An error in its place is told as its text.
+/// A text, or nil. An error inside an array is returned as its text.
 pub fn text(value: Value) -> Option<String> {
     match value {
         Value::Nil => None,

@@ -1,4 +1,4 @@
-//! What routers keep, share, and refuse.
+//! Caching, single-flight, quotas and admission control of routers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,7 +8,7 @@ use fondaco_node::{Counter, Setting};
 use crate::harness::{Cluster, eventually, value, wire_key};
 
 #[test]
-fn a_router_answers_hot_keys_from_its_cache_and_only_from_the_current_version() {
+fn a_router_caches_hot_keys_of_the_current_version_only() {
     let mut cluster = Cluster::start(2, 1, 4, 50);
     cluster.add_version(2);
     let router = cluster.router();
@@ -19,7 +19,7 @@ fn a_router_answers_hot_keys_from_its_cache_and_only_from_the_current_version() 
         assert!(values.into_iter().eq(expected));
     }
     assert_eq!(router.count(Counter::CacheMisses), 60);
-    assert_eq!(router.count(Counter::CacheHits), 120, "absent keys are kept too");
+    assert_eq!(router.count(Counter::CacheHits), 120, "absent keys are cached too");
     assert!(router.metrics.cache_bytes() > 0);
     let asked = router.count(Counter::ForwardRequests);
     cluster.set_current(2);
@@ -42,7 +42,7 @@ fn a_router_without_a_cache_asks_each_time() {
 }
 
 #[test]
-fn nodes_keep_nothing_of_one_another() {
+fn nodes_do_not_cache_keys_of_other_nodes() {
     let cluster = Cluster::start(2, 1, 4, 50);
     let key = wire_key(cluster.key_not_on(0));
     let mut connection = cluster.nodes[0].connect();
@@ -74,14 +74,14 @@ fn a_quota_is_divided_over_routers_and_refuses_by_name() {
     );
     assert!(read >= 100, "its share of a second: {read}");
     assert_eq!(router.count(Counter::QuotaRefusals), 1);
-    // It comes back by itself.
+    // It recovers by itself.
     eventually("there is quota again", || {
         connection.send(&format!("GET {}", wire_key(1))).ok()
     });
 }
 
 #[test]
-fn a_quota_holds_for_reads_at_nodes_each_of_which_has_its_share() {
+fn each_node_enforces_its_share_of_the_read_quota() {
     let mut cluster = Cluster::start(2, 2, 4, 50);
     cluster.store().read_keys_per_second = Some(200);
     cluster.publish();
@@ -103,7 +103,7 @@ fn a_quota_holds_for_reads_at_nodes_each_of_which_has_its_share() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_at_once() {
+fn requests_beyond_the_limit_are_refused_at_once() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let id = fondaco_model::NodeId::new(2).unwrap();
@@ -122,7 +122,7 @@ fn what_is_too_much_is_refused_at_once() {
     let refused = errors.iter().filter(|error| error.starts_with("OVERLOADED")).count();
     assert_eq!(refused, 4, "each of two loops takes two: {errors:?}");
     assert_eq!(router.count(Counter::Overloads), 4);
-    // One request may be larger than all that may be under way, if nothing else is.
+    // One request may be larger than the whole limit, if nothing else is in flight.
     let held: Vec<usize> = (0..100).filter(|&key| cluster.owners_of(key) == [0]).collect();
     let values = router.connect().mget(held.iter().copied());
     assert!(values.into_iter().eq(held.iter().map(|&key| Some(value(1, key)))));
@@ -149,7 +149,7 @@ fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
             "{refused:?}"
         );
     }
-    // What was sent waits no more.
+    // Values that were sent wait no more.
     assert_eq!(connection.mget([1]), [Some(value(1, 1))]);
 }
 
@@ -175,7 +175,7 @@ fn many_clients_that_want_one_key_make_one_request() {
 }
 
 #[test]
-fn a_client_that_is_dropped_takes_its_requests_along() {
+fn requests_of_a_disconnected_client_are_abandoned() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let id = fondaco_model::NodeId::new(2).unwrap();
@@ -197,7 +197,7 @@ fn a_client_that_is_dropped_takes_its_requests_along() {
     assert!(waiting.join().unwrap().is_err());
     let idle = || (router.metrics.forwards() == 0).then_some(());
     eventually("nothing is under way", idle);
-    // And so does one that leaves by itself, with more that it has sent.
+    // The same holds for a client that closes the connection itself, with more requests sent.
     let mut leaving = TcpStream::connect(router.address()).unwrap();
     leaving.write_all(format!("{get}\r\n").as_bytes()).unwrap();
     eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
@@ -207,10 +207,10 @@ fn a_client_that_is_dropped_takes_its_requests_along() {
 }
 
 #[test]
-fn who_sends_no_more_still_gets_what_is_soon_there() {
+fn a_client_that_half_closes_still_gets_its_replies() {
     let cluster = Cluster::start(2, 1, 4, 100);
     let key = cluster.key_not_on(0);
-    // So that the connections between the nodes are there already.
+    // The connections between the nodes are established first.
     cluster.nodes[0].connect().mget(0..100);
     let mut stream = TcpStream::connect(cluster.nodes[0].address()).unwrap();
     stream

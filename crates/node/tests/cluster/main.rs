@@ -1,5 +1,5 @@
-//! Several servers on this machine that are one cluster: what each of them, and a router in front of
-//! them, answers. Catalogs and topologies are made by hand; everything else is real.
+//! Several servers on this machine that form one cluster, and a router in front of them, and their replies. Catalogs
+//! and topologies are made by hand; everything else is real.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! `SCAN` and `DBSIZE`, which are about all keys.
+//! `SCAN` and `DBSIZE`, which cover all keys.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::harness::{Cluster, Connection, elements, text, wire_key};
 
-/// All keys that a scan yields, and how often it was asked.
+/// All keys that a scan yields.
 fn scan(connection: &mut Connection, options: &str) -> Vec<String> {
     let mut keys = Vec::new();
     let mut cursor = "0".to_owned();
@@ -26,7 +26,7 @@ fn all_keys(count: usize) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_scan_of_any_node_or_router_yields_every_key_once() {
+fn a_scan_at_any_process_yields_every_key_once() {
     let cluster = Cluster::start(3, 1, 32, 700);
     let router = cluster.router();
     for server in [&cluster.nodes[0], &cluster.nodes[2], &router] {
@@ -39,7 +39,7 @@ fn a_scan_of_any_node_or_router_yields_every_key_once() {
 }
 
 #[test]
-fn a_scan_goes_on_at_another_node() {
+fn a_scan_can_continue_at_another_node() {
     let cluster = Cluster::start(3, 2, 16, 300);
     let mut connections: Vec<Connection> = cluster.nodes.iter().map(|node| node.connect()).collect();
     let mut keys = BTreeSet::new();
@@ -57,7 +57,7 @@ fn a_scan_goes_on_at_another_node() {
 }
 
 #[test]
-fn who_knows_of_slots_scans_and_counts_each_key_at_one_node() {
+fn a_cluster_client_scans_and_counts_each_key_once() {
     let cluster = Cluster::start(3, 2, 16, 300);
     let (mut keys, mut counted) = (Vec::new(), 0);
     for node in &cluster.nodes {
@@ -71,7 +71,7 @@ fn who_knows_of_slots_scans_and_counts_each_key_at_one_node() {
         assert_eq!(
             node.connect().send("DBSIZE"),
             Ok(Value::Int(300)),
-            "others get all of it at once"
+            "other clients get all keys from one node"
         );
     }
     assert_eq!((keys.len(), counted), (300, 300));
@@ -80,7 +80,7 @@ fn who_knows_of_slots_scans_and_counts_each_key_at_one_node() {
 }
 
 #[test]
-fn a_scan_says_which_nodes_it_misses() {
+fn a_scan_names_the_nodes_that_are_missing() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let router = cluster.router();
     cluster.kill(1);

@@ -1,4 +1,4 @@
-//! One answer is of one version, while nodes learn of swaps at different times.
+//! Each reply is of one version, while nodes learn of swaps at different times.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use fondaco_node::Counter;
 
 use crate::harness::{Cluster, connect, value};
 
-/// The version that all values of an answer are of.
+/// The version of all values of a reply.
 ///
 /// Panics if there are several, or a key has another key's value.
 fn only_version(values: &[Option<String>]) -> u64 {
@@ -26,7 +26,7 @@ fn only_version(values: &[Option<String>]) -> u64 {
 }
 
 #[test]
-fn no_answer_mixes_versions_while_nodes_swap_one_after_the_other() {
+fn no_reply_mixes_versions_during_a_rolling_swap() {
     const SWAPS: u64 = 300;
     const KEYS: usize = 64;
     let mut cluster = Cluster::start(3, 2, 8, KEYS);
@@ -54,7 +54,7 @@ fn no_answer_mixes_versions_while_nodes_swap_one_after_the_other() {
         }
         for swap in 0..SWAPS {
             cluster.set_current(2 - swap % 2);
-            // In another order each time; and with answers given in between.
+            // In a different order each time, with replies in between.
             let before = seen[1].load(Relaxed) + seen[2].load(Relaxed);
             for at in 0..4 {
                 match (at + swap as usize) % 4 {
@@ -77,12 +77,12 @@ fn no_answer_mixes_versions_while_nodes_swap_one_after_the_other() {
 }
 
 #[test]
-fn an_answer_follows_to_a_newer_version_when_its_own_is_gone() {
+fn a_request_moves_on_when_its_version_is_gone() {
     let mut cluster = Cluster::start(2, 1, 4, 40);
     cluster.add_version(2);
     let router = cluster.router();
     assert_eq!(only_version(&router.connect().mget(0..40)), 1);
-    // The nodes have gone on, and forgotten version 1; the router has not heard of it.
+    // The nodes have swapped and dropped version 1; the router does not know yet.
     cluster.set_current(2);
     for node in &mut cluster.nodes {
         node.close(1);
@@ -97,11 +97,11 @@ fn an_answer_follows_to_a_newer_version_when_its_own_is_gone() {
 }
 
 #[test]
-fn a_node_that_lags_behind_asks_again_rather_than_mix() {
+fn a_node_that_lags_asks_again_instead_of_mixing_versions() {
     let mut cluster = Cluster::start(2, 1, 4, 40);
     cluster.add_version(2);
     cluster.set_current(2);
-    // The second node has swapped and dropped the old version; the first learns of it while it is asked.
+    // The second node has swapped and dropped the old version; the first learns of it while its request is in flight.
     cluster.nodes[1].close(1);
     cluster.nodes[1].publish(&cluster.topology);
     let address = cluster.nodes[0].address();
@@ -115,10 +115,10 @@ fn a_node_that_lags_behind_asks_again_rather_than_mix() {
 }
 
 #[test]
-fn who_asks_for_a_store_that_was_dropped_gets_nothing_of_the_next_one_of_its_name() {
+fn requests_for_a_dropped_store_read_nothing_of_its_successor() {
     let mut cluster = Cluster::start(2, 1, 4, 40);
     let router = cluster.router();
-    // To the nodes it is another store by now: version 1 of that is open, and not live yet.
+    // The nodes already have another store of this name: its version 1 is open, and not current yet.
     cluster.store().id = 2;
     cluster.store().current = None;
     cluster.publish();
@@ -130,7 +130,7 @@ fn who_asks_for_a_store_that_was_dropped_gets_nothing_of_the_next_one_of_its_nam
     router.publish(&cluster.topology);
     let error = asking.join().unwrap().unwrap_err();
     assert!(error.starts_with("NOVERSION"), "{error}");
-    // What was kept of the former store is not taken for the next one's, once that is live.
+    // Cached values of the former store are not used for the new one, once that is current.
     cluster.store().current = fondaco_model::VersionNumber::new(1);
     cluster.publish();
     router.publish(&cluster.topology);

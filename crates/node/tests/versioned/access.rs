@@ -1,4 +1,4 @@
-//! What users are told who may not read or write a store, and those who give a wrong password.
+//! Errors for users without the right to read or write a store, and for wrong passwords.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use redis::Value;
 
 use crate::harness::{Cluster, Connection, Shape, bulk};
 
-/// A node with users who have a password each that is their name.
+/// A node with users whose passwords are their names.
 fn guarded() -> Cluster {
     let user = |name: &str, stores: &[&str], writes: &[&str]| User {
         name: name.into(),
@@ -28,7 +28,7 @@ fn guarded() -> Cluster {
 }
 
 #[test]
-fn a_user_is_not_told_which_stores_there_are_that_it_may_not_read() {
+fn a_user_cannot_see_stores_that_it_may_not_read() {
     let cluster = guarded();
     let mut connection = cluster.nodes[0].connect();
     connection.send("AUTH stranger stranger").unwrap();
@@ -78,7 +78,7 @@ fn a_user_is_not_told_which_stores_there_are_that_it_may_not_read() {
         connection.send("SCAN 0"),
         Ok(Value::Array(vec![bulk("0"), Value::Array(vec![])]))
     );
-    // It may hear of its own.
+    // It does see its own stores.
     assert_eq!(connection.code("GET x:1"), "NOSTORE");
     connection.send("AUTH reader reader").unwrap();
     assert_eq!(connection.send("GET s:1"), Ok(Value::Nil));
@@ -100,7 +100,7 @@ fn wrong_passwords_are_slowed_down_and_end_the_connection() {
     assert!(error.starts_with("WRONGPASS") && error.contains("closed"), "{error}");
     assert!(connection.send("AUTH reader reader").is_err());
     assert_eq!(node.count(Counter::AuthenticationFailures), 5);
-    // Others are let in meanwhile, and those who err once go on.
+    // Other clients are accepted meanwhile, and a client that errs once may continue.
     let mut other = node.connect();
     other.send("AUTH reader 1").unwrap_err();
     other.send("AUTH reader reader").unwrap();
@@ -108,7 +108,7 @@ fn wrong_passwords_are_slowed_down_and_end_the_connection() {
 }
 
 #[test]
-fn who_proves_to_know_a_password_is_let_in_once() {
+fn a_proof_of_the_password_is_accepted_once() {
     let cluster = guarded();
     let node = &cluster.nodes[0];
     let mut connection = node.connect();
@@ -145,7 +145,7 @@ fn who_proves_to_know_a_password_is_let_in_once() {
     assert!(key.verifies(End::Server, &introduction(&first), &own));
     assert_eq!(connection.send("GET s:1"), Ok(Value::Nil));
     assert_eq!(connection.code("GET x:1"), "NOPERM");
-    // An eavesdropper cannot use it again.
+    // A captured proof cannot be replayed.
     assert_eq!(connection.code(&prove), "ERR");
     let mut other = node.connect();
     challenge(&mut other);

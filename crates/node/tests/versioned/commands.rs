@@ -1,4 +1,4 @@
-//! What clients may ask of versioned stores, and in which order they are answered.
+//! The commands of versioned stores, and the order of their replies.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ fn three() -> Shape {
 }
 
 #[test]
-fn requests_of_a_pipeline_are_answered_in_order_and_those_on_a_key_are_done_in_order() {
+fn a_pipeline_is_answered_and_executed_per_key_in_order() {
     for shape in [Shape::default(), three()] {
         let cluster = Cluster::start(shape);
         let mut pipeline = redis::pipe();
@@ -60,7 +60,7 @@ fn requests_of_a_pipeline_are_answered_in_order_and_those_on_a_key_are_done_in_o
 }
 
 #[test]
-fn what_one_node_alone_has_it_writes_without_a_coordinator_and_once_while_the_cluster_changes() {
+fn a_sole_owner_writes_directly_and_once_during_changes() {
     const WRITERS: usize = 4;
     const INCREMENTS: i64 = 50;
     const COORDINATED_MIN: u64 = 20;
@@ -85,7 +85,7 @@ fn what_one_node_alone_has_it_writes_without_a_coordinator_and_once_while_the_cl
         };
         let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
         let mut topology = cluster.topology.clone();
-        // Writes that were taken in before a change and come to be made after it are the coordinator's.
+        // Writes that arrived before a change and start after it go through the coordinator.
         until("the coordinator made some of the writes", || {
             let is_over = writers.iter().any(|writer| writer.is_finished());
             topology
@@ -101,7 +101,7 @@ fn what_one_node_alone_has_it_writes_without_a_coordinator_and_once_while_the_cl
 }
 
 #[test]
-fn a_client_that_sends_no_more_is_still_answered_and_one_that_wants_no_replies_is_not() {
+fn half_closed_clients_get_replies_and_muted_ones_do_not() {
     let cluster = Cluster::start(Shape::default());
     let exchange = |requests: &str| {
         let mut socket = TcpStream::connect(cluster.nodes[0].address()).unwrap();
@@ -121,7 +121,7 @@ fn a_client_that_sends_no_more_is_still_answered_and_one_that_wants_no_replies_i
         exchange("CLIENT REPLY OFF\r\nINCR s:3\r\nSET s:1 y\r\nCLIENT REPLY ON\r\nINCR s:3\r\n"),
         "+OK\r\n:4\r\n"
     );
-    // What is no request at all ends the connection, when all before it is answered.
+    // Bytes that are no request end the connection, after all requests before them are answered.
     let answers = exchange("SET s:1 z\r\n*1\r\n$x\r\n");
     assert!(answers.starts_with("+OK\r\n-ERR Protocol error"), "{answers}");
 }
@@ -145,7 +145,7 @@ fn every_process_takes_writes_for_every_key() {
         let writer = key % connections.len();
         let set = connections[writer].send(&format!("SET s:{key} {key}"));
         assert_eq!(set, Ok(Value::Okay));
-        // R + W > N: everybody sees it at once.
+        // R + W > N: every process sees the write at once.
         for connection in &mut connections {
             assert_eq!(connection.send(&format!("GET s:{key}")), Ok(bulk(&key.to_string())));
         }
@@ -164,7 +164,7 @@ fn every_process_takes_writes_for_every_key() {
 }
 
 #[test]
-fn what_is_deleted_is_not_listed_and_all_else_is_listed_once() {
+fn a_scan_lists_each_key_once_and_no_deleted_ones() {
     let cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 2,
@@ -184,7 +184,7 @@ fn what_is_deleted_is_not_listed_and_all_else_is_listed_once() {
         .map(|key| format!("s:{key}"))
         .collect();
     for node in cluster.nodes.iter().chain([&router]) {
-        // The second replica of a key may get it a moment after the client was told.
+        // The second replica of a key may receive it shortly after the client's reply.
         until("all is listed", || {
             let mut listed = Vec::new();
             let mut cursor = 0;
@@ -206,7 +206,7 @@ fn what_is_deleted_is_not_listed_and_all_else_is_listed_once() {
 }
 
 #[test]
-fn what_is_written_with_a_context_replaces_what_was_read_and_nothing_else() {
+fn a_write_with_a_context_replaces_only_the_values_read() {
     let cluster = Cluster::start(Shape {
         settings: VersionedChange {
             resolution: Some(Resolution::All),
@@ -227,19 +227,19 @@ fn what_is_written_with_a_context_replaces_what_was_read_and_nothing_else() {
     };
     let (none, values) = read(&mut redis);
     assert_eq!(values, [""; 0]);
-    // Two who have read nothing both write: neither knows of the other.
+    // Two clients that have read nothing both write: neither write replaces the other.
     let first = put(&mut redis, &none, "one");
     put(&mut cluster.nodes[1].connect(), b"", "two");
     assert_eq!(read(&mut redis).1, ["one", "two"]);
     assert_eq!(redis.code("GET s:1"), "CONFLICT");
     assert_eq!(redis.code("APPEND s:1 x"), "CONFLICT");
-    // Who has seen one of them replaces that.
+    // A client that has seen one of them replaces that one.
     put(&mut redis, &first, "three");
     let (all, values) = read(&mut redis);
     assert_eq!(values, ["three", "two"]);
     put(&mut redis, &all, "both");
     assert_eq!(redis.send("GET s:1"), Ok(bulk("both")));
-    // A deletion of what was seen long ago deletes nothing that came since.
+    // A deletion with an old context deletes no newer value.
     assert!(redis.ask(&[&b"FONDACO.DEL"[..], b"s:1", &all]).is_ok());
     assert_eq!(redis.send("GET s:1"), Ok(bulk("both")));
     let (all, _) = read(&mut redis);
@@ -249,7 +249,7 @@ fn what_is_written_with_a_context_replaces_what_was_read_and_nothing_else() {
 }
 
 #[test]
-fn counters_lose_no_increment_whichever_node_it_goes_to() {
+fn counters_lose_no_increment_on_any_node() {
     let cluster = Cluster::start(Shape {
         settings: VersionedChange {
             resolution: Some(Resolution::Counter),
@@ -273,7 +273,7 @@ fn counters_lose_no_increment_whichever_node_it_goes_to() {
     assert_eq!(connection.code("INCR s:1"), "ERR");
     assert_eq!(connection.send("DEL s:1"), Ok(Value::Int(1)));
     assert_eq!(connection.send("INCR s:1"), Ok(Value::Int(1)));
-    // What was read says nothing of how far the sums had come.
+    // A context says nothing about how far the sums had come.
     for command in ["FONDACO.PUT", "FONDACO.DEL"] {
         let (context, _): (Vec<u8>, Vec<String>) =
             redis::cmd("FONDACO.GET").arg("s:1").query(&mut connection.0).unwrap();
@@ -286,7 +286,7 @@ fn counters_lose_no_increment_whichever_node_it_goes_to() {
 }
 
 #[test]
-fn what_depends_on_the_number_of_a_counter_is_done_by_one_of_several() {
+fn one_of_several_conditional_writes_of_a_counter_succeeds() {
     let cluster = Cluster::start(Shape {
         settings: VersionedChange {
             resolution: Some(Resolution::Counter),
@@ -314,7 +314,7 @@ fn what_depends_on_the_number_of_a_counter_is_done_by_one_of_several() {
 }
 
 #[test]
-fn what_asks_for_keys_of_both_kinds_of_stores_is_answered_alike_behind_a_write() {
+fn mixed_reads_are_answered_alike_behind_a_write() {
     let cluster = Cluster::start(Shape::default());
     let mut connection = cluster.nodes[0].connect();
     connection.send("SET s:1 x").unwrap();
@@ -331,7 +331,7 @@ fn what_asks_for_keys_of_both_kinds_of_stores_is_answered_alike_behind_a_write()
 }
 
 #[test]
-fn an_increment_is_done_once_whichever_node_it_goes_to() {
+fn an_increment_is_applied_once_on_any_node() {
     let cluster = Cluster::start(three());
     std::thread::scope(|scope| {
         for node in &cluster.nodes {
@@ -351,7 +351,7 @@ fn an_increment_is_done_once_whichever_node_it_goes_to() {
 }
 
 #[test]
-fn what_concerns_several_keys_at_once_is_refused_and_what_no_store_does() {
+fn multi_key_writes_and_unsupported_commands_are_refused() {
     let cluster = Cluster::start(Shape::default());
     let mut connection = cluster.nodes[0].connect();
     for command in ["RENAME s:1 s:2", "COPY s:1 s:2", "MSETNX s:1 x s:2 y"] {
@@ -368,7 +368,7 @@ fn what_concerns_several_keys_at_once_is_refused_and_what_no_store_does() {
 }
 
 #[test]
-fn a_cluster_aware_client_is_sent_to_a_node_that_holds_the_key() {
+fn a_cluster_client_is_redirected_to_a_replica() {
     let cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 2,
@@ -391,9 +391,9 @@ fn a_cluster_aware_client_is_sent_to_a_node_that_holds_the_key() {
     assert_eq!(connection.send(&format!("GET s:{held}")), Ok(bulk("x")));
 }
 
-/// Until the coordination service says that a node is gone, the others find out by asking it.
+/// Until the coordination service reports a node as gone, the others find out by asking it.
 #[test]
-fn a_cluster_aware_client_is_not_sent_to_a_node_that_does_not_answer() {
+fn a_cluster_client_is_not_redirected_to_a_hanging_node() {
     let mut cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 2,
@@ -418,7 +418,7 @@ fn a_cluster_aware_client_is_not_sent_to_a_node_that_does_not_answer() {
 }
 
 #[test]
-fn who_may_not_write_a_store_does_not_in_any_way() {
+fn no_command_writes_without_the_right_to_write() {
     let user = |name: &str, stores: &[&str], writes: &[&str]| User {
         name: name.into(),
         password: PasswordDigest::of(name.as_bytes()),
@@ -472,7 +472,7 @@ fn who_may_not_write_a_store_does_not_in_any_way() {
 }
 
 #[test]
-fn a_request_typed_in_quotes_is_one_like_others() {
+fn a_quoted_inline_request_works_like_others() {
     let cluster = Cluster::start(three());
     let mut typed = TcpStream::connect(cluster.nodes[0].address()).unwrap();
     typed.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -484,7 +484,7 @@ fn a_request_typed_in_quotes_is_one_like_others() {
 }
 
 #[test]
-fn a_request_that_comes_in_two_parts_keeps_none_behind_it_waiting() {
+fn a_split_request_does_not_delay_those_behind_it() {
     let cluster = Cluster::start(Shape::default());
     for others in ["GET b:1", "MGET s:1 s:2", "PING"] {
         let mut socket = TcpStream::connect(cluster.nodes[0].address()).unwrap();
@@ -493,7 +493,7 @@ fn a_request_that_comes_in_two_parts_keeps_none_behind_it_waiting() {
         let first = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{long}\r\n");
         let (one, two) = first.split_at(5_000);
         socket.write_all(one.as_bytes()).unwrap();
-        // So that it is read by itself.
+        // So that it arrives in a read of its own.
         std::thread::sleep(std::time::Duration::from_millis(50));
         socket
             .write_all(format!("{two}{others}\r\nSET s:1 y\r\n").as_bytes())

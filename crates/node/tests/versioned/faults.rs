@@ -1,4 +1,4 @@
-//! Nodes whose disk is full, or cannot be read in places.
+//! Nodes with a full disk or unreadable sectors.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::harness::{Cluster, Shape, bulk};
 struct FaultyEngine {
     inner: MemoryEngine,
     is_full: AtomicBool,
-    /// The keys of tables that cannot be read, until they are written again.
+    /// The keys of tables that cannot be read until they are overwritten.
     unreadable: Arc<Mutex<HashSet<Bytes>>>,
 }
 
@@ -26,7 +26,7 @@ struct FaultyTable {
 }
 
 impl FaultyEngine {
-    /// Lets all records of stores be unreadable. How many they are.
+    /// Makes all records of stores unreadable. Returns how many they are.
     fn spoil(&self) -> usize {
         let mut unreadable = self.unreadable.lock();
         for name in self.inner.tables().unwrap() {
@@ -118,7 +118,7 @@ impl Table for FaultyTable {
     }
 }
 
-/// A cluster of so many nodes that all hold everything, and the engine of the first.
+/// A cluster of nodes that each hold everything, and the engine of the first.
 fn cluster(nodes: u32) -> (Cluster, Arc<FaultyEngine>) {
     let engine = Arc::new(FaultyEngine::default());
     let of_first = Arc::clone(&engine);
@@ -135,8 +135,8 @@ fn cluster(nodes: u32) -> (Cluster, Arc<FaultyEngine>) {
 }
 
 #[test]
-fn a_node_whose_disk_is_full_has_the_others_take_all_writes_of_its_clients() {
-    // More than are saved up for retries.
+fn with_a_full_disk_the_other_nodes_take_the_writes() {
+    // More than the budget for retries.
     const WRITES: i64 = 2000;
     let (cluster, engine) = cluster(3);
     engine.is_full.store(true, Relaxed);
@@ -155,7 +155,7 @@ fn a_node_whose_disk_is_full_has_the_others_take_all_writes_of_its_clients() {
 }
 
 #[test]
-fn keys_that_cannot_be_read_are_set_and_deleted() {
+fn unreadable_keys_can_be_set_and_deleted() {
     for nodes in [1, 3] {
         let (cluster, engine) = cluster(nodes);
         let mut connection = cluster.nodes[0].connect();

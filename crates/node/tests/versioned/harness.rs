@@ -1,5 +1,5 @@
-//! Nodes with replicas in memory, one versioned store, `s`, and one batch store without a version, `b`, told of one
-//! another by hand.
+//! Nodes with replicas in memory, one versioned store, `s`, and one batch store without a version, `b`. The test
+//! publishes their topology by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ pub use fondaco_testing::until;
 use redis::{ConnectionLike, Value};
 use tempfile::TempDir;
 
-/// How long anything may take.
+/// The longest time that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const STORE_ID: u16 = 1;
 
-/// What a cluster is made of.
+/// The parameters of a cluster.
 pub struct Shape {
     pub nodes: u32,
     pub replicas: u32,
@@ -33,7 +33,7 @@ pub struct Shape {
     pub access: Access,
     pub peers: PeerAccess,
     pub default_store: Option<StoreName>,
-    /// What keeps the records of each node.
+    /// Creates the storage engine of each node.
     pub engine: Box<dyn Fn(NodeId) -> Arc<dyn Engine>>,
 }
 
@@ -70,13 +70,13 @@ pub struct Node {
     replicas: Option<Arc<Replicas>>,
 }
 
-/// Nobody hands over hints here, or compares replicas.
+/// Peers that refuse every request: there are no hints or comparisons in these tests.
 #[derive(Debug)]
 struct Nobody;
 
 impl Peers for Nobody {
     fn ask(&self, _: NodeId, _: ReplicaRequest, answer: OnReply) {
-        let error = ReplicaError::new(ReplicaErrorCode::Other, "nobody is asked here");
+        let error = ReplicaError::new(ReplicaErrorCode::Other, "there are no peers here");
         answer(ReplicaReply::Error(error));
     }
 }
@@ -145,14 +145,14 @@ impl Cluster {
             nodes,
             _dir: dir,
         };
-        // The nodes are there before the stores are: they have lost nothing of them.
+        // The nodes exist before the stores do: they have lost nothing of them.
         cluster.publish();
         cluster.topology.stores = [("s".parse().unwrap(), store), ("b".parse().unwrap(), batch)].into();
         cluster.publish();
         cluster
     }
 
-    /// Lets all nodes see the topology as it is now.
+    /// Publishes the current topology to all nodes.
     pub fn publish(&self) {
         self.nodes.iter().for_each(|node| node.publish(&self.topology));
     }
@@ -164,12 +164,12 @@ impl Cluster {
         router
     }
 
-    /// Ends a node. The others are not told.
+    /// Kills a node. The others are not told.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].server = None;
     }
 
-    /// The places of the nodes that hold a key, in the order in which they are asked to take a write.
+    /// The indexes of the nodes that hold a key, in the order in which they are asked for a write.
     pub fn owners_of(&self, key: &str) -> Vec<usize> {
         let slot = slot_of_key(&"s".parse().unwrap(), key.as_bytes());
         let partition = self.topology.partitions.partition_of(slot);
@@ -177,7 +177,7 @@ impl Cluster {
         owners.iter().map(|id| id.get() as usize - 1).collect()
     }
 
-    /// A key that a node holds, or does not.
+    /// A key that a node holds, or one that it does not hold.
     pub fn key(&self, node: usize, is_held: bool) -> String {
         let mut keys = (0..10_000).map(|key| key.to_string());
         let found = keys.find(|key| self.owners_of(key).contains(&node) == is_held);
@@ -217,7 +217,7 @@ impl Node {
         }
     }
 
-    /// Lets this node see a topology.
+    /// Publishes a topology to this node.
     pub fn publish(&self, topology: &Topology) {
         if let (Some(replicas), Member::Node(node)) = (&self.replicas, &self.member) {
             let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
@@ -254,7 +254,7 @@ impl Node {
         self.metrics.counter(counter)
     }
 
-    /// How many requests it made of replicas as a coordinator, itself included.
+    /// How many requests it sent to replicas as a coordinator, including itself.
     pub fn coordinated(&self) -> u64 {
         self.metrics.quorums().requests
     }
@@ -271,13 +271,13 @@ impl Node {
 pub struct Connection(pub redis::Connection);
 
 impl Connection {
-    /// Sends a command, words apart by blanks, and returns what is answered; an error in its words.
+    /// Sends a command, its words separated by blanks, and returns the reply; an error as its text.
     pub fn send(&mut self, command: &str) -> Result<Value, String> {
         let words: Vec<&str> = command.split(' ').collect();
         self.ask(&words)
     }
 
-    /// Sends a command, and returns what is answered; an error in its words.
+    /// Sends a command and returns the reply; an error as its text.
     pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Value, String> {
         let mut command = redis::Cmd::new();
         words.iter().for_each(|word| {
@@ -291,7 +291,7 @@ impl Connection {
         })
     }
 
-    /// The first word of the error that a command is answered with.
+    /// The code of the error that a command returns.
     pub fn code(&mut self, command: &str) -> String {
         match self.send(command) {
             Ok(answer) => panic!("{command}: {answer:?}"),
@@ -300,7 +300,7 @@ impl Connection {
     }
 }
 
-/// A text as it is answered.
+/// A text as a bulk string.
 pub fn bulk(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
 }

@@ -1,5 +1,5 @@
-//! Commands on one key of a versioned store answer what those of a real Redis 7.0 answer: random requests,
-//! to both, with random options, many of them wrong.
+//! Commands on one key of a versioned store return what a real Redis 7.0 returns: random requests, sent to both, with
+//! random options, many of them invalid.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,10 +14,10 @@ use crate::harness::{Cluster, Connection, Shape, until};
 
 /// How many requests are compared.
 const REQUESTS: usize = 4_000;
-/// By how much the time that a key has left may differ, in milliseconds: the two are not asked at once.
+/// By how much the remaining time of a key may differ, in milliseconds: the two are not asked at the same time.
 const TIME_LEFT_TOLERANCE_MS: i64 = 10_000;
 
-/// The longest argument and value: the least that Redis can be told.
+/// The longest argument and value: the lowest limit that Redis accepts.
 const BULK_BYTES_MAX: u64 = 1024 * 1024;
 
 const VALUES: [&str; 11] = [
@@ -46,10 +46,10 @@ const NUMBERS: [&str; 10] = [
     "9223372036854775808",
 ];
 
-/// What is no time to live, or has passed.
+/// Invalid times to live, or times that have passed.
 const NO_SPANS: [&str; 7] = ["0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808"];
 
-/// A Redis to compare with; nothing, and a line that says why, where there is none of this version.
+/// A Redis to compare with; `None` if this version is not installed, after printing why.
 fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
     let version = Command::new("redis-server").arg("--version").output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -60,7 +60,7 @@ fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
     let port = free_port();
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    // What the two have to agree on.
+    // Settings that both must share.
     command
         .args(["--proto-max-bulk-len", &BULK_BYTES_MAX.to_string(), "--dir"])
         .arg(dir);
@@ -74,7 +74,7 @@ fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
     Some((server, Connection(connection?)))
 }
 
-/// A request, and how its two answers may differ.
+/// A request, and how the two replies may differ.
 struct Request {
     words: Vec<String>,
     is_time_left: bool,
@@ -109,7 +109,7 @@ impl Requests {
         }
     }
 
-    /// A time from now on: far enough that nothing ends during the test, and hardly ever the same twice.
+    /// A time to live: long enough that nothing expires during the test, and hardly ever the same twice.
     fn span(&mut self, per_second: u64) -> String {
         match self.sometimes(8) {
             true => ((1_000 + self.random.u64(..10_000_000)) * per_second).to_string(),
@@ -117,7 +117,7 @@ impl Requests {
         }
     }
 
-    /// A time on the clock, far in the future or in the past.
+    /// A Unix time, far in the future or in the past.
     fn moment(&mut self, per_second: u64) -> String {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         match self.random.u64(..4) {
@@ -270,12 +270,12 @@ fn compare(cluster: &Cluster) {
 }
 
 #[test]
-fn random_commands_on_a_key_answer_what_redis_answers() {
+fn one_node_replies_to_random_commands_like_redis() {
     compare(&Cluster::start(Shape::default()));
 }
 
 #[test]
-fn so_they_do_where_three_nodes_hold_the_key() {
+fn three_replicas_reply_to_random_commands_like_redis() {
     compare(&Cluster::start(Shape {
         nodes: 3,
         replicas: 3,

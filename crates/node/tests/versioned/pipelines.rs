@@ -1,5 +1,5 @@
-//! Pipelines of arbitrary requests, cut anywhere: they are answered as if each request came alone, when the one before
-//! it was answered.
+//! Pipelines of arbitrary requests, split at arbitrary bytes: the replies are the same as if each request came alone,
+//! after the reply to the one before it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ enum Asked {
     SkipReply,
 }
 
-/// What it is on the wire, and what is replied to it, at this place of a pipeline whose keys begin so.
+/// The request's bytes and the expected reply, at this index of a pipeline whose keys have this prefix.
 fn exchange_of(
     asked: &Asked,
     values: &mut BTreeMap<u8, String>,
@@ -82,7 +82,7 @@ fn packed(words: &[String]) -> Vec<u8> {
 }
 
 #[test]
-fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
+fn pipelined_look_ups_are_answered_as_if_sent_alone() {
     let cluster = Cluster::start(Shape::default());
     let (key, length) = (
         0..8_u8,
@@ -118,7 +118,8 @@ fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
                 Some(reply) => expected.push_str(&reply),
             }
         }
-        // The reply to this one tells that all others are there, and takes what a last wish to skip one would skip.
+        // The reply to the last PING shows that all others have arrived; a final `CLIENT REPLY SKIP` skips the first
+        // PING.
         for _ in 0..1 + usize::from(skips) {
             requests.extend(packed(&["PING".into()]));
         }
@@ -154,7 +155,7 @@ fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
     assert!(cluster.nodes[0].count(Counter::HotLookups) > 0);
 }
 
-/// All that a node answers to these requests, in text; it is to be told to quit at their end.
+/// All replies of a node to these requests, as text; the last request must be `QUIT`.
 fn exchanged(address: std::net::SocketAddr, requests: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -184,7 +185,7 @@ fn requests_behind_multi_run_at_exec_in_order() {
 }
 
 #[test]
-fn a_transaction_with_a_bad_request_is_refused_as_a_whole() {
+fn a_transaction_with_a_bad_request_is_discarded() {
     let cluster = Cluster::start(Shape::default());
     let node = cluster.nodes[0].address();
     for bad in ["NOSUCH", "GET", "WATCH s:t", "CLIENT REPLY OFF"] {
@@ -212,7 +213,7 @@ fn a_transaction_with_a_bad_request_is_refused_as_a_whole() {
 }
 
 #[test]
-fn a_transaction_has_no_more_room_than_a_request() {
+fn a_transaction_is_limited_like_one_request() {
     let cluster = Cluster::start(Shape::default());
     let node = cluster.nodes[0].address();
     let set = format!("SET s:long {}\r\n", "x".repeat(60_000));
@@ -229,7 +230,7 @@ fn a_transaction_has_no_more_room_than_a_request() {
 }
 
 #[test]
-fn a_value_over_the_limit_is_refused_by_name_and_the_connection_goes_on() {
+fn a_value_over_the_limit_is_refused_without_closing() {
     let cluster = Cluster::start(Shape::default());
     let node = &cluster.nodes[0];
     node.settings.set(Setting::BulkBytesMax, 100_000).unwrap();
@@ -255,7 +256,7 @@ fn a_value_over_the_limit_is_refused_by_name_and_the_connection_goes_on() {
 }
 
 #[test]
-fn keys_that_name_no_store_go_whole_to_the_default_one() {
+fn keys_without_a_store_go_to_the_default_store() {
     let cluster = Cluster::start(Shape {
         default_store: Some("s".parse().unwrap()),
         ..Shape::default()
@@ -270,7 +271,7 @@ fn keys_that_name_no_store_go_whole_to_the_default_one() {
         "+OK :2 +OK +OK *6 $1 1 $1 2 $-1 $-1 $1 3 $40000 {long} +OK +QUEUED +QUEUED *2 :1 :2 $-1 *2 $1 0 *1 $3 s:a +OK "
     );
     assert_eq!(exchanged(node.address(), &requests), expected);
-    // Also behind a request that is skipped.
+    // The same behind a request that is skipped.
     node.settings.set(Setting::BulkBytesMax, 100_000).unwrap();
     let skipped = format!(
         "SET plain 1\r\n*2\r\n$3\r\nGET\r\n$100001\r\n{}\r\nINCR plain\r\nQUIT\r\n",
@@ -281,7 +282,7 @@ fn keys_that_name_no_store_go_whole_to_the_default_one() {
         answer.starts_with("+OK -ERR an argument has 100001 bytes") && answer.ends_with(" :2 +OK "),
         "{answer}"
     );
-    // Wherever it is cut.
+    // Split at any byte.
     let mut stream = TcpStream::connect(node.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();

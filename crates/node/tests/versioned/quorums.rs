@@ -1,4 +1,5 @@
-//! Reads and writes as many replicas as the store wants: with nodes away, with too few, and beyond quotas.
+//! Reads and writes on the number of replicas that the store asks for: with nodes away, too few nodes, and beyond
+//! quotas.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use crate::harness::{Cluster, Connection, Shape, bulk, until};
 
 #[test]
-fn one_node_of_three_may_be_away_and_two_may_not() {
+fn three_replicas_tolerate_one_absent_node_but_not_two() {
     let mut cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 3,
@@ -30,13 +31,13 @@ fn one_node_of_three_may_be_away_and_two_may_not() {
     assert!(error.starts_with("NOQUORUM") && error.contains("node 2"), "{error}");
     assert_eq!(connection.code("GET s:1"), "NOQUORUM");
     assert_eq!(connection.code("INCR s:n"), "NOQUORUM");
-    // One of several keys: its error stands in its place.
+    // One of several keys: its error takes the place of its value.
     let values = connection.send("EXISTS s:1").unwrap_err();
     assert!(values.starts_with("NOQUORUM"), "{values}");
 }
 
 #[test]
-fn a_store_that_is_read_from_one_replica_is_answered_by_the_node_alone() {
+fn with_a_read_quorum_of_one_the_node_answers_alone() {
     let mut cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 3,
@@ -58,7 +59,7 @@ fn a_store_that_is_read_from_one_replica_is_answered_by_the_node_alone() {
         Ok(Value::Array(vec![bulk("x"), Value::Nil]))
     );
     assert_eq!(connection.send("STRLEN s:1"), Ok(Value::Int(1)));
-    // They are counted when they are answered.
+    // Requests are counted when they are answered.
     until("all are counted", || {
         cluster.nodes[0].count(Counter::HotLookups) - hot == 4
     });
@@ -90,7 +91,7 @@ fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
 }
 
 #[test]
-fn applications_that_write_to_replicas_themselves_are_held_to_the_quota() {
+fn clients_that_write_to_replicas_directly_obey_the_quota() {
     let cluster = Cluster::start(Shape {
         nodes: 2,
         settings: VersionedChange {
@@ -119,7 +120,7 @@ fn applications_that_write_to_replicas_themselves_are_held_to_the_quota() {
 }
 
 #[test]
-fn a_write_is_charged_once_however_many_nodes_take_part() {
+fn a_write_is_charged_once_for_all_nodes() {
     let cluster = Cluster::start(Shape {
         nodes: 3,
         settings: VersionedChange {
@@ -128,7 +129,7 @@ fn a_write_is_charged_once_however_many_nodes_take_part() {
         },
         ..Shape::default()
     });
-    // Each node may take a hundred: two of them take sixty each, all for the third.
+    // The quota of each node allows a hundred: two nodes take sixty each, all for the third.
     let key = cluster.key(2, true);
     for node in [0, 1] {
         let mut connection = cluster.nodes[node].connect();
@@ -143,7 +144,7 @@ fn a_write_is_charged_once_however_many_nodes_take_part() {
 }
 
 #[test]
-fn reads_are_held_to_their_quota_in_every_pipeline() {
+fn the_read_quota_holds_in_every_pipeline() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.topology.stores.get_mut("s").unwrap().read_keys_per_second = Some(10);
     cluster.publish();
@@ -175,7 +176,7 @@ fn reads_are_held_to_their_quota_in_every_pipeline() {
 }
 
 #[test]
-fn a_deletion_reaches_what_was_not_seen() {
+fn a_deletion_covers_writes_that_its_coordinator_missed() {
     let cluster = Cluster::start(Shape {
         nodes: 3,
         replicas: 3,
@@ -187,7 +188,7 @@ fn a_deletion_reaches_what_was_not_seen() {
         ..Shape::default()
     });
     for key in 0..50 {
-        // Written through one node, deleted at once through another, which may not have heard of it.
+        // Written through one node, and deleted at once through another, which may not have received the write.
         cluster.nodes[key % 3]
             .connect()
             .send(&format!("SET s:{key} x"))
@@ -222,7 +223,7 @@ fn large(cluster: &Cluster, node: usize, count: usize) -> Vec<String> {
     keys
 }
 
-/// What an array is answered with, errors in it included.
+/// The elements of an array reply, including errors.
 fn raw(connection: &mut Connection, words: &[String]) -> Vec<Value> {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| {
@@ -241,7 +242,7 @@ fn mget(connection: &mut Connection, keys: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn a_replica_answers_with_so_much_at_a_time_and_is_asked_for_the_rest() {
+fn large_replica_replies_are_split_and_the_rest_requested() {
     let cluster = Cluster::start(Shape {
         nodes: 2,
         ..Shape::default()
@@ -255,7 +256,7 @@ fn a_replica_answers_with_so_much_at_a_time_and_is_asked_for_the_rest() {
                 .all(|value| *value == Value::BulkString(vec![b'v'; LARGE_BYTES]))
         );
     }
-    // Whoever asks for one key again and again gets no more of it.
+    // A client that asks repeatedly for one key gets no more of it.
     let words = ["FONDACO.RGET", "v1;timeout=0", "1", "FULL", "s"]
         .map(str::to_owned)
         .into_iter();
@@ -294,10 +295,10 @@ fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
             let overloaded = |value: Value| value.extract_error().unwrap_err().code() == Some("OVERLOADED");
             assert!(refused.into_iter().all(overloaded));
         }
-        // What was sent waits no more.
+        // Values that were sent wait no more.
         let values = mget(&mut connection, &keys[..2]);
         assert!(values.iter().all(|value| matches!(value, Value::BulkString(_))));
-        // One key alone has all that it takes.
+        // One key alone may take all that it needs.
         node.settings.set(Setting::ForwardBytesMax, 1000).unwrap();
         let get = connection.send(&format!("GET s:{}", keys[0])).unwrap();
         assert!(matches!(get, Value::BulkString(_)), "{get:?}");

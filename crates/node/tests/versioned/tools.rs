@@ -1,4 +1,4 @@
-//! What monitors, exporters and graphical tools ask of a server.
+//! Commands that monitors, exporters and graphical tools send.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -41,7 +41,7 @@ fn unix_seconds() -> i64 {
 }
 
 #[test]
-fn the_end_of_a_key_is_told_and_keys_are_counted() {
+fn expiry_times_are_reported_and_keys_are_counted() {
     for shape in [Shape::default(), three()] {
         let cluster = Cluster::start(shape);
         let mut connection = cluster.nodes[0].connect();
@@ -96,7 +96,7 @@ fn values_are_described_as_redis_describes_strings() {
 }
 
 #[test]
-fn a_server_tells_its_time_its_role_and_how_many_have_a_write() {
+fn time_role_and_wait_report_the_server_and_its_replicas() {
     let cluster = Cluster::start(three());
     let mut connection = cluster.nodes[0].connect();
     let before = unix_seconds();
@@ -105,7 +105,7 @@ fn a_server_tells_its_time_its_role_and_how_many_have_a_write() {
     assert!((before..=unix_seconds()).contains(&seconds) && time[1].parse::<u32>().unwrap() < 1_000_000);
     let role = Value::Array(vec![bulk("master"), Value::Int(0), Value::Array(vec![])]);
     assert_eq!(connection.send("ROLE"), Ok(role));
-    // A majority of three has each write that was answered: one besides the first.
+    // A majority of three has each acknowledged write: one replica besides the first.
     assert_eq!(integer(&mut connection, "WAIT 1 0"), 1);
     assert_eq!(integer(&mut connection, "WAIT 2 1000"), 1);
     assert_eq!(connection.code("WAIT 1 -1"), "ERR");
@@ -123,7 +123,7 @@ fn a_server_tells_its_time_its_role_and_how_many_have_a_write() {
 }
 
 #[test]
-fn some_key_is_found_and_those_of_a_slot() {
+fn randomkey_finds_keys_and_slots_list_theirs() {
     let cluster = Cluster::start(Shape {
         partitions: 64,
         ..Shape::default()
@@ -181,7 +181,7 @@ fn a_router_counts_the_keys_that_nodes_hold() {
     for number in 0..200 {
         connection.send(&format!("SET s:{number} x")).unwrap();
     }
-    // Estimated from the partitions of each node; all have all keys here but for what is still on its way.
+    // Estimated from the partitions of each node; each node holds all keys here, except those still in flight.
     until("the router counts about as many keys as there are", || {
         (190..=210).contains(&integer(&mut connection, "DBSIZE"))
     });
@@ -196,7 +196,7 @@ fn a_router_counts_the_keys_that_nodes_hold() {
 }
 
 #[test]
-fn slow_requests_are_kept_and_counted() {
+fn slow_requests_are_logged_and_counted() {
     let cluster = Cluster::start(Shape::default());
     let mut connection = cluster.nodes[0].connect();
     assert_eq!(integer(&mut connection, "SLOWLOG LEN"), 0);
@@ -245,7 +245,7 @@ fn slow_requests_are_kept_and_counted() {
 }
 
 #[test]
-fn rights_are_told_to_operators_and_everybody_hears_its_own_name() {
+fn only_operators_see_rights_and_everyone_its_own_name() {
     let user = |name: &str, admin: bool| User {
         name: name.into(),
         password: PasswordDigest::of(name.as_bytes()),

@@ -1,4 +1,4 @@
-//! Requests to a replica of a versioned store, and their answers: a [`ReplicaRequest`] and a [`ReplicaReply`], over the
+//! Requests to a replica of a versioned store, and the replies: a [`ReplicaRequest`] and a [`ReplicaReply`], over the
 //! wire or, on the node itself, to a [`LocalReplica`].
 
 mod local;

@@ -80,14 +80,14 @@ impl From<Option<Bytes>> for Held {
 pub struct ReplicaError {
     /// The kind.
     pub code: ReplicaErrorCode,
-    /// What failed, on what, and what to do, without the code.
+    /// The failure, its subject and the remedy, without the code.
     pub message: Arc<str>,
 }
 
 /// The kinds of errors of replicas: the first words of their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaErrorCode {
-    /// `TIMEOUT`: the time was over before it began.
+    /// `TIMEOUT`: the request timed out before it began.
     Timeout,
     /// `NOTHERE`: the replica does not have the partition.
     NotHere,
@@ -102,11 +102,11 @@ pub enum ReplicaErrorCode {
     Overloaded,
     /// `DISKFULL`: there is no room for a write; reads go on.
     DiskFull,
-    /// `KEYSFULL`: there is no memory for a key that is not there yet; all else goes on.
+    /// `KEYSFULL`: there is no memory for a new key; all other requests go on.
     KeysFull,
     /// `CONFLICT`: the stored record is not the one that the writer has seen.
     Conflict,
-    /// `MORE`: the key was left out of an answer that is full; ask for it again.
+    /// `MORE`: the key was left out because the reply is full; request it again.
     More,
     /// `CORRUPT`: the stored record cannot be read.
     Corrupt,
@@ -121,7 +121,7 @@ pub enum ReplicaErrorCode {
 }
 
 impl ReplicaErrorCode {
-    /// The word that stands before the message.
+    /// The word before the message.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "TIMEOUT",

@@ -13,14 +13,14 @@ use fondaco_model::{NodeId, PartitionId, StoreName};
 /// A request to one replica of a versioned store. Never forwarded: a node without the partition answers `NOTHERE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaRequest {
-    /// The number of the store: its name may be another store's by now.
+    /// The number of the store, because its name may belong to another store by now.
     pub store_id: u16,
     /// The name of the store. With the key, it determines the partition.
     pub store: StoreName,
     /// How long the requester waits, in milliseconds: a request that has not begun by then must not begin.
     pub timeout_ms: u64,
-    /// The epoch of the routing table by which the requester chose the replicas, and counts their answers; `None` where
-    /// nothing is counted. In anti-entropy it is the least epoch that the replica must know.
+    /// The epoch of the routing table by which the requester chose the replicas, and counts their replies; `None` if
+    /// nothing is counted. In anti-entropy it is the minimum epoch that the replica must know.
     pub epoch: Option<NonZeroU64>,
     /// The operation.
     pub operation: ReplicaOperation,
@@ -43,7 +43,7 @@ pub enum ReplicaOperation {
     },
     /// `FONDACO.RPUT`: give a value a new dot, and return the resulting record.
     Put {
-        /// What the value replaces.
+        /// The values that are replaced.
         over: PutOver,
         /// The key.
         key: Bytes,
@@ -97,14 +97,14 @@ pub struct KnownKey {
     pub known: Known,
 }
 
-/// What the requester knows of a record.
+/// The requester's knowledge of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// Nothing: the record is requested.
     Nothing,
     /// A record with this [digest](fondaco_model::versioned::Record::digest): only another one is requested.
     Digest(u64),
-    /// Another replica is asked for the record: the digest is requested.
+    /// The record was requested from another replica: the digest is requested here.
     Awaited,
 }
 
@@ -135,10 +135,10 @@ pub enum RecordPart {
     Context,
 }
 
-/// What a value replaces.
+/// The values that a write replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOver {
-    /// What the context covers, and nothing else.
+    /// Those that the context covers, and no others.
     Context,
     /// Also everything that the replica has when it carries this out, even late: only for a sole replica, and never for
     /// a second one.

@@ -1,4 +1,4 @@
-//! An exchange carried out: what [`Exchange`] says is to be done, done over the network and on the table.
+//! Runs an exchange: carries out the steps of [`Exchange`] over the network and on the table.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -22,25 +22,26 @@ use crate::shared::Shared;
 use crate::store::{HeldStore, record_key_of};
 use crate::writes::commit::engine_error;
 
-/// How many bytes of records one request brings.
+/// How many bytes of records one request contains.
 const GIVE_BYTES_MAX: usize = 1 << 20;
 
-/// An exchange under way.
+/// An exchange in progress.
 struct Running<'a> {
     background: &'a mut Background,
     shared: &'a Arc<Shared>,
     store: &'a HeldStore,
     partition: &'a Partition,
     peer: NodeId,
-    /// The epoch of the table that the other is to know, if this node is to have by it all that the other has.
+    /// The epoch of the routing table that the peer must know, if this node is to receive all that the peer has under
+    /// it.
     epoch: Option<NonZeroU64>,
-    /// Whether nothing is known to be missing of what the other ever acknowledged.
+    /// Whether this node received everything that the peer ever acknowledged, as far as is known.
     is_whole: bool,
-    /// What was sent and received since the last pause.
+    /// The bytes sent and received since the last pause.
     bytes: u64,
 }
 
-/// Compares a partition with that of another node, until both have the same.
+/// Compares a partition with that of another node, until both have the same records.
 pub(crate) async fn exchange(
     background: &mut Background,
     store: &HeldStore,
@@ -49,7 +50,7 @@ pub(crate) async fn exchange(
 ) -> Result<(), ReplicaError> {
     let shared = &Arc::clone(&background.shared);
     let began = partition.begin_exchange(shared.now_ms());
-    // An owner misses nothing by it; nor does a node that has nothing to get.
+    // Only a next owner has to receive everything: not an owner, and not a node that no longer holds the partition.
     let is_to_own = partition.is_held() && !shared.holding.load().is_owner(store, partition.id());
     let mut running = Running {
         background,
@@ -97,7 +98,10 @@ impl Running<'_> {
             }
             self.shared.metrics.add(ReplicaCounter::ExchangeBytes, self.bytes);
             if !self.background.spend(std::mem::take(&mut self.bytes)).await {
-                return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends"));
+                return Err(ReplicaError::new(
+                    ReplicaErrorCode::Other,
+                    "this process is shutting down",
+                ));
             }
         }
     }
@@ -171,7 +175,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// How one's own context of a key stands to the other's.
+    /// Compares this node's context of a key with that of the peer.
     fn compared(&self, KeyRecord { key, record }: KeyRecord) -> (Bytes, Own) {
         let own = self.record(&key).ok().flatten();
         let own = own.and_then(|own| Record::decode_context(&own).ok());
@@ -199,13 +203,13 @@ impl Running<'_> {
             for (key, record) in keys.into_iter().zip(records) {
                 match record {
                     Ok(Held::Record(record)) => pairs.push(KeyRecord { key, record }),
-                    // Gone meanwhile, be it with all that the other had.
+                    // Deleted meanwhile, maybe together with other writes of the peer.
                     Ok(Held::Nothing) => self.is_whole = false,
                     Ok(Held::Same) => return Err(unexpected(self.peer)),
-                    // Of no use to any replica.
+                    // No replica can use it.
                     Err(error) if error.code == ReplicaErrorCode::Corrupt => self.is_whole = false,
                     Err(error) if error.code == ReplicaErrorCode::More => left.push(key),
-                    // What it has is not here, and was not compared.
+                    // The peer's record was not received, and not compared.
                     Err(error) => return Err(error),
                 }
             }
@@ -219,9 +223,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Merges what the other has into one's own.
+    /// Merges records of the peer into this partition.
     async fn merge(&self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
-        // What is not held any more is only given away.
+        // A partition that is no longer held only gives records away.
         if records.is_empty() || !self.partition.is_held() {
             return Ok(());
         }
@@ -240,7 +244,7 @@ impl Running<'_> {
             let record = match self.record(&key) {
                 Ok(Some(record)) => record,
                 Ok(None) => continue,
-                // A damaged one is not spread.
+                // Damaged records are not spread.
                 Err(error) if error.code == ReplicaErrorCode::Corrupt => continue,
                 Err(error) => return Err(error),
             };

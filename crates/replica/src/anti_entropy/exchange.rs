@@ -1,20 +1,19 @@
-//! An exchange: what two replicas of a partition compare, and in which order, until both hold the join of
-//! what they held. Without I/O, threads or clock: its driver carries out each [`Step`] and says what
-//! came of it.
+//! An exchange: the steps by which two replicas of a partition compare their records, until both hold the join of the
+//! two. It has no I/O, threads or clock: its driver carries out each [`Step`] and reports the result.
 //!
-//! First hashes are compared, from the root of the hash tree down to the leaves that differ, 16 children at
-//! a time; then, leaf by leaf, which keys. Of a key that both hold, contexts are compared before any record
-//! travels, so that a record goes only to the side that lacks it.
+//! First hashes are compared, from the root of the hash tree down to the leaves that differ, 16 children at a time;
+//! then, leaf by leaf, the keys. For a key that both hold, contexts are compared before any record is sent, so that a
+//! record goes only to the side that lacks it.
 //!
 //! ```text
 //! Compare ─▶ the nodes below that differ ─▶ Compare … ─▶ Sync the leaves that differ ─▶ Get, Give
 //! ```
 //!
-//! Both trees have leaves as deep as they have keys for. The exchange goes down to the deeper ones: so the
-//! records in a leaf are few, also where one side is empty.
+//! The depth of each tree depends on its number of keys. The exchange goes down to the deeper leaves, so that the
+//! records in a leaf are few even if one side is empty.
 //!
-//! The side that is asked trusts no request: its cost is bounded, whatever is in it. Of nodes that cost more than that
-//! only the first are answered, and the others are asked about again.
+//! The side that answers trusts no request: its cost is bounded, whatever the request says. If the nodes of a request
+//! cost more than that, only the first ones are answered, and the others are requested again.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -30,76 +29,76 @@ pub const LEAVES_MAX: usize = 64;
 /// How many records one step fetches.
 pub const GET_KEYS_MAX: usize = 32;
 
-/// How many bits of a hash one comparison goes down.
+/// How many bits of a hash one comparison descends.
 pub const STEP_BITS: u8 = 4;
 
 /// The deepest level at which anything is compared: no tree has deeper leaves.
 pub const DEPTH_MAX: u8 = LEAF_BITS_MAX;
 
-/// Hashes of a tree: for each node that was asked about its 16 children.
+/// Hashes of a tree: those of the 16 children of each requested node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hashes {
-    /// How deep the leaves are: how many bits of a hash tell which.
+    /// The depth of the leaves: how many bits of a hash select a leaf.
     pub leaf_depth: u8,
     /// The hashes.
     pub nodes: Vec<[u64; 16]>,
 }
 
-/// A record of one's own, in a leaf.
+/// A record of this side, in a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafEntry {
     /// The key.
     pub key: Bytes,
     /// Four bytes of the key's hash, and four of the record's digest.
     pub digest: u64,
-    /// Whether it is nothing but a deletion that all may have forgotten: a replica without it need not get it.
+    /// Whether it is only a tombstone that all may have collected: a replica without it need not receive it.
     pub is_past: bool,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the other for the hashes below these nodes, and compute one's own.
+    /// Request the hashes below these nodes from the peer, and compute one's own.
     Compare {
-        /// How deep they are: how many bits of a key's hash tell them apart.
+        /// Their depth: how many bits of a key's hash tell them apart.
         depth: u8,
         /// Their numbers at that depth.
         nodes: Vec<u32>,
     },
-    /// Tell the other what one holds in these leaves, and merge what it answers.
+    /// Send the peer the digests of these leaves, and merge its reply.
     Sync {
-        /// How deep they are.
+        /// Their depth.
         depth: u8,
         /// Their numbers at that depth.
         leaves: Vec<u32>,
     },
-    /// Fetch the records of these keys from the other, and merge them.
+    /// Fetch the records of these keys from the peer, and merge them.
     Get {
         /// The keys.
         keys: Vec<Bytes>,
     },
-    /// Let the other merge one's own records of these keys.
+    /// Send one's own records of these keys to the peer, which merges them.
     Give {
-        /// The keys, maybe many: their records are to be sent in portions.
+        /// The keys, maybe many: their records are sent in portions.
         keys: Vec<Bytes>,
     },
-    /// Both held the same, or hold it now.
+    /// Both sides hold the same records.
     Done,
 }
 
-/// What is known of a key that both hold, in different states.
+/// The result of comparing a key that both hold in different states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
-    /// How one's own context stands to the other's.
+    /// The relation of one's own context to that of the peer.
     Context(Causality),
-    /// One's own record is no longer there, or cannot be read.
+    /// One's own record is gone or cannot be read.
     Missing,
 }
 
-/// One exchange about one partition, from the side that began it.
+/// The exchange of one partition, on the side that began it.
 #[derive(Debug)]
 pub struct Exchange {
-    /// How deep the leaves are that are compared; not known before the roots were.
+    /// The depth of the leaves that are compared; unknown before the roots are compared.
     leaf_depth: Option<u8>,
     compares: VecDeque<(u8, Vec<u32>)>,
     leaves: Vec<u32>,
@@ -125,9 +124,9 @@ impl Exchange {
         }
     }
 
-    /// What is to be done next. What came of it is to be told, where there is a method for it.
+    /// The next step. Report its result, if there is a method for it.
     ///
-    /// Leaves go before hashes, and records before leaves, so that little is remembered at any time.
+    /// Leaves go before hashes, and records before leaves, so that little is kept in memory at any time.
     pub fn step(&mut self) -> Step {
         if !self.gives.is_empty() {
             let keys = std::mem::take(&mut self.gives);
@@ -142,7 +141,7 @@ impl Exchange {
         if self.leaves.len() >= LEAVES_MAX || (is_last && !self.leaves.is_empty()) {
             let rest = self.leaves.len().saturating_sub(LEAVES_MAX);
             return Step::Sync {
-                // Leaves are found once the depth is known.
+                // There are no leaves before the depth is known.
                 depth: self.leaf_depth.unwrap_or(STEP_BITS),
                 leaves: self.leaves.split_off(rest),
             };
@@ -153,7 +152,7 @@ impl Exchange {
         }
     }
 
-    /// The hashes below nodes at a depth, on both sides: of the first of these nodes, of one at least. The others are
+    /// The hashes below nodes at a depth, on both sides, for the first of these nodes, one at least. The others are
     /// compared next.
     pub fn compared(&mut self, depth: u8, nodes: &[u32], own: &Hashes, theirs: &Hashes) {
         let answered = nodes.len().min(own.nodes.len()).min(theirs.nodes.len());
@@ -177,7 +176,7 @@ impl Exchange {
             self.leaves.append(&mut differing);
             return;
         }
-        // The last step goes down less far than the others, to end at the leaves.
+        // The last step descends less far than the others, to end at the leaves.
         let asked = below.min(leaf_depth - STEP_BITS);
         let mut nodes: Vec<u32> = differing.iter().map(|node| node >> (below - asked)).collect();
         nodes.dedup();
@@ -187,14 +186,14 @@ impl Exchange {
         }
     }
 
-    /// What the other answered about leaves: which keys both hold in different states, with how one's own
-    /// stand to the other's, and which of one's own records it lacks.
+    /// The peer's reply about leaves: keys that both hold in different states, with the relation of one's own context
+    /// to the peer's, and records that the peer lacks.
     pub fn synced(&mut self, own: &[LeafEntry], differing: impl IntoIterator<Item = (Bytes, Own)>, lacking: &[u64]) {
         for (key, verdict) in differing {
             let (get, give) = match verdict {
                 Own::Context(Causality::Before) | Own::Missing => (true, false),
                 Own::Context(Causality::After) => (false, true),
-                // Equal contexts of different records: what an earlier version wrote, or pruned clocks.
+                // Equal contexts of different records: written by an earlier version, or pruned clocks.
                 Own::Context(Causality::Concurrent | Causality::Equal) => (true, true),
             };
             if give {
@@ -212,18 +211,18 @@ impl Exchange {
     }
 }
 
-/// What the side that is asked about leaves says of its own records and of the asker's.
+/// The answer of the other side about leaves: the differences between its records and those of the requesting side.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Keys of which the asker has none of that hash.
+    /// Keys whose hash the requesting side lacks.
     pub lacked_there: Vec<Bytes>,
-    /// Keys of which the asker has one of that hash, in another state.
+    /// Keys whose hash the requesting side has with another digest.
     pub differing: Vec<Bytes>,
-    /// The asker's digests, of keys of whose hash there is none here.
+    /// Digests of the requesting side whose hash is absent here.
     pub lacked_here: Vec<u64>,
 }
 
-/// Compares what is held here with what the asker says that it holds, in time that grows as both together.
+/// Compares one's own leaf entries with the digests of the requesting side, in time linear in both together.
 pub fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
     let hash_part = |digest: u64| digest >> 32;
     let held_there: HashSet<u64> = theirs.iter().copied().collect();
@@ -244,7 +243,7 @@ pub fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
 
 /// The digest of a record in a leaf.
 pub fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
-    // The first bits of the hash are those of the leaf: all in it have them.
+    // The first bits of the hash are those of the leaf: all its keys share them.
     key_hash << 32 | record_digest & u64::from(u32::MAX)
 }
 
@@ -259,7 +258,7 @@ mod tests {
     use super::*;
     use crate::table_key::key_hash;
 
-    /// A partition of a replica: what it holds, and how deep the leaves of its tree are.
+    /// A partition of a replica: its records, and the depth of its tree.
     struct Side {
         records: BTreeMap<Bytes, Record>,
         tree_for_keys: u64,
@@ -303,7 +302,7 @@ mod tests {
         }
     }
 
-    /// What an exchange moved.
+    /// The records that an exchange transferred.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Moved {
         here: usize,
@@ -311,12 +310,12 @@ mod tests {
         messages: usize,
     }
 
-    /// Carries an exchange out between two sides.
+    /// Runs an exchange between two sides.
     fn run(own: &mut Side, other: &mut Side) -> Moved {
         run_with_answers(own, other, NODES_MAX)
     }
 
-    /// The same, where no answer has hashes of more than so many nodes.
+    /// The same, with at most `answered_max` nodes in a reply.
     fn run_with_answers(own: &mut Side, other: &mut Side, answered_max: usize) -> Moved {
         let mut exchange = Exchange::new();
         let mut moved = Moved::default();
@@ -375,7 +374,7 @@ mod tests {
         }
     }
 
-    /// How a key came to be what it is on both sides.
+    /// How a key got its state on both sides.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum History {
         Same,
@@ -422,11 +421,11 @@ mod tests {
     }
 
     proptest! {
-        // Each compares two whole partitions.
+        // Each case compares two whole partitions.
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn both_sides_come_to_hold_the_join_and_no_record_goes_where_it_is_not_missed(
+        fn both_sides_reach_the_join_without_superfluous_records(
             histories in prop::collection::vec(
                 prop_oneof![
                     8 => Just(History::Same),
@@ -470,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_not_answered_are_asked_about_again() {
+    fn nodes_without_a_reply_are_requested_again() {
         let (mut own, mut other) = sides(&vec![History::OnlyThere; 2000], (0, 2000));
         let moved = run_with_answers(&mut own, &mut other, 1);
         assert_eq!((moved.here, moved.there), (2000, 0));
@@ -478,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_tree_is_said_to_be_deeper_than_any_ends_the_exchange_at_the_deepest_leaves() {
+    fn a_claimed_impossible_depth_ends_at_the_deepest_leaves() {
         let mut exchange = Exchange::new();
         let hashes = |leaf_depth, hash| Hashes {
             leaf_depth,
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leaf_of_very_many_digests_costs_grows_as_they_do() {
+    fn the_cost_of_a_leaf_is_linear_in_its_digests() {
         let entry = |number: u64| LeafEntry {
             key: Bytes::new(),
             digest: number << 32,
@@ -510,7 +509,7 @@ mod tests {
         };
         let own: Vec<LeafEntry> = (0..200_000).map(entry).collect();
         let theirs: Vec<u64> = (100_000..300_000).map(|number| number << 32).collect();
-        // By comparing each with each this would take minutes.
+        // Comparing each with each would take minutes.
         let found = differences(&own, &theirs);
         assert_eq!((found.lacked_there.len(), found.lacked_here.len()), (100_000, 100_000));
         assert!(found.differing.is_empty());

@@ -1,6 +1,6 @@
-//! Anti-entropy: a partition is compared with its other replicas by their hash trees ([`exchange`]: the steps, [`comparing`]
-//! and [`serving`]: the two sides, [`reconciling`]: the thread), and what all of them have forgotten goes
-//! ([`tombstone_collection`]).
+//! Anti-entropy: compares a partition with its other replicas by their hash trees ([`exchange`]: the steps,
+//! [`comparing`] and [`serving`]: the two sides, [`reconciling`]: the thread), and collects tombstones that all
+//! replicas have ([`tombstone_collection`]).
 
 pub(crate) mod comparing;
 pub mod exchange;

@@ -1,7 +1,7 @@
 //! The chore that compares partitions with their other replicas, and deletes those that are no longer held.
 //!
-//! A partition that the node no longer holds is compared with all of its owners, and then deleted: nothing that
-//! only this node had is lost with it.
+//! A partition that the node no longer holds is compared with all of its owners before it is deleted, so that nothing
+//! is lost that only this node had.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::store::{Cluster, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, range};
 use crate::writes::commit::{Task, engine_error};
 
-/// The longest that it sleeps before it looks again whose turn it is.
+/// The longest sleep before the schedule is checked again.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How many keys of a partition that is no longer held are deleted at a time.
 const CLEAR_KEYS: usize = 1024;
 
-/// Compares partitions until it is told to end.
+/// Compares partitions until it is ended.
 pub(crate) async fn run(mut background: Background) {
     let background = &mut background;
     let shared = &Arc::clone(&background.shared);
     let mut turns = Turns::new(&shared.host, shared.options.exchange_period);
     loop {
-        // Before it is looked what is lost: what falls behind meanwhile is not had again.
+        // Read before the losses are: a partition that falls behind meanwhile is not restored yet.
         let falls = shared.incarnation.falls();
         let holding = shared.holding.load_full();
         turns.forget_others(&holding);
@@ -47,7 +47,7 @@ pub(crate) async fn run(mut background: Background) {
                 }
                 if partition.is_behind() && holding.has_caught_up(store, partition, shared.is_lost(store)) {
                     partition.caught_up();
-                    tracing::info!(store = %store.name, partition = %partition.id(), "has what was lost of it again");
+                    tracing::info!(store = %store.name, partition = %partition.id(), "lost data is restored");
                 }
             }
             for partition in store.surplus.iter() {
@@ -62,7 +62,7 @@ pub(crate) async fn run(mut background: Background) {
     }
 }
 
-/// When all that was lost is here again, the next start need not ask for it.
+/// Once all lost data is restored, the next start need not compare partitions first.
 fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
     let is_held = |store: &StoreIdentity| holding.store_of(*store).is_some();
     let is_certain = |cluster: &Cluster| !cluster.is_remembered && cluster.stores.iter().all(is_held);
@@ -88,9 +88,9 @@ fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
     }
 }
 
-/// Sees to it that the owners of a partition that is no longer held have all of it, and deletes it.
+/// Makes sure that the owners of a partition that is no longer held have all its records, and deletes it.
 async fn give_away(background: &mut Background, holding: &Holding, store: &Arc<HeldStore>, partition: &Arc<Partition>) {
-    // As long as a plan is under way, it may be cancelled; what is only remembered may be old.
+    // While a plan is in progress, it may be cancelled; a remembered cluster state may be old.
     let is_certain = holding
         .cluster
         .as_ref()
@@ -98,7 +98,7 @@ async fn give_away(background: &mut Background, holding: &Holding, store: &Arc<H
     if !is_certain || partition.is_cleared() || partition.is_held() {
         return;
     }
-    // What was let in before is in the table from here on.
+    // Writes that were admitted before are in the table from here on.
     let shard = background.shared.shard_of(partition.id());
     if background.between(shard, || ()).await.is_none() {
         return;
@@ -131,7 +131,7 @@ async fn clear(
     let failed = |error| engine_error(shared, &error);
     let (from, to) = range(partition.id(), 0, 0);
     loop {
-        // From then on nothing of it is deleted.
+        // Once it is held again, nothing of it is deleted.
         if partition.is_held() {
             return Err(ReplicaError::new(ReplicaErrorCode::Other, "this node holds it again"));
         }
@@ -144,10 +144,10 @@ async fn clear(
                     keys.push(key);
                 }
                 Found::Damaged(key, _) => keys.push(key),
-                // It stays, and is taken for damaged should the partition come back.
+                // It stays in the table, and counts as damaged if the partition comes back.
                 Found::Gap(gap) => tracing::error!(
                     store = %store.name, partition = %partition.id(), error = %gap.error,
-                    "a part of a partition cannot be read, and is not deleted with it"
+                    "a part of a partition cannot be read, and is not deleted"
                 ),
             }
         }
@@ -158,7 +158,10 @@ async fn clear(
         let shard = shared.shard_of(partition.id());
         background.commit(shard, Some(store), task).await?;
         if !background.spend(bytes).await {
-            return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends"));
+            return Err(ReplicaError::new(
+                ReplicaErrorCode::Other,
+                "this process is shutting down",
+            ));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Which partition is compared next, and with which node.
+//! Decides which partition is compared next, and with which node.
 //!
-//! Each partition has its turn once a period, with the replica that it was compared with longest ago. Besides,
-//! comparisons are owed: with a node that came back, and where one failed.
+//! Each partition has its turn once a period, with the replica that it was compared with longest ago. Further
+//! comparisons are due with a node that came back, and after failures.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use crate::host::{Host, random_fraction};
 use crate::partition::Partition;
 use crate::store::{HeldStore, Holding};
 
-/// How soon a comparison that failed is tried again, about.
+/// The approximate delay before a failed comparison is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How soon, where a plan waits for it: the other one may not have heard of that yet.
+/// The delay if a plan waits for the comparison: the peer may not have heard of the plan yet.
 const RETRY_IN_PLAN: Duration = Duration::from_millis(200);
 
-/// How long the one with the higher number waits before it compares with a node that came back, and either side while
-/// the partition is compared by others: mostly both saw the other return, and then all is the same.
+/// How long the node with the higher number waits before it compares with a node that came back, and how long either
+/// side waits while others compare the partition: usually both saw the other return, and then nothing differs any more.
 const LATER: Duration = Duration::from_secs(2);
 
-/// For how long what was lost is left to others to give.
+/// How long a partition with lost data leaves it to others to send the data.
 const GIVEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// When partitions have their turns.
+/// The turns of partitions.
 pub(crate) struct Turns {
     host: Arc<dyn Host>,
     period: Duration,
     /// The next turn of each partition of each store.
     next: HashMap<(u16, u32), Instant>,
-    /// Comparisons that are due besides: with nodes that came back, and those that failed.
+    /// Further comparisons that are due: with nodes that came back, and those that failed.
     owed: HashMap<(u16, u32, NodeId), Instant>,
-    /// Since when partitions that have lost something have not been compared, as others compare them.
+    /// Since when partitions with lost data have put off their turns, because others compare them.
     put_off: HashMap<(u16, u32), Instant>,
 }
 
 impl Turns {
-    /// Turns that come round in this time.
+    /// Turns with this period.
     pub(crate) fn new(host: &Arc<dyn Host>, period: Duration) -> Self {
         Self {
             host: Arc::clone(host),
@@ -50,8 +50,8 @@ impl Turns {
         }
     }
 
-    /// Nodes came back: all partitions are to be compared with them. One side is enough, where both see the other
-    /// return; but a node that was away for a moment may be the only one to know.
+    /// Nodes came back: all partitions have to be compared with them. One side is enough if both see the other return,
+    /// but if a node was absent only for a moment, it may be the only one that noticed.
     pub(crate) fn owe(&mut self, holding: &Holding, returned: &BTreeSet<NodeId>) {
         let own = holding.cluster.as_ref().map(|cluster| cluster.node);
         let now = self.host.now();
@@ -69,13 +69,13 @@ impl Turns {
         }
     }
 
-    /// The nodes that a partition is to be compared with now.
+    /// The nodes to compare a partition with now.
     pub(crate) fn whose(&mut self, holding: &Holding, store: &HeldStore, partition: &Partition) -> BTreeSet<NodeId> {
         let now = self.host.now();
         let id = partition.id();
         let others = holding.others(store, id);
         let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
-        // Both at once would send each other everything.
+        // If both sides began at once, they would send each other everything.
         let is_compared = partition.was_asked_within(LATER, now);
         let is_due = |node: &NodeId| {
             let owed = self.owed.get(&(store.id, id.get(), *node));
@@ -84,25 +84,25 @@ impl Turns {
         let mut due: BTreeSet<NodeId> = live.iter().copied().filter(is_due).collect();
         let first = || match holding.is_waited_for(store, partition) {
             true => now,
-            // Not all at the same time.
+            // Spread over the period.
             false => now + self.period.mul_f64(random_fraction(&*self.host)),
         };
         let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
-        // What has lost much is given it by the other, and need not ask for it meanwhile.
+        // The other side sends lost data to this one, which need not request it meanwhile.
         let is_put_off = is_compared && partition.is_behind() && {
             let since = *self.put_off.entry((store.id, id.get())).or_insert(now);
             now - since < GIVEN_WITHIN
         };
         if *turn <= now && !is_put_off {
             *turn = now + self.period.mul_f64(random_fraction(&*self.host) / 2.0 + 0.75);
-            // One that it was never compared with comes first.
+            // A node that it was never compared with comes first.
             let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
             due.extend(live.into_iter().min_by_key(began_ms));
         }
         due
     }
 
-    /// A partition was compared with that of a node, or could not be.
+    /// A comparison of a partition with a node is done, or failed.
     pub(crate) fn had(
         &mut self,
         holding: &Holding,
@@ -117,19 +117,19 @@ impl Turns {
         let retry = if is_waited_for { RETRY_IN_PLAN } else { RETRY };
         match is_done {
             true => drop(self.owed.remove(&owed)),
-            // Both sides failed at the same time, as a rule, and must not try again at the same time, too.
+            // Usually both sides failed at the same time, and must not retry at the same time.
             false => drop(self.owed.insert(
                 owed,
                 self.host.now() + retry.mul_f64(random_fraction(&*self.host) / 2.0 + 0.75),
             )),
         }
-        // A plan waits for it: the next one of the owners.
+        // A plan waits for it: the next owner follows at once.
         if is_done && is_waited_for {
             self.next.insert((store.id, id), self.host.now());
         }
     }
 
-    /// Forgets what is not held any more.
+    /// Forgets partitions that are no longer held.
     pub(crate) fn forget_others(&mut self, holding: &Holding) {
         let is_held = |store: &u16, partition: &u32| {
             let store = holding.stores.get(store);

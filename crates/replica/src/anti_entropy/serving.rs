@@ -1,9 +1,9 @@
-//! What other replicas are told of a partition: hashes of its tree, and what is in leaves that differ. The same
-//! is asked of one's own partitions when they are compared.
+//! Answers the comparisons of other replicas: hashes of a partition's tree, and the records of leaves that differ. The
+//! node's own comparisons use the same functions.
 //!
-//! Where the other side's tree is deeper than one's own, the nodes below one's own leaves are computed by a
-//! scan of their range: few keys. How many a question may cost is bounded all the same: writers may choose keys
-//! by their hashes, and the node that asks may be broken.
+//! If the other side's tree is deeper than this one, the nodes below this tree's leaves are computed by a scan of their
+//! range, which has few keys. The cost of a request is bounded all the same: writers may choose keys by their hashes,
+//! and the requesting node may be broken.
 
 use std::sync::Arc;
 
@@ -25,20 +25,20 @@ use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range};
 use crate::writes::commit::engine_error;
 
-/// How many bytes of records one answer brings; of what is beyond it, contexts alone.
+/// How many bytes of records one reply contains; beyond it, only contexts.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// How many bytes of contexts it brings.
+/// How many bytes of contexts a reply contains.
 const CONTEXT_BYTES_MAX: usize = 16 << 20;
 
-/// How many records are looked at to answer about nodes that the tree does not have: once there are more, no further
-/// node is answered.
+/// How many records are scanned for nodes below the tree's leaves: once there are more, no further node is answered.
 const SCAN_RECORDS_MAX: usize = 1 << 14;
 
-/// How many records leaves may have that are compared at a time, on either side: a hundred times as many as they do.
+/// How many records may be in the leaves that are compared at a time, on either side: a hundred times as many as is
+/// usual.
 pub(crate) const SYNC_ENTRIES_MAX: usize = 1 << 17;
 
-/// Answers `FONDACO.RTREE`, on a thread that may wait.
+/// Answers `FONDACO.RTREE`, on a thread that may block.
 pub(crate) fn tree(
     shared: &Arc<Shared>,
     store: &Arc<HeldStore>,
@@ -47,10 +47,10 @@ pub(crate) fn tree(
     nodes: Vec<u32>,
     answer: OnReply,
 ) {
-    // Each node once: then all of them have no more leaves than the tree.
+    // Each node once: so together they have no more leaves than the tree.
     if depth > DEPTH_MAX - STEP_BITS || nodes.len() > NODES_MAX || !nodes.is_sorted_by(|a, b| a < b) {
         let message = format!(
-            "{} nodes at depth {depth}: ask for at most {NODES_MAX}, in order, no deeper than {}",
+            "{} nodes at depth {depth}: request at most {NODES_MAX}, in order, no deeper than {}",
             nodes.len(),
             DEPTH_MAX - STEP_BITS
         );
@@ -66,7 +66,7 @@ pub(crate) fn tree(
     });
 }
 
-/// Answers `FONDACO.RSYNC`, on a thread that may wait.
+/// Answers `FONDACO.RSYNC`, on a thread that may block.
 pub(crate) fn sync(
     shared: &Arc<Shared>,
     store: &Arc<HeldStore>,
@@ -83,7 +83,7 @@ pub(crate) fn sync(
         || !is_once
     {
         let message = format!(
-            "{} leaves at depth {depth} with {digests} digests: ask for at most {LEAVES_MAX}, in order, at depths \
+            "{} leaves at depth {depth} with {digests} digests: request at most {LEAVES_MAX}, in order, at depths \
              {LEAF_BITS_MIN} to {DEPTH_MAX}, with {SYNC_ENTRIES_MAX} digests",
             leaves.len()
         );
@@ -94,8 +94,8 @@ pub(crate) fn sync(
     });
 }
 
-/// Whether a node that compares this has by it all that an owner of the partition has acknowledged. To be asked when it is read:
-/// something may be found to be lost meanwhile.
+/// Whether the requesting node receives everything that an owner of the partition has acknowledged. Call it after the
+/// records were read: a loss may be found meanwhile.
 fn is_whole(shared: &Shared, store: &HeldStore, partition: &Partition) -> bool {
     shared.holding.load().may_tell(store, partition.id())
 }
@@ -116,7 +116,7 @@ fn on_reader(
     let theirs = Arc::clone(&answer);
     let reading = move || {
         let reply = work(&task_shared, &store, &partition);
-        // A node that is refused compares nothing: the partition keeps its turn.
+        // A node that got an error compares nothing: the partition keeps its turn.
         if reply.is_ok() {
             partition.is_asked(task_shared.host.now());
         }
@@ -128,11 +128,11 @@ fn on_reader(
     }
 }
 
-/// The hashes below nodes of a partition's tree: of all of them, or of the first, and one at least, where that would
-/// take long.
+/// The hashes below nodes of a partition's tree: of all of them, or, if that would take long, of the first, one at
+/// least.
 ///
 /// # Errors
-/// `OVERLOADED` while the tree is made, or what the engine says.
+/// `OVERLOADED` while the tree is built, or the error of the engine.
 pub(crate) fn hashes(
     shared: &Shared,
     store: &HeldStore,
@@ -163,7 +163,7 @@ pub(crate) fn hashes(
 
 fn tree_is_made(store: &HeldStore, partition: &Partition) -> ReplicaError {
     overloaded(format!(
-        "the hash tree of partition {} of store {:?} is being made: ask again in a moment",
+        "the hash tree of partition {} of store {:?} is being built: ask again in a moment",
         partition.id(),
         store.name
     ))
@@ -187,17 +187,17 @@ fn scan_children(
     Ok(children)
 }
 
-/// What is held in a leaf.
+/// The records of a leaf.
 pub(crate) struct Leaf {
     pub(crate) entries: Vec<LeafEntry>,
-    /// Whether all of it can be read.
+    /// Whether all of them can be read.
     pub(crate) is_readable: bool,
 }
 
-/// What is held in a leaf, if that is no more than there is room for.
+/// The records of a leaf, if there are not more than `room`.
 ///
 /// # Errors
-/// `OVERLOADED` if it is, or what the engine says.
+/// `OVERLOADED` if there are more, or the error of the engine.
 pub(crate) fn leaf_entries(
     shared: &Shared,
     store: &HeldStore,
@@ -212,7 +212,7 @@ pub(crate) fn leaf_entries(
         if entries.len() == room {
             return Err(overloaded(format!(
                 "leaf {leaf} of depth {depth} of partition {partition} of store {:?}, and those compared with it, have \
-                 more than {SYNC_ENTRIES_MAX} keys: keys are chosen so that their hashes are alike",
+                 more than {SYNC_ENTRIES_MAX} keys: the keys seem to be chosen for similar hashes",
                 store.name
             )));
         }
@@ -231,7 +231,7 @@ pub(crate) fn leaf_entries(
     })
 }
 
-/// Tells what is below a node. How many records, or parts of the table, cannot be told.
+/// Calls `each` for the records below a node. Returns how many records, or parts of the table, cannot be read.
 fn scan(
     shared: &Shared,
     store: &HeldStore,
@@ -246,7 +246,7 @@ fn scan(
     for found in ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)? {
         let (table_key, record) = match found.map_err(failed)? {
             Found::Record(table_key, record) => (table_key, record),
-            // As in the tree, it is not there.
+            // Not counted, as in the tree.
             Found::Damaged(..) | Found::Gap(_) => {
                 damaged += 1;
                 continue;
@@ -259,7 +259,7 @@ fn scan(
     Ok(damaged)
 }
 
-/// Compares leaves with what the other side holds of them.
+/// Compares leaves with the digests of the other side.
 fn compare(
     shared: &Shared,
     store: &HeldStore,
@@ -267,11 +267,11 @@ fn compare(
     depth: u8,
     leaves: &[LeafDigests],
 ) -> Result<ReplicaReply, ReplicaError> {
-    // Higher up, a node is many leaves.
+    // Above the leaves, a node covers many leaves.
     let leaf_depth = partition.with_tree(HashTree::leaf_bits);
     if depth < leaf_depth.ok_or_else(|| tree_is_made(store, partition))? {
         let message = format!(
-            "the leaves of partition {} are deeper than {depth}: begin again",
+            "the leaves of partition {} are deeper than {depth}: start the exchange again",
             partition.id()
         );
         return Err(ReplicaError::new(ReplicaErrorCode::Other, message));
@@ -293,10 +293,10 @@ fn compare(
                 .table
                 .get(&table_key)
                 .map_err(|error| engine_error(shared, &error))?;
-            // Gone meanwhile.
+            // Deleted meanwhile.
             let Some(record) = record else { continue };
             let Ok(context) = Record::decode_context(&record) else {
-                // The next read will say so; the other side's record will take its place.
+                // The next read reports it; the other side's record will replace it.
                 is_readable = false;
                 continue;
             };
@@ -305,7 +305,7 @@ fn compare(
                     let record = Bytes::from(context.to_bytes());
                     context_bytes += key.len() + record.len();
                     if context_bytes > CONTEXT_BYTES_MAX {
-                        let message = "the contexts of what differs are too long for one answer: ask for fewer leaves";
+                        let message = "the contexts of differing keys are too long for one reply: request fewer leaves";
                         return Err(overloaded(message.to_owned()));
                     }
                     contexts.push(KeyRecord { key, record });

@@ -1,11 +1,12 @@
-//! The chore that gives up deletions and expired records, once no replica can bring back what they stand for.
+//! The chore of tombstone garbage collection: deletes tombstones and expired records, once no replica can bring the old
+//! values back.
 //!
-//! A record is given up when it has been quiet for the grace period, was found as it is by a sweep before, and
-//! since then the partition was compared with all of its other replicas: so all have it. And only while all
-//! nodes are there and none keeps a hint that is as old: so nothing older is on its way.
+//! A record is collected when it is older than the grace period, an earlier sweep found it in the same state, and since
+//! then the partition was compared with all of its other replicas: so all have it. Besides, all nodes must be live and
+//! none may keep a hint that is as old: so no older write is still in flight.
 //!
-//! Values that have expired are dropped long before: only what says that there was one stays for the grace period. That
-//! cannot be taken back, so it goes by the clock that is behind all others.
+//! Expired values are dropped long before: only the record that there was a value stays for the grace period. Dropping
+//! a value cannot be undone, so it uses the slowest clock of all nodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,16 +25,16 @@ use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
 use crate::writes::commit::{Task, engine_error};
 
-/// How long values are kept that have expired.
+/// How long expired values are kept.
 const EXPIRED_KEPT_MS: u64 = 3_600_000;
 
-/// How many records are given up, or lose a value, at a time.
+/// How many records are collected, or lose a value, at a time.
 const BATCH_RECORDS_MAX: usize = 1024;
 
-/// How many bytes of records, but for one alone.
+/// How many bytes of records are written at a time, unless a single one is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// How often a store is swept, as a part of its grace period, but for the limits of the options.
+/// How often a store is swept per grace period, within the limits of the options.
 const SWEEPS_PER_GRACE: u64 = 10;
 
 /// The longest time between two sweeps.
@@ -42,12 +43,12 @@ const PERIOD_MAX: Duration = Duration::from_secs(86_400);
 /// The bytes that are scanned between two pauses.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Whether a record has no value any more, and for so long that all replicas may have given it up.
+/// Whether a record has had no value for so long that all replicas may have collected it.
 pub(crate) fn is_past(record: &Record, settings: &VersionedSettings, now_unix_ms: u64) -> bool {
     horizon(settings, now_unix_ms).is_past(record)
 }
 
-/// What a replica knows that has compared nothing, and of no hints.
+/// The horizon of a replica that has compared nothing, and knows of no hints.
 fn horizon(settings: &VersionedSettings, now_unix_ms: u64) -> Horizon {
     Horizon {
         now_unix_ms,
@@ -57,16 +58,16 @@ fn horizon(settings: &VersionedSettings, now_unix_ms: u64) -> Horizon {
     }
 }
 
-/// What sweeps have found in a partition: by the hashes of keys, the digests of records, and when they were found
-/// so first, in milliseconds since the process began.
+/// The findings of sweeps in a partition: by the hash of the key, the digest of the record, and when it was first found
+/// with that digest, in milliseconds since the process began.
 type Candidates = HashMap<u64, (u64, u64)>;
 
-/// Sweeps until it is told to end.
+/// Sweeps until it is ended.
 pub(crate) async fn run(mut background: Background) {
     let background = &mut background;
     let shared = &Arc::clone(&background.shared);
     let mut found: HashMap<(u16, u32), Candidates> = HashMap::new();
-    // When each store was swept last, and whether all was remembered that is to be looked at again.
+    // When each store was last swept, and whether all candidates could be remembered.
     let mut swept: HashMap<u16, (Instant, bool)> = HashMap::new();
     while background.sleep(shared.options.sweep_period).await {
         let holding = shared.holding.load_full();
@@ -78,7 +79,7 @@ pub(crate) async fn run(mut background: Background) {
         let partitions: usize = holding.stores.values().map(|store| store.partitions.len()).sum();
         let candidates_max = (shared.options.sweep_records_max / partitions.max(1)).max(1);
         for store in holding.stores.values() {
-            // By the settings as they are now: an operator may have shortened the grace since.
+            // By the present settings: an operator may have shortened the grace period since.
             let is_due = |(swept, is_all): &(Instant, bool)| {
                 let least = shared.options.sweep_period;
                 shared.host.now() - *swept >= if *is_all { period(&store.settings, least) } else { least }
@@ -115,25 +116,25 @@ pub(crate) async fn run(mut background: Background) {
                     }
                 }
             }
-            // What could not be remembered is found again.
+            // Candidates that could not be remembered are found again.
             swept.insert(store.id, (shared.host.now(), is_all));
         }
     }
 }
 
-/// How long after a sweep of a store the next one is.
+/// The time from a sweep of a store to the next one.
 fn period(settings: &VersionedSettings, least: Duration) -> Duration {
     let grace_ms = settings.tombstone_grace_ms / SWEEPS_PER_GRACE;
     let period = Duration::from_millis(grace_ms.min(settings.ttl_ms.unwrap_or(u64::MAX)));
     period.clamp(least, PERIOD_MAX.max(least))
 }
 
-/// What nodes say of hints and of the time, asked before the sweep: what is given up was known to all by then.
+/// The hints and clocks of all nodes, requested before the sweep: a record is collected only if all knew of it by then.
 struct Heard {
-    /// The time of the oldest hint that any node keeps; `u64::MAX` if none does, `None` if a node is not there or does
-    /// not say.
+    /// The time of the oldest hint that any node keeps; `u64::MAX` if there is none, `None` if a node is absent or does
+    /// not answer.
     oldest_hint_unix_ms: Option<u64>,
-    /// The earliest time that any node has; `None` if there are others, and none says.
+    /// The earliest time of all nodes; `None` if there are other nodes and none answers.
     now_unix_ms: Option<u64>,
 }
 
@@ -175,30 +176,30 @@ async fn ask_all(background: &Background, holding: &Holding, store: &HeldStore) 
     }
 }
 
-/// A look through a partition.
+/// A sweep through a partition.
 struct Sweep<'a> {
     background: &'a mut Background,
     shared: &'a Arc<Shared>,
     store: &'a Arc<HeldStore>,
     partition: &'a Arc<Partition>,
     horizon: Horizon,
-    /// How many records may be remembered.
+    /// How many candidates may be remembered.
     candidates_max: usize,
-    /// Those that are.
+    /// The candidates of this sweep.
     candidates: Candidates,
-    /// Whether these are all that are to be.
+    /// Whether all candidates were remembered.
     is_all: bool,
 }
 
 impl Sweep<'_> {
-    /// What was found before and is still so is given up, if it may be.
+    /// Collects the candidates of earlier sweeps that are unchanged, if that is allowed.
     async fn run(&mut self, found: &mut Candidates) -> Result<(), ReplicaError> {
         let failed = |error| engine_error(self.shared, &error);
         let (mut given_up, mut expired) = (Vec::new(), Vec::new());
         let (from, to) = range(self.partition.id(), 0, 0);
         let (mut bytes, mut waiting_bytes) = (0, 0);
         let entries = ReadableScan::begin(&self.store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;
-        // What is found was there by now: a comparison that begins later is of that.
+        // Findings are in the table by now: a comparison that begins later covers them.
         let now_ms = self.shared.now_ms();
         let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
         let (mut expiring, now_unix_ms) = (0, self.shared.host.unix_ms());
@@ -245,7 +246,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Whether a record is to be given up; if not, it is remembered.
+    /// Whether a record is to be collected; if not, it is remembered.
     fn is_to_go(&mut self, hash: u64, record: &Record, digest: u64, found: Option<(u64, u64)>, now_ms: u64) -> bool {
         let found_ms = found
             .filter(|(known, _)| *known == digest)
@@ -260,7 +261,7 @@ impl Sweep<'_> {
         false
     }
 
-    /// Gives records up, if they still are as they were.
+    /// Deletes records, if they are unchanged.
     async fn give_up(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
         match records.is_empty() {
             true => Ok(()),
@@ -268,7 +269,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Drops values of records, which are merged with what there is by then: as what other replicas have dropped.
+    /// Drops expired values: the records without them are merged into the table, like those of other replicas.
     async fn drop_values(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
         self.shared.metrics.add(ReplicaCounter::Expired, records.len() as u64);
         match records.is_empty() {

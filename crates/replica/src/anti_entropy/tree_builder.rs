@@ -1,5 +1,5 @@
-//! The chore that makes hash trees: at the start, when a partition comes to the node, and when a tree has
-//! become too small. It scans at a bounded rate, while requests are answered.
+//! The chore that builds hash trees: at the start, when a partition comes to the node, and when a tree has become too
+//! small. It scans at a bounded rate, while requests are answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::reads::scanning::{RECORD_WIDTH, is_damage, next_readable};
 use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range};
 
-/// How often it looks for trees to make when it is not woken.
+/// How often it looks for missing trees when it is not woken.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The bytes that are scanned between two pauses.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// In how many parts a partition is read, where others cannot be: what is behind them is not looked at.
+/// Into how many ranges a partition is split around unreadable ones; what is behind the last is not read.
 const PARTS_MAX: usize = 256;
 
-/// Makes trees until it is told to end.
+/// Builds trees until it is ended.
 pub(crate) async fn run(mut background: Background) {
     let background = &mut background;
     let shared = &Arc::clone(&background.shared);
@@ -36,7 +36,7 @@ pub(crate) async fn run(mut background: Background) {
                     return;
                 }
                 if partition.wants_tree() && !store.is_gone() && grow(background, store, partition).await.is_none() {
-                    // It failed, and is tried again after a while.
+                    // It failed, and is retried after a while.
                     shared.between(shared.shard_of(partition.id()), {
                         let partition = Arc::clone(partition);
                         move || partition.end_tree(None)
@@ -51,14 +51,15 @@ pub(crate) async fn run(mut background: Background) {
     }
 }
 
-/// Makes the tree of a partition, of all of it that can be read. `None` if that failed.
+/// Builds the tree of a partition, from all that can be read. `None` if that failed.
 async fn grow(background: &mut Background, store: &Arc<HeldStore>, partition: &Arc<Partition>) -> Option<()> {
     let shared = &Arc::clone(&background.shared);
     let warn = |error: EngineError| {
         tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be scanned");
     };
     let (begin, end) = range(partition.id(), 0, 0);
-    // What is read is as it was when the scans began: behind what cannot be read they do not go on, but begin anew.
+    // A scan shows the table as it was at its beginning. It cannot continue behind an unreadable range; new scans begin
+    // there.
     let mut readable = vec![(begin, end.clone())];
     loop {
         let unreadable = match scan(background, store, partition, &readable).await? {
@@ -78,7 +79,7 @@ async fn grow(background: &mut Background, store: &Arc<HeldStore>, partition: &A
                 .ok()?,
             false => None,
         };
-        // It was found in the last part, or in one that could be read before.
+        // The error was in the last range, or in one that could be read before.
         readable.retain(|(first, _)| *first < from);
         if let Some((_, last)) = readable.last_mut()
             && last.as_ref().is_none_or(|last| *last > from)
@@ -89,15 +90,15 @@ async fn grow(background: &mut Background, store: &Arc<HeldStore>, partition: &A
     }
 }
 
-/// What came of scans.
+/// The result of scans.
 enum Scanned {
     All(HashTree),
-    /// From a place on it cannot be read, and the engine does not say how far.
+    /// The table cannot be read from this key on, and the engine does not say how far.
     Unreadable(Bytes, EngineError),
     Failed(EngineError),
 }
 
-/// Scans parts of a partition, as they are at one moment. `None` if the process ends.
+/// Scans ranges of a partition in one snapshot. `None` if the process ends.
 async fn scan(
     background: &mut Background,
     store: &Arc<HeldStore>,
@@ -107,7 +108,7 @@ async fn scan(
     let shared = &Arc::clone(&background.shared);
     let shard = shared.shard_of(partition.id());
     let (table, theirs, scanned) = (Arc::clone(&store.table), Arc::clone(partition), parts.to_vec());
-    // Between two groups, so that no write is under way.
+    // Between two groups, so that no write is in progress.
     let begun = background.between(shard, move || {
         theirs.begin_tree();
         let scans = scanned.iter().map(|(from, to)| table.scan(from, to.as_deref()));
@@ -117,7 +118,7 @@ async fn scan(
         Ok(scans) => scans,
         Err(error) => return Some(Scanned::Failed(error)),
     };
-    // All partitions are alike, and what was counted before is better.
+    // All partitions are of similar size, and an earlier count is more precise.
     let held = store.partitions.len().max(1) as u64;
     let known = partition.with_tree(HashTree::keys);
     let mut tree = HashTree::for_keys(known.unwrap_or(store.table.approximate_len() / held));
@@ -128,7 +129,7 @@ async fn scan(
             let (table_key, record) = match entry {
                 Ok(entry) => entry,
                 Err(error) => match error.damaged_key().map(Bytes::copy_from_slice) {
-                    // It is not there, as far as other replicas are concerned, which then say what they have of it.
+                    // It does not count, so that other replicas send their records of it.
                     Some(key) => {
                         shared.metrics.add(ReplicaCounter::Corruptions, 1);
                         tracing::error!(
@@ -160,7 +161,7 @@ async fn scan(
     Some(Scanned::All(tree))
 }
 
-/// Puts a tree in its place. `None` if the process ends.
+/// Installs a tree. `None` if the process ends.
 async fn put(background: &Background, partition: &Arc<Partition>, tree: HashTree) -> Option<()> {
     let (shard, theirs) = (background.shared.shard_of(partition.id()), Arc::clone(partition));
     background.between(shard, move || theirs.end_tree(Some(tree))).await

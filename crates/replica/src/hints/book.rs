@@ -1,8 +1,8 @@
-//! The nodes for which hints wait: what is known of the table of hints without looking into it.
+//! The nodes for which hints wait: a summary of the table of hints, kept in memory.
 //!
-//! A node is in the book before or as soon as there is a hint for it in the table, and leaves it when a thread
-//! looked through the table and found none. The table survives the process, the book does not: it is written
-//! anew from the table at the start, and until then hints may be as old as can be.
+//! A node is in the book before or as soon as the table has a hint for it, and leaves it when a thread scanned the
+//! table and found none. The table survives the process, the book does not: it is rebuilt from the table at the start,
+//! and until then hints may be of any age.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -18,22 +18,22 @@ pub(crate) struct HintBook {
 #[derive(Debug, Default)]
 struct Book {
     nodes: BTreeMap<NodeId, Waiting>,
-    /// Whether the table has been looked through since the start.
+    /// Whether the table has been scanned since the start.
     is_known: bool,
 }
 
-/// What waits for one node.
+/// The hints for one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Waiting {
-    /// The time of the oldest record, in milliseconds since 1970, or an earlier one.
+    /// The time of the oldest record, in milliseconds since 1970, or an earlier time.
     oldest_unix_ms: u64,
-    /// How often something was added.
+    /// How many hints were added.
     added: u64,
 }
 
 impl HintBook {
-    /// There is a hint for a node, with a record of this time; `u64::MAX` if it is damaged, and never delivered. Whether it
-    /// is the only one.
+    /// There is a hint for a node, with a record of this time; `u64::MAX` if it is damaged, and never delivered.
+    /// Returns whether it is the only one.
     pub(crate) fn add(&self, node: NodeId, written_unix_ms: u64) -> bool {
         let mut book = self.lock();
         let is_first = !book.nodes.contains_key(&node);
@@ -46,12 +46,12 @@ impl HintBook {
         is_first
     }
 
-    /// The whole table has been looked through, and all that is in it was added.
+    /// The whole table has been scanned, and all its hints were added.
     pub(crate) fn known(&self) {
         self.lock().is_known = true;
     }
 
-    /// The nodes for which hints wait, each with how often something was added.
+    /// The nodes for which hints wait, each with how many were added.
     pub(crate) fn nodes(&self) -> Vec<(NodeId, u64)> {
         let book = self.lock();
         book.nodes
@@ -60,7 +60,7 @@ impl HintBook {
             .collect()
     }
 
-    /// None were found for a node, in a look that began when so many had been added.
+    /// A scan that began when so many hints had been added found none for a node.
     pub(crate) fn none_for(&self, node: NodeId, added: u64) {
         let mut book = self.lock();
         if book.nodes.get(&node).is_some_and(|waiting| waiting.added == added) {
@@ -68,8 +68,8 @@ impl HintBook {
         }
     }
 
-    /// The time of the oldest record that waits for any node, or an earlier one, in milliseconds since 1970;
-    /// `None` if nothing waits.
+    /// The time of the oldest record that waits for any node, or an earlier time, in milliseconds since 1970; `None` if
+    /// there are no hints.
     pub(crate) fn oldest_unix_ms(&self) -> Option<u64> {
         let book = self.lock();
         match book.is_known {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_stays_in_the_book_if_something_was_added_while_it_was_looked_for() {
+    fn a_node_stays_in_the_book_if_hints_arrive_meanwhile() {
         let book = HintBook::default();
         let node = NodeId::FIRST;
         assert!(book.add(node, 70));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_table_was_looked_through_hints_may_be_as_old_as_can_be() {
+    fn before_the_first_scan_hints_may_be_of_any_age() {
         let book = HintBook::default();
         assert_eq!(book.oldest_unix_ms(), Some(0));
         book.known();

@@ -1,12 +1,13 @@
-//! The chore that hands hints over: to the nodes that they are for, once these are there.
+//! The chore of hinted handoff: delivers hints to their nodes, once these are live.
 //!
-//! A hint is deleted when its node has the record, as durably as the store says, and nothing was added to it
-//! meanwhile. One for a node that no longer owns the partition goes to the owners instead: it may be the only
-//! copy of a write that was acknowledged. Only with its store a hint is dropped undelivered.
+//! A hint is deleted when its node has the record, with the durability of the store, and the hint was not changed
+//! meanwhile. A hint for a node that no longer owns the partition goes to the owners instead: it may be the only copy
+//! of an acknowledged write. A hint is dropped undelivered only with its store.
 //!
-//! None waits for another. What a node refuses is halved until it is known which hints it does not take; they are
-//! kept, and those behind them go on. Hints that are damaged are dropped; what they held is with the other replicas, and
-//! this node compares its partitions with the node that they were for. Where a node takes nothing at all, the next try begins behind what it refused.
+//! No hint waits for another. A batch that a node refuses is halved until the refused hints are known; they are kept,
+//! and those behind them go on. Damaged hints are dropped: other replicas have their records, and this node compares
+//! its partitions with the node that they were for. If a node accepts nothing at all, the next try begins behind the
+//! refused hints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +28,10 @@ use crate::store::{HeldStore, Holding};
 use crate::table_key::{HintKey, StoreIdentity, hints_of, parse_hint_key};
 use crate::writes::commit::{Task, is_damaged};
 
-/// How many hints are taken at a time.
+/// How many hints are read at a time.
 const BATCH_HINTS_MAX: usize = 256;
 
-/// How many bytes of records, but for one alone.
+/// How many bytes of records are read at a time, unless a single one is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// A hint as it was read.
@@ -40,18 +41,18 @@ struct Hint {
     record: Bytes,
 }
 
-/// What came of some hints.
+/// The outcome of delivering some hints.
 #[derive(Default)]
 struct Handed {
     /// How many need not be delivered any more.
     done: usize,
     /// Why some were refused, and are kept.
     refused: Option<ReplicaError>,
-    /// Whether some wait for a node that is not there.
+    /// Whether some wait for an absent node.
     is_away: bool,
 }
 
-/// Hands hints over until it is told to end.
+/// Delivers hints until it is ended.
 pub(crate) async fn run(mut background: Background) {
     let background = &mut background;
     let shared = &Arc::clone(&background.shared);
@@ -61,7 +62,7 @@ pub(crate) async fn run(mut background: Background) {
         if !is_known {
             match look_through(background).await {
                 Ok(()) => is_known = true,
-                Err(error) => tracing::warn!(%error, "the hints cannot be looked through"),
+                Err(error) => tracing::warn!(%error, "hints cannot be scanned"),
             }
         }
         for (node, added) in shared.hint_book.nodes() {
@@ -89,13 +90,13 @@ pub(crate) async fn run(mut background: Background) {
     }
 }
 
-/// Writes the book of hints anew, by what an earlier life has left.
+/// Rebuilds the book of hints from the hints of an earlier run.
 async fn look_through(background: &mut Background) -> Result<(), EngineError> {
     let shared = &Arc::clone(&background.shared);
     for found in ReadableScan::begin(&shared.hints, &[], None, HINT_WIDTH)? {
         let (table_key, record) = match found? {
             Found::Record(table_key, record) => (table_key, record),
-            // Its node is looked at, and it is dropped then.
+            // It is dropped when the hints of its node are delivered.
             Found::Damaged(table_key, _) => (table_key, Bytes::new()),
             Found::Gap(gap) => {
                 unreadable(shared, &gap);
@@ -119,8 +120,8 @@ async fn look_through(background: &mut Background) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Hands over all that waits for a node, if it is there; what is no longer for it goes elsewhere in any case. It
-/// begins at `from`, comes round to there again, and says where to begin next time.
+/// Delivers all hints for a node, if it is live; hints whose owner has changed go elsewhere in any case. It begins at
+/// `from`, wraps around to it, and returns where to begin next time.
 async fn deliver(
     background: &mut Background,
     node: NodeId,
@@ -163,7 +164,7 @@ async fn deliver(
     outcome
 }
 
-/// Whether an error is about some records, and others can be handed over nevertheless.
+/// Whether an error concerns some records only, and others can still be delivered.
 fn is_of_some(error: &ReplicaError) -> bool {
     use ReplicaErrorCode as Code;
     matches!(
@@ -172,11 +173,11 @@ fn is_of_some(error: &ReplicaError) -> bool {
     )
 }
 
-/// Some of the hints in a part of the table.
+/// Some of the hints in a range of the table.
 #[derive(Default)]
 struct Batch {
     hints: Vec<Hint>,
-    /// The keys of those that are damaged.
+    /// The keys of damaged hints.
     damaged: Vec<Bytes>,
     /// Where the next ones begin; `None` if there are none.
     next: Option<Bytes>,
@@ -199,7 +200,7 @@ fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Batch, Replic
             }
         };
         bytes += record.len();
-        // What comes after it.
+        // The smallest key after it.
         batch.next = Some([&table_key[..], &[0]].concat().into());
         match parse_hint_key(&table_key) {
             Some(_) if is_damaged(&record) => batch.damaged.push(table_key),
@@ -213,13 +214,13 @@ fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Batch, Replic
     Ok(batch)
 }
 
-/// Tells of hints that cannot even be named.
+/// Logs hints whose keys cannot be read.
 fn unreadable(shared: &Shared, gap: &Gap) {
     shared.metrics.add(ReplicaCounter::Corruptions, 1);
-    tracing::error!(from = ?gap.from, to = ?gap.to, error = %gap.error, "hints cannot be read: what they held has to come from the other replicas");
+    tracing::error!(from = ?gap.from, to = ?gap.to, error = %gap.error, "hints cannot be read: their records have to come from the other replicas");
 }
 
-/// Drops damaged hints for a node, and sees to it that partitions are compared with that node instead.
+/// Drops damaged hints for a node, and makes anti-entropy compare partitions with that node instead.
 async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>) -> Result<(), ReplicaError> {
     let shared = &background.shared;
     let mut by_shard: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
@@ -229,7 +230,7 @@ async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>
         };
         tracing::error!(
             %node, store = key.store.id, partition = %key.partition, key = ?key.key,
-            "a hint is damaged, and is dropped: what it held comes from the other replicas, by comparison"
+            "a damaged hint is dropped: anti-entropy restores its record from the other replicas"
         );
         by_shard
             .entry(shared.shard_of(key.partition))
@@ -246,10 +247,10 @@ async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>
     Ok(())
 }
 
-/// Hands a batch over, store by store, to the node that it is for or to the present owners of the partitions.
+/// Delivers a batch, store by store, to the node that it is for or to the present owners of the partitions.
 ///
 /// # Errors
-/// What keeps a node from taking any.
+/// Why a node accepts no hints at all.
 async fn hand_over(background: &Background, node: NodeId, batch: Vec<Hint>) -> Result<Handed, ReplicaError> {
     let holding = background.shared.holding.load_full();
     let mut to_send: BTreeMap<(StoreIdentity, NodeId), Vec<Hint>> = BTreeMap::new();
@@ -279,7 +280,7 @@ async fn hand_over(background: &Background, node: NodeId, batch: Vec<Hint>) -> R
     Ok(handed)
 }
 
-/// Sends hints of a store to a node. If it refuses them, each half on its own.
+/// Sends hints of a store to a node. If it refuses them, sends each half separately.
 async fn send(
     background: &Background,
     store: &HeldStore,
@@ -309,9 +310,9 @@ async fn send(
             Err(error) if !is_of_some(&error) => return Err(error),
             Err(error) => error,
         };
-        // It knows the store of all or of none.
+        // The node knows the store for all hints or for none.
         if hints.len() == 1 || error.code == ReplicaErrorCode::NoStore {
-            tracing::warn!(store = %store.name, %node, count = hints.len(), %error, "hints are refused, and kept");
+            tracing::warn!(store = %store.name, %node, count = hints.len(), %error, "hints were refused, and are kept");
             handed.refused = Some(error);
             continue;
         }
@@ -321,14 +322,14 @@ async fn send(
     Ok(())
 }
 
-/// Where a hint is to go.
+/// Where a hint should go.
 enum Destination {
     Node(NodeId),
-    /// To a node that is not there.
+    /// To an absent node.
     Away,
-    /// Its store is there, and cannot be opened here.
+    /// Its store exists, but cannot be opened here.
     Unopened,
-    /// Its store is no more.
+    /// Its store was dropped.
     Nowhere,
 }
 
@@ -357,7 +358,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
     live.map_or(Destination::Away, |&owner| Destination::Node(owner))
 }
 
-/// Deletes hints that need not be delivered any more, if they are as they were.
+/// Deletes hints that need not be delivered any more, if they are unchanged.
 async fn delivered(background: &Background, hints: Vec<Hint>) -> Result<(), ReplicaError> {
     let mut by_shard: BTreeMap<usize, Vec<(Bytes, Bytes)>> = BTreeMap::new();
     for hint in hints {

@@ -1,5 +1,5 @@
-//! Hints: records that wait for a node that is away, what is known of them without a look ([`book`]), and the thread that
-//! hands them over ([`handoff`]).
+//! Hints: records that wait for an absent node, a summary of them in memory ([`book`]), and the thread that delivers
+//! them ([`handoff`]).
 
 pub(crate) mod book;
 pub(crate) mod handoff;

@@ -1,4 +1,4 @@
-//! When the hints for a node are tried again that could not all be handed over, and where that begins.
+//! When and where delivery is retried for nodes whose hints could not all be delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use fondaco_protocol::replica::ReplicaError;
 use crate::store::Holding;
 use crate::table_key::StoreIdentity;
 
-/// How soon it is tried again what a node did not take; it doubles with each time.
+/// The first delay before a refused delivery is retried; it doubles each time.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// How long the hints for a node that is away are not looked through, while nothing else changes: some may have to go
-/// elsewhere, since the coordinator that left them did not know the newest table.
+/// How long the hints for an absent node are left alone while nothing else changes: some may have to go elsewhere,
+/// since the coordinator that left them did not know the newest table.
 const AWAY: Duration = Duration::from_secs(600);
 
-/// Why not all hints for a node were handed over.
+/// Why not all hints for a node were delivered.
 #[derive(Debug)]
 pub(crate) enum Undelivered {
-    /// They wait for nodes that are away.
+    /// They wait for absent nodes.
     Away,
-    /// A node did not answer, or did not take them.
+    /// A node did not answer, or refused them.
     Failed(ReplicaError),
 }
 
@@ -33,7 +33,7 @@ impl From<ReplicaError> for Undelivered {
     }
 }
 
-/// What it depends on where hints go.
+/// The cluster state that decides where hints go.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     epoch: u64,
@@ -54,21 +54,21 @@ impl Known {
     }
 }
 
-/// The nodes whose hints could not all be handed over.
+/// The nodes whose hints could not all be delivered.
 #[derive(Default)]
 pub(crate) struct Troubles(BTreeMap<NodeId, Trouble>);
 
 struct Trouble {
     again: Instant,
     wait: Duration,
-    /// How the cluster was then: once that changes, it is tried at once.
+    /// The cluster state at that time: once it changes, delivery is retried at once.
     known: Known,
-    /// The place in the table of hints to begin at.
+    /// The key in the table of hints to begin at.
     from: Option<Bytes>,
 }
 
 impl Troubles {
-    /// Whether hints for a node may be tried at this time.
+    /// Whether delivery to a node may be tried at this time.
     pub(crate) fn is_due(&self, node: NodeId, known: &Known, now: Instant) -> bool {
         let trouble = self.0.get(&node);
         trouble.is_none_or(|trouble| trouble.again <= now || trouble.known != *known)
@@ -79,7 +79,7 @@ impl Troubles {
         self.0.get(&node).and_then(|trouble| trouble.from.clone())
     }
 
-    /// All that wait for a node were handed over.
+    /// All hints for a node were delivered.
     pub(crate) fn is_over(&mut self, node: NodeId) {
         self.0.remove(&node);
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_tried_ever_later_and_at_once_when_the_cluster_changes() {
+    fn retries_back_off_until_the_cluster_changes() {
         let (mut troubles, node, mut now) = (Troubles::default(), NodeId::FIRST, Instant::now());
         let failed = Undelivered::Failed(ReplicaError::new(ReplicaErrorCode::Timeout, "late"));
         for wait_s in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_node_that_is_away_is_not_looked_through_all_the_time() {
+    fn hints_for_an_absent_node_are_rarely_scanned() {
         let (mut troubles, node, now) = (Troubles::default(), NodeId::FIRST, Instant::now());
         troubles.add(node, &Undelivered::Away, known(1), None, now);
         assert!(!troubles.is_due(node, &known(1), now + RETRY_MAX));

@@ -1,22 +1,24 @@
-//! Whether a replica does what it is asked by a routing table that may be older, or newer, than the one that it knows.
+//! Decides whether a replica carries out a command of a coordinator whose routing table is older or newer than its own.
 //! Without I/O.
 //!
-//! A coordinator counts answers by its own table. What it counts means nothing where owners are others by now: a
-//! read may miss what was written by the newer table, and a write be missed by reads that go by that. So a replica refuses
-//! both as soon as it knows better, of the very partitions whose owners differ and of no others. One that knows less
-//! than the coordinator does what it is asked: what it holds counts by either table.
+//! A coordinator counts replies by its own table. If the owners have changed since, its quorum is not valid: its read
+//! may miss writes made under the newer table, and reads under the newer table may miss its write. So a replica that
+//! has the newer table refuses both, for exactly those partitions whose owners differ. A replica that has the older
+//! table carries out the command: its reply counts under either table.
 //!
-//! What is not counted goes by no table, and is never refused: hints and repairs bring what some replica has anyway.
+//! Commands that are not counted carry no epoch, and are never refused: hints and repairs deliver records that some
+//! replica has anyway.
 
 use std::num::NonZeroU64;
 
 use fondaco_model::{PartitionId, RoutingTable};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode};
 
-/// Whether a replica that goes by this table does this for a partition, for a coordinator that goes by the table of an epoch.
+/// Whether a replica with this table carries out a command for a partition, for a coordinator that uses the table of an
+/// epoch.
 ///
 /// # Errors
-/// `OLDTABLE`: one of both tables is too old for it.
+/// `OLDTABLE`: one of the two tables is too old.
 pub fn admitted(
     table: &RoutingTable,
     partition: PartitionId,
@@ -30,13 +32,13 @@ pub fn admitted(
     let since = match command {
         ReplicaCommand::Get => table.reads_since(partition),
         ReplicaCommand::Put | ReplicaCommand::Merge => table.writes_since(partition),
-        // A replica that has not heard of a plan takes writes of coordinators that have not either: what it is
-        // compared of now may not be all.
+        // A replica that has not heard of a plan accepts writes of coordinators that have not either: a comparison now
+        // may miss some of them.
         ReplicaCommand::Tree | ReplicaCommand::Sync if knows < asked_by => {
             return Err(ReplicaError::new(
                 ReplicaErrorCode::OldTable,
                 format!(
-                    "this node knows the routing table of epoch {knows}, and is to be compared by that of {asked_by}: \
+                    "this node has the routing table of epoch {knows}, and the comparison needs that of {asked_by}: \
                      ask again in a moment"
                 ),
             ));
@@ -50,7 +52,7 @@ pub fn admitted(
         ReplicaErrorCode::OldTable,
         format!(
             "partition {partition} has other owners in the routing table of epoch {knows} than in that of {asked_by}: \
-             ask for a newer topology"
+             fetch a newer topology"
         ),
     ))
 }
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_does_not_move_is_asked_by_any_table_and_what_goes_by_none_is_not_refused() {
+    fn unmoved_partitions_and_uncounted_commands_are_never_refused() {
         let tables = tables();
         for known in &tables {
             for asked_by in tables.iter().take(known.epoch() as usize) {
@@ -102,19 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_heard_that_a_plan_began_writes_nothing_and_who_has_not_heard_of_its_switch_reads_nothing() {
+    fn writes_need_the_begun_plan_and_reads_the_switched_one() {
         use ReplicaCommand::{Get, Merge, Put};
         let [_, begun, switched, finished] = &tables();
         assert_eq!(refused(begun, 1, 1), [Put, Merge]);
         for known in [switched, finished] {
             assert_eq!(refused(known, 1, 1), [Get, Put, Merge]);
-            assert_eq!(refused(known, 1, 2), [Get], "its writes go to the new owners too");
+            assert_eq!(
+                refused(known, 1, 2),
+                [Get],
+                "such a coordinator also writes to the new owners"
+            );
         }
         assert_eq!(refused(finished, 1, 3), []);
     }
 
     #[test]
-    fn who_has_not_heard_of_a_plan_is_not_compared_by_it_and_does_all_else() {
+    fn a_replica_without_the_plan_refuses_only_comparisons() {
         use ReplicaCommand::{Sync, Tree};
         let [before, begun, ..] = &tables();
         for asked_by in 2..=4 {

@@ -1,40 +1,40 @@
-//! Whether a replica that does not hold all that an owner is to hold has enough of it to answer reads. Without I/O.
+//! Decides whether a replica that lost data, or is about to become an owner, has enough to answer reads. Without I/O.
 //!
-//! A replica that starts without what it had acknowledged, since its disk is another one, its log was damaged, or its
-//! engine keeps all in memory, would be counted by a read that finds a write nowhere, though R replicas have answered:
-//! the write was on W, and this was one of them. So it answers no read that is counted until it was compared with the
-//! others. With how many, follows from W: each write that it had acknowledged is on W - 1 others, and N - W + 1 of the
-//! N - 1 others have one of these among them. Likewise a next owner of a partition takes the place of one that may have
-//! been among the W: N - W + 1 of the N owners have one that was.
+//! A replica may start without writes that it had acknowledged, because its disk is a new one, its log was damaged, or
+//! its engine keeps all data in memory. If reads counted it, a read could get R replies and still miss a write: the
+//! write was on W replicas, and this was one of them. So it answers no counted read until it was compared with the
+//! others. The number follows from W: each write that it had acknowledged is on W - 1 others, so N - W + 1 of the N - 1
+//! others include one of these. Likewise the next owner of a partition replaces an owner that may have been one of the
+//! W: N - W + 1 of the N owners include one of them.
 //!
-//! Others count that are whole themselves: one that has lost something may have lost that very write. Where all others
-//! were compared, whole or not, there is no more to be had.
+//! Only others that lack nothing themselves count: one that has lost data may have lost that very write. If all others
+//! were compared, complete or not, nothing more can be restored.
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::VersionedSettings;
 
-/// What a replica was compared with.
+/// How complete a comparison was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// All that another owner ever acknowledged.
+    /// The other owner had everything that it ever acknowledged.
     Whole,
-    /// What it has, which may not be all.
+    /// The other owner may lack some of it.
     InPart,
 }
 
 /// Another owner of a partition, as a replica knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Other {
-    /// Whether it is there.
+    /// Whether it is live.
     pub is_live: bool,
-    /// Whether it is neither there nor, by the plan under way, to hold anything any more: what only it has is given up.
+    /// Whether it is absent and holds nothing after the plan in progress: data that only it has is given up.
     pub is_given_up: bool,
-    /// What was compared with it, if anything was.
+    /// The most complete comparison with it, if there was one.
     pub compared: Option<Compared>,
 }
 
-/// Whether a replica has enough of a partition of which these are the owners, itself included if it is one. It has been
-/// compared with all that are there; and, where a read is to see every write, with so many that none is missed.
+/// Whether a replica has enough of a partition with these owners, which may include itself. It must be compared with
+/// all that are live and, if reads must see every write, with enough to miss none.
 pub fn has_enough(
     settings: &VersionedSettings,
     owners: &[NodeId],
@@ -45,7 +45,7 @@ pub fn has_enough(
     let others = || owners.iter().filter(|&&owner| owner != own).map(|&owner| other(owner));
     let promises = !settings.sloppy && settings.reads + settings.writes > replicas;
     let needed = match (promises, is_owner) {
-        // A write that was on this replica alone is nowhere else.
+        // A write that was only on this replica is nowhere else.
         (true, true) => (replicas + 1).saturating_sub(settings.writes.max(2)),
         (true, false) => (replicas + 1).saturating_sub(settings.writes).max(1),
         (false, _) => 0,
@@ -53,7 +53,7 @@ pub fn has_enough(
     let whole = others().filter(|other| other.compared == Some(Compared::Whole));
     let is_enough =
         whole.count() as u32 >= needed || others().all(|other| other.compared.is_some() || other.is_given_up);
-    // A node that never held it has it from another one.
+    // A node that never held it must have it from another one.
     let has_any = is_owner || others().any(|other| other.compared.is_some());
     is_enough && has_any && others().all(|other| other.compared.is_some() || !other.is_live)
 }
@@ -62,7 +62,7 @@ pub fn has_enough(
 mod tests {
     use super::*;
 
-    /// So many nodes, of which sets are bits.
+    /// `count` nodes; a set of them is a bit mask.
     fn nodes(count: u32) -> Vec<NodeId> {
         (1..=count).filter_map(NodeId::new).collect()
     }
@@ -90,17 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn each_write_that_was_acknowledged_is_on_one_that_it_was_compared_with() {
+    fn every_acknowledged_write_is_on_a_compared_node() {
         for (replicas, settings) in all_settings() {
             let (all, promises) = (nodes(replicas + 1), settings.reads + settings.writes > replicas);
             let owners = &all[..replicas as usize];
             let sets = || 0..1_u32 << replicas;
-            // Node 1 has lost all; or another one is to own.
+            // Either node 1 has lost everything, or another node is to become an owner.
             for (own, others) in [
                 (owners[0], (1 << replicas) - 2),
                 (all[replicas as usize], (1 << replicas) - 1),
             ] {
-                // It was compared with these, the latter of which had lost something, and no other is there.
+                // It was compared with `compared`, and those in `partial` had lost data; no other node is live.
                 for (compared, partial) in sets().flat_map(|compared| sets().map(move |partial| (compared, partial))) {
                     if compared & !others != 0 || partial & !compared != 0 {
                         continue;
@@ -116,7 +116,7 @@ mod tests {
                         })
                     };
                     let is_owner = own == owners[0];
-                    // Of a write on it alone there is nothing to be found.
+                    // A write that was only on this node cannot be found.
                     let written = sets().filter(|set| set.count_ones() == settings.writes && set & others != 0);
                     let written = written.filter(|set| !is_owner || set & 1 == 1);
                     let finds_all = written
@@ -133,7 +133,7 @@ mod tests {
                         is_enough && is_any,
                         "{settings:?}: {own} of {owners:?} compared with {compared:b}, of which {partial:b} in part"
                     );
-                    // A live node is not left out.
+                    // A live node must not be left out.
                     assert_eq!(has_enough(others), compared == others && is_any);
                 }
             }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_they_have_who_are_given_up_is_not_waited_for() {
+    fn nodes_that_are_given_up_are_not_waited_for() {
         let (settings, owners) = (VersionedSettings::of(3), nodes(3));
         let other = |is_given_up: bool, compared: Compared| {
             move |node: NodeId| Other {
@@ -155,7 +155,7 @@ mod tests {
             assert!(!has_enough(&settings, &owners, own, other(false, Compared::InPart)));
             assert!(has_enough(&settings, &owners, own, other(true, Compared::InPart)));
         }
-        // Two of three are enough for a next owner; one of two is not for a node that has lost what it held.
+        // Two of three are enough for a next owner; one of two is not enough for a node that has lost data.
         assert!(has_enough(&settings, &owners, next, other(false, Compared::Whole)));
         assert!(!has_enough(
             &settings,
@@ -163,7 +163,7 @@ mod tests {
             owners[0],
             other(false, Compared::Whole)
         ));
-        // But where no other node is left, nothing is to be had.
+        // But if no other node is left, nothing can be restored.
         let gone = |_| Other {
             is_live: false,
             is_given_up: true,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_hints_for_copies_promises_nothing() {
+    fn sloppy_stores_promise_nothing() {
         let owners = nodes(3);
         let mut settings = VersionedSettings::of(3);
         settings.sloppy = true;

@@ -1,5 +1,5 @@
-//! The cluster as the replicas of a node are told of it: which stores there are, and which of their partitions
-//! the node holds. Tables are opened and dropped by it, and partitions held and given up.
+//! Applies a new cluster state to the replicas of a node: which stores there are, and which of their partitions the
+//! node holds. Opens and drops tables, and takes and gives up partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::store::{Cluster, Held, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, parse_record_key, range};
 
 impl Replicas {
-    /// Takes in how the cluster is: which stores there are, and which of their partitions this node holds.
-    /// Tables of stores that were dropped are deleted soon, when they are not to be kept any longer, unless the view is only
-    /// remembered. A table of a store that the view does not name is kept: its record may have been lost.
+    /// Applies the cluster state: which stores there are, and which of their partitions this node holds. Tables of
+    /// dropped stores are deleted soon, when they need not be kept any longer, unless the state is only remembered. A
+    /// table of a store that the state does not name is kept: the store's record may have been lost.
     ///
     /// # Errors
-    /// The first store whose table cannot be opened: all others are as they should be, and it is to be told again.
+    /// The first store whose table cannot be opened: all others are up to date, and the caller has to retry.
     pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
         let _changing = self.shared.changing.lock();
-        // Nothing more is deleted before it is known what is wanted.
+        // Nothing more is deleted until the new state is known.
         self.shared.dropping.want(None);
         let before = self.shared.holding.load_full();
         let settling = before
@@ -60,11 +60,11 @@ impl Replicas {
             .iter()
             .filter(|&(_, &is_live)| is_live)
             .map(|(&node, _)| node);
-        // At the start, all that are there.
+        // At the start, all live nodes.
         let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
         let is_new_table = settling.is_none();
         self.shared.holding.store(Arc::new(holding));
-        // A thread that sees that now sees what has fallen, too.
+        // A thread that sees the new holding sees the partitions that have fallen behind, too.
         if has_fallen {
             failed = failed.and(self.shared.incarnation.fall_behind());
         }
@@ -84,8 +84,8 @@ impl Replicas {
         failed
     }
 
-    /// Lets those partitions of a store fall behind that the node owns, and of which this process, by what it held before,
-    /// may lack what their owners acknowledged. Whether that is to be remembered.
+    /// Marks owned partitions of a store as behind if this process, given what it held before, may lack acknowledged
+    /// writes of them. Returns whether that has to be remembered.
     fn fall_behind(&self, view: &ReplicaView, before: &Holding, store: &HeldStore) -> bool {
         let held = before.stores.get(&store.id);
         let held = held.filter(|held| held.table.name() == store.table.name());
@@ -93,15 +93,15 @@ impl Replicas {
             return false;
         }
         let is_durable = store.engine.is_durable();
-        // An earlier process may have acknowledged something of it: it was there when this one heard of the cluster first,
-        // or could not be opened then.
+        // An earlier process may have acknowledged writes: the store existed when this process first received the
+        // cluster state, or could not be opened then.
         let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.identity());
         let is_behind = self.shared.incarnation.is_behind();
         let lacks = !is_durable || is_behind || self.shared.lacks_unsynced(store);
         let has_lost = lacks && before.cluster.as_ref().is_none_or(is_old);
         let is_whole = |id: PartitionId| match held {
             None => !has_lost,
-            // A node that starts while a plan is under way may be given what only the process before it had.
+            // A node that starts during a plan may be assigned a partition that only its earlier process had compared.
             Some(held) => {
                 let known = held.partitions.get(&id.get());
                 known.is_some_and(|partition| before.is_synchronised(held, partition))
@@ -110,18 +110,18 @@ impl Replicas {
         let is_shared = |partition: &&Arc<Partition>| {
             let owners = view.table.owners(partition.id());
             let owners = &owners[..owners.len().min(store.replicas)];
-            // What this node has alone is on no other: it is waited for only if it is known to be lost.
+            // A partition that only this node owns is on no other node: it is behind only if a loss is known.
             let may_wait = owners.len() > 1 || is_durable && self.shared.is_lost(store);
             may_wait && owners.contains(&view.node)
         };
         let owned = store.partitions.values().filter(is_shared);
         let fallen: Vec<_> = owned.filter(|partition| !is_whole(partition.id())).collect();
         fallen.iter().for_each(|partition| partition.fall_behind());
-        // What a loss of power took is remembered by itself: not of all stores.
+        // A loss of power is recorded separately, since it does not affect all stores.
         is_durable && !fallen.is_empty() && (held.is_some() || is_behind)
     }
 
-    /// The part of a store that this node holds.
+    /// This node's part of a store.
     fn hold(&self, view: &ReplicaView, store: &ReplicatedStore, holding: &Holding) -> Result<HeldStore, ReplicasError> {
         let name = table_name(store);
         let before = holding.stores.get(&store.id);
@@ -140,10 +140,10 @@ impl Replicas {
             before.settings.durability == Durability::Log && store.settings.durability == Durability::Fsync
         };
         if engine.is_local() && before.is_some_and(|before| promises_more(before)) {
-            // From now on nothing that was acknowledged is lost with the machine's power.
+            // From now on a loss of power takes no acknowledged write.
             engine.sync()?;
         }
-        // Most changes of a cluster are about something else.
+        // Most changes of a cluster concern something else.
         let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
         let (partitions, surplus) = match unchanged {
             Some(before) => (Arc::clone(&before.partitions), Arc::clone(&before.surplus)),
@@ -175,12 +175,12 @@ impl Replicas {
         })
     }
 
-    /// The tables of stores that the cluster does not know, and that no record says were dropped: they are kept.
+    /// Tables of stores that the cluster does not know, and that no record declares dropped: they are kept.
     pub fn unexplained_tables(&self) -> Vec<String> {
         self.shared.dropping.unexplained()
     }
 
-    /// Lets the tables of stores be deleted that were dropped and are not kept.
+    /// Lets the chore delete the tables of stores that were dropped and are not kept.
     fn drop_others(&self, before: &Holding, view: &ReplicaView) {
         let wanted: BTreeSet<String> = view.stores.iter().map(table_name).collect();
         let gone = before
@@ -193,8 +193,9 @@ impl Replicas {
         self.shared.dropping.signal.wake();
     }
 
-    /// Lets it be known when all is committed that was let in by an earlier table: the next owner of a partition by
-    /// this one, and compares it before, would miss that. What comes to a shard later is looked at again there.
+    /// Counts the shards that have committed all writes admitted under an earlier table: the next owner of a partition
+    /// under this table would miss them if it compared before that. Writes that reach a shard later are checked again
+    /// there.
     fn settle(&self, unsettled: &Arc<AtomicUsize>) {
         for shard in 0..self.shared.shards.len() {
             let unsettled = Unsettled(Arc::clone(unsettled));
@@ -203,7 +204,7 @@ impl Replicas {
     }
 }
 
-/// One shard that may still commit what was let in by an earlier table: until this is dropped, be it by a group that
+/// A shard that may still commit writes admitted under an earlier table, until this is dropped, even by a group that
 /// panics.
 struct Unsettled(Arc<AtomicUsize>);
 
@@ -213,7 +214,7 @@ impl Drop for Unsettled {
     }
 }
 
-/// The cluster, as the background looks at it: without nodes that are gone and hold nothing.
+/// The cluster state for background work: without absent nodes that hold nothing.
 fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
     let table = &view.table;
     let joint = table.changes().map(|(_, joint)| joint);
@@ -243,7 +244,7 @@ fn kept(view: &ReplicaView) -> impl Iterator<Item = StoreIdentity> {
     })
 }
 
-/// The owners that are not there, and own nothing by the plan under way: none by a view that is only remembered.
+/// Absent owners that own nothing under the plan in progress; none if the state is only remembered.
 fn given_up(view: &ReplicaView) -> BTreeSet<NodeId> {
     let Some(next) = view.table.next().filter(|_| !view.is_remembered) else {
         return BTreeSet::new();
@@ -263,7 +264,7 @@ impl ReplicatedStore {
     }
 }
 
-/// The partitions that the node holds of a store, and those that it has and does not hold.
+/// The partitions of a store that the node holds, and those that it has but no longer holds.
 fn divided(
     view: &ReplicaView,
     store: &ReplicatedStore,
@@ -291,12 +292,12 @@ fn divided(
     (Arc::new(held), surplus)
 }
 
-/// The name of a store's table. The number may be given again, after thousands of others; the time is not.
+/// The name of a store's table. The number may be reused after thousands of other stores; the creation time is not.
 fn table_name(store: &ReplicatedStore) -> String {
     name_of(store.id, store.created_unix_ms)
 }
 
-/// The name of a dropped store's table, and whether it is to be kept.
+/// The name of a dropped store's table, and whether it has to be kept.
 fn dropped_table(store: &DroppedReplica) -> (String, bool) {
     (name_of(store.id, store.created_unix_ms), store.is_kept)
 }
@@ -305,7 +306,7 @@ fn name_of(id: u16, created_unix_ms: u64) -> String {
     format!("{STORE_PREFIX}{id}-{created_unix_ms}")
 }
 
-/// The partitions of which there is something in a table.
+/// The partitions that have records in a table.
 fn found_in(table: &Arc<dyn Table>) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
     let mut found = BTreeMap::new();
     let mut from = Bytes::new();
@@ -315,7 +316,7 @@ fn found_in(table: &Arc<dyn Table>) -> Result<BTreeMap<u32, Arc<Partition>>, Rep
             match scan.next().transpose()? {
                 None => return Ok(found),
                 Some(Found::Record(key, _) | Found::Damaged(key, _)) => break key,
-                // What is not found is not deleted, if it is not held.
+                // A partition that is not found is not deleted if it is no longer held.
                 Some(Found::Gap(_)) => {}
             }
         };

@@ -1,8 +1,8 @@
-//! The chore that deletes the tables of stores that were dropped, when they are not to be kept any longer. A table of a
-//! store of which no record says anything is kept, and named: the record may have been lost.
+//! The chore that deletes the tables of dropped stores, when they need not be kept any longer. A table whose store no
+//! record names is kept and reported: the record may have been lost.
 //!
-//! It waits for the writes that are under way, and for the engine, which may take minutes while the storage does not keep
-//! up. Nothing waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
+//! It waits for writes in progress, and for the engine, which may take minutes while the storage is slow. Nothing waits
+//! for it: the agent goes on, and a store whose table is being deleted is opened later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::error::ReplicasError;
 use crate::shared::Shared;
 use crate::worker::Signal;
 
-/// What the names of the tables of stores begin with.
+/// The prefix of the names of tables of stores.
 pub(crate) const STORE_PREFIX: &str = "store-";
 
-/// How soon what failed is tried again.
+/// The delay before a failed deletion is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a view says of tables.
+/// The tables that a cluster state names.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    /// Those of stores that there are.
+    /// Tables of existing stores.
     pub(crate) wanted: BTreeSet<String>,
-    /// Those of stores that were dropped, and whether each is to be kept for now. What is only in memory is not.
+    /// Tables of dropped stores, and whether each has to be kept for now. Data that is only in memory is not kept.
     pub(crate) dropped: BTreeMap<String, bool>,
 }
 
-/// What is to be deleted.
+/// The tables to be deleted.
 #[derive(Debug)]
 pub(crate) struct Dropping {
     pub(crate) signal: Arc<Signal>,
@@ -39,16 +39,16 @@ pub(crate) struct Dropping {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the newest view says; none if nothing is to be deleted by it, or all was.
+    /// The tables of the newest state; `None` if it allows no deletion, or all were deleted.
     wanted: Option<Arc<Tables>>,
-    /// Tables of stores that no record names.
+    /// Tables whose stores no record names.
     unexplained: BTreeSet<String>,
     /// The table that is being deleted.
     deleting: Option<String>,
 }
 
 impl Dropping {
-    /// Nothing is to be deleted.
+    /// With nothing to delete.
     pub(crate) fn new(signal: Arc<Signal>) -> Self {
         Self {
             signal,
@@ -56,12 +56,12 @@ impl Dropping {
         }
     }
 
-    /// From now on this holds of tables; `None` if no table may be deleted.
+    /// Sets the tables of a new state; `None` if no table may be deleted.
     pub(crate) fn want(&self, wanted: Option<Tables>) {
         self.state().wanted = wanted.map(Arc::new);
     }
 
-    /// The tables of stores that no record names.
+    /// The tables whose stores no record names.
     pub(crate) fn unexplained(&self) -> Vec<String> {
         self.state().unexplained.iter().cloned().collect()
     }
@@ -71,7 +71,7 @@ impl Dropping {
         for table in unexplained.difference(&state.unexplained) {
             tracing::error!(
                 table,
-                "no record names the store of this table or says that it was dropped: it is kept"
+                "no record names the store of this table, not even as dropped: the table is kept"
             );
         }
         state.unexplained = unexplained;
@@ -82,7 +82,7 @@ impl Dropping {
         self.state().deleting.as_deref() == Some(table)
     }
 
-    /// Begins to delete a table. Whether it may be: nothing else has become wanted meanwhile.
+    /// Begins to delete a table. Returns false if a newer state arrived meanwhile.
     fn begin(&self, table: &str, wanted: &Arc<Tables>) -> bool {
         let mut state = self.state();
         let is_newest = state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted));
@@ -92,7 +92,7 @@ impl Dropping {
         is_newest
     }
 
-    /// All is deleted that is not wanted.
+    /// All unwanted tables are deleted.
     fn done(&self, wanted: &Arc<Tables>) {
         let mut state = self.state();
         if state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted)) {
@@ -105,12 +105,12 @@ impl Dropping {
     }
 }
 
-/// Deletes tables until it is told to end.
+/// Deletes tables until it is ended.
 pub(crate) async fn run(background: Background) {
     let shared = &background.shared;
     let dropping = &shared.dropping;
     loop {
-        // After a panic a table may be left that no thread deletes.
+        // After a panic there may be a table marked that no thread deletes.
         dropping.state().deleting = None;
         let wanted = dropping.state().wanted.clone();
         if let Some(wanted) = wanted
@@ -118,7 +118,7 @@ pub(crate) async fn run(background: Background) {
         {
             match drop_others(shared, &wanted) {
                 Ok(()) => dropping.done(&wanted),
-                Err(error) => tracing::warn!(%error, "the tables of dropped stores are not deleted yet: trying again"),
+                Err(error) => tracing::warn!(%error, "cannot delete the tables of dropped stores yet: retrying"),
             }
         }
         if !background.sleep(AGAIN).await {
@@ -149,17 +149,17 @@ fn drop_others(shared: &Shared, wanted: &Arc<Tables>) -> Result<(), ReplicasErro
             let dropped = engine.drop_table(&table);
             shared.dropping.state().deleting = None;
             dropped?;
-            tracing::info!(table, "dropped, with its store");
+            tracing::info!(table, "table of a dropped store deleted");
         }
     }
     shared.dropping.note_unexplained(unexplained);
     Ok(())
 }
 
-/// Waits until all that waits now is written. Whether the process goes on.
+/// Waits until all queued writes are committed. Returns whether the process goes on.
 async fn wait_committed(background: &Background) -> bool {
     for shard in 0..background.shared.shards.len() {
-        // Nothing waits at a shard that has ended.
+        // Nothing is queued at a shard that has ended.
         let _ = background.between(shard, || ()).await;
     }
     !background.has_ended()

@@ -1,17 +1,16 @@
-//! Under which numbers this node's replicas give dots to writes, so that no dot is ever given twice.
+//! The incarnation numbers under which this node's replicas create dots, so that no dot is ever given twice.
 //!
-//! A dot is the node, an incarnation of its data, and a counter. The counter goes on as long as nothing that
-//! was written can have been lost. Where something can, since the process did not come to an orderly end,
-//! since the directory is new, or since an engine forgets everything with its process, a new incarnation
-//! counts from the beginning. Its number is drawn by lot: one that began where the file was lost, with all that
-//! is known of earlier ones, must not be one of them, whatever the clock shows. Another one begins, too, when a record
-//! that was found damaged is replaced by what others have of it: that may be without its last dots.
+//! A dot is the node, an incarnation of its data, and a counter. The counter continues as long as no write can have
+//! been lost. Otherwise, because the process did not shut down cleanly, the directory is new, or an engine loses
+//! everything with its process, a new incarnation counts from the beginning. Its number is random: if the file with the
+//! earlier numbers was lost, the new one must not equal one of them, whatever the clock shows. A new incarnation also
+//! begins when a damaged record is replaced by the records of other replicas, which may lack its last dots.
 //!
-//! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
-//! only when all that was written under it is on the disk too.
+//! The invariant: an incarnation is on the disk before its first dot is given, and marked as ended only when all writes
+//! under it are on the disk too.
 //!
-//! The same file says which boot of the machine the process ran in, and how far the directory is by its count: what a loss
-//! of power or an older copy of the directory has taken is known by these.
+//! The same file records the boot of the machine that the process ran in, and the count of the directory, which reveal
+//! what a loss of power or an older copy of the directory has taken.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -26,68 +25,69 @@ use serde::{Deserialize, Serialize};
 use crate::error::ReplicasError;
 use crate::host::Host;
 
-/// How long the words become at most that say what an engine may have lost: the first losses tell most.
+/// The maximum length of the description of an engine's losses: the first losses say the most.
 const LOST_BYTES_MAX: usize = 4096;
 
-/// What is on the disk.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
-    /// The incarnation of what outlives the process.
+    /// The incarnation of data that outlives the process.
     durable: u32,
-    /// The incarnation of what does not.
+    /// The incarnation of data that does not.
     volatile: u32,
-    /// The last counter that was given under `durable`, if it ended well; 0 as long as it lasts.
+    /// The last counter given under `durable`, if the process shut down cleanly; 0 while it runs.
     counted: u64,
-    /// Whether it ended well.
+    /// Whether the process shut down cleanly.
     ended: bool,
-    /// Whether something that was acknowledged is lost here, and was not had from others yet.
+    /// Whether acknowledged writes were lost here and are not restored yet.
     #[serde(default)]
     behind: bool,
-    /// The identities of the engines that have directories of their own, by their kinds.
+    /// The identities of the engines that have their own directories, by kind.
     #[serde(default)]
     engines: BTreeMap<String, u64>,
-    /// The boot of the machine that the process runs in.
+    /// The boot id of the machine that the process runs in.
     #[serde(default)]
     boot_id: Option<String>,
-    /// How far the directory is, once that was counted.
+    /// The count of the directory, if it is counted.
     #[serde(default)]
     count: Option<u64>,
-    /// What a loss of power may have taken of what was acknowledged before it was on the disk, by the kinds of engines.
+    /// What a loss of power may have taken of writes that were acknowledged before they were on the disk, by kind of
+    /// engine.
     #[serde(default)]
     unsynced: BTreeMap<String, String>,
 }
 
-/// What the directory is opened with.
+/// The parameters of opening.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
-    /// Whether an engine has lost what was written.
+    /// Whether an engine has lost writes.
     pub(crate) has_lost: bool,
-    /// The identities of the engines that are in use from now on, by their kinds.
+    /// The identities of the engines that are in use from now on, by kind.
     pub(crate) engines: BTreeMap<String, u64>,
-    /// The boot of the machine.
+    /// The boot id of the machine.
     pub(crate) boot_id: Option<String>,
-    /// The kinds of engines that a loss of power takes unsynced writes from.
+    /// The kinds of engines whose unsynced writes a loss of power takes.
     pub(crate) local_engines: Vec<String>,
 }
 
-/// Whether what a store holds outlives the process.
+/// Whether the data of a store outlives the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasting {
     /// It is on a disk.
     Durable,
-    /// It is in memory alone.
+    /// It is only in memory.
     Volatile,
 }
 
-/// Where dots begin.
+/// The source of incarnations.
 #[derive(Debug)]
 pub(crate) struct Incarnation {
     host: Arc<dyn Host>,
     engines: BTreeMap<String, u64>,
     boot_id: Option<String>,
     numbers: Mutex<Numbers>,
-    /// How often another one was begun.
+    /// How often a new incarnation has begun.
     renewed: AtomicU64,
 }
 
@@ -95,17 +95,17 @@ pub(crate) struct Incarnation {
 struct Numbers {
     durable: u32,
     volatile: u32,
-    /// The last counter given under `durable` in an earlier life.
+    /// The last counter that an earlier process gave under `durable`.
     counted: u64,
     behind: bool,
-    /// How often something was found to be lost while the process runs.
+    /// How often a loss was found while the process runs.
     falls: u64,
     count: Option<u64>,
     unsynced: BTreeMap<String, String>,
 }
 
 impl Numbers {
-    /// Another incarnation.
+    /// A new incarnation.
     fn renewed(&self, host: &dyn Host) -> Self {
         Self {
             durable: other_than(self.durable, host),
@@ -117,10 +117,10 @@ impl Numbers {
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of the host's directory, or begins another one: also if an engine has lost what was written.
+    /// Continues the incarnation of the host's directory, or begins a new one, also if an engine has lost writes.
     ///
     /// # Errors
-    /// A file that cannot be read, understood or written.
+    /// A file that cannot be read, parsed or written.
     pub(crate) fn open(host: &Arc<dyn Host>, opening: Opening) -> Result<Self, ReplicasError> {
         let stored = read(&**host)?;
         let other_than = |last| other_than(last, &**host);
@@ -149,7 +149,7 @@ impl Incarnation {
         Ok(incarnation)
     }
 
-    /// Begins another one. Shards are to ask for [`dots`](Self::dots) anew before they give the next one.
+    /// Begins a new incarnation. Shards must call [`dots`](Self::dots) again before they give the next dot.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -159,24 +159,24 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Whether something that was acknowledged may be lost here, since the directory is new, or an engine has lost what was
-    /// written, and was not had from others yet.
+    /// Whether acknowledged writes may be lost here, because the directory is new or an engine has lost writes, and are
+    /// not restored yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.numbers().behind
     }
 
-    /// What a loss of power may have taken of an engine's writes that were acknowledged before they were on the disk, in
-    /// words; `None` if nothing, or it was had again or given up.
+    /// Describes what a loss of power may have taken of an engine's writes that were acknowledged before they were on
+    /// the disk; `None` if there is no such loss, or it was restored or given up.
     pub(crate) fn unsynced_loss(&self, engine: &str) -> Option<String> {
         self.numbers().unsynced.get(engine).cloned()
     }
 
-    /// Whether there is such a loss, of any engine.
+    /// Whether any engine has such a loss.
     pub(crate) fn has_unsynced_loss(&self) -> bool {
         !self.numbers().unsynced.is_empty()
     }
 
-    /// What a loss of power took of an engine's writes is given up.
+    /// Gives up the writes that a loss of power took from an engine.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -187,12 +187,12 @@ impl Incarnation {
         }
     }
 
-    /// How far the directory is; `None` before that was counted.
+    /// The count of the directory; `None` before it is counted.
     pub(crate) fn count(&self) -> Option<u64> {
         self.numbers().count
     }
 
-    /// The directory is so far from now on.
+    /// Sets the count of the directory.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -200,7 +200,7 @@ impl Incarnation {
         self.change(|numbers| numbers.count = Some(count))
     }
 
-    /// Something that was acknowledged may be lost here.
+    /// Acknowledged writes may be lost here.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -212,7 +212,7 @@ impl Incarnation {
         }
     }
 
-    /// Something that was acknowledged is lost here, with dots that were given: another incarnation begins.
+    /// Acknowledged writes are lost here, with the dots that were given: a new incarnation begins.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -233,8 +233,8 @@ impl Incarnation {
         self.numbers().falls
     }
 
-    /// All that was lost was had from others, as it was seen when there had been so many [`falls`](Self::falls). It was not
-    /// if there were more since.
+    /// All lost data is restored, as seen when there had been this many [`falls`](Self::falls). Has no effect if there
+    /// were more since.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -243,7 +243,7 @@ impl Incarnation {
             return Ok(());
         }
         self.change(|numbers| {
-            // Another one may have come just now.
+            // Another loss may have been found just now.
             if numbers.falls <= falls {
                 numbers.behind = false;
                 numbers.unsynced.clear();
@@ -251,12 +251,12 @@ impl Incarnation {
         })
     }
 
-    /// How often another one was begun while the process runs.
+    /// How often a new incarnation has begun while the process runs.
     pub(crate) fn renewed(&self) -> u64 {
         self.renewed.load(Relaxed)
     }
 
-    /// Changes what is on the disk, and then what is known of it.
+    /// Changes the file, and then the state in memory.
     fn change(&self, change: impl FnOnce(&mut Numbers)) -> Result<(), ReplicasError> {
         let mut numbers = self.numbers();
         let mut changed = numbers.clone();
@@ -270,7 +270,7 @@ impl Incarnation {
         self.numbers.lock()
     }
 
-    /// The dots that a node may give from now on. Each key is to get all of its dots from one source.
+    /// The dots that a node may give from now on. Each key must get all of its dots from one source.
     pub(crate) fn dots(&self, node: NodeId, lasting: Lasting) -> DotSource {
         let numbers = self.numbers();
         let (incarnation, last) = match lasting {
@@ -280,8 +280,8 @@ impl Incarnation {
         DotSource::new(ReplicaId { node, incarnation }, last)
     }
 
-    /// To be called with the last counter of all sources when no more dots are given and all that was
-    /// written is on the disk: the next start goes on from there.
+    /// Call it with the last counter of all sources when no more dots are given and all writes are on the disk: the
+    /// next start continues from there.
     ///
     /// # Errors
     /// A file that cannot be written: the next start then begins a new incarnation.
@@ -308,7 +308,7 @@ impl Incarnation {
     }
 }
 
-/// What losses of power may have taken of each engine's writes: those that are known, and one since the last process.
+/// What losses of power may have taken of each engine's writes: known losses, and one since the last process.
 fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
     let last = LastProcess {
         has_ended: stored.ended,
@@ -337,16 +337,16 @@ fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
     unsynced
 }
 
-/// The identities of the engines that were in use in the directory when it was opened last, by their kinds.
+/// The identities of the engines that were in use when the directory was last opened, by kind.
 ///
 /// # Errors
-/// A file that cannot be read or understood.
+/// A file that cannot be read or parsed.
 pub(crate) fn known_engines(host: &dyn Host) -> Result<BTreeMap<String, u64>, ReplicasError> {
     Ok(read(host)?.map(|stored| stored.engines).unwrap_or_default())
 }
 
-/// A number drawn by lot, from 1. That it was drawn for this node before is as likely as to draw the same of four
-/// thousand million twice; and then its counters, which go no slower than the clock, have mostly passed the old ones.
+/// A random number, from 1. A repetition for this node has the probability of drawing the same of four thousand million
+/// numbers twice; even then its counters, which run at least as fast as the clock, are mostly past the old ones.
 fn other_than(last: u32, host: &dyn Host) -> u32 {
     let mut drawn = std::iter::repeat_with(|| host.random() as u32);
     drawn.find(|&drawn| drawn != 0 && drawn != last).unwrap_or(1)

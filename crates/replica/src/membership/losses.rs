@@ -1,8 +1,8 @@
-//! What the engines of a node have lost of what was acknowledged, and what of it an operator gives up.
+//! Acknowledged writes that the engines of a node have lost, and the losses that an operator accepts.
 //!
-//! Where other nodes own a partition too, it is compared with them, and has all again. One that this node owns alone cannot
-//! be had again: reads of it are refused, since they would give what is older than what was acknowledged, until an operator who
-//! knows says that this is all there is.
+//! If other nodes own a partition too, it is compared with them, and restored. If only this node owns it, it cannot be
+//! restored: reads are refused, since they would return older values than those acknowledged, until an operator accepts
+//! the loss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::replicas::Replicas;
 use crate::shared::Shared;
 use crate::store::HeldStore;
 
-/// Something that an engine has lost.
+/// A loss of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Its name: another one if more is lost.
+    /// Its id, which changes if more is lost.
     pub id: String,
     /// The engine.
     pub engine: EngineKind,
-    /// What, in words.
+    /// A description of the lost data.
     pub lost: String,
-    /// How many partitions wait for it to be had from other nodes, or to be given up.
+    /// How many partitions wait until they are restored or given up.
     pub partitions_behind: usize,
-    /// How many of these no other node has.
+    /// How many of these only this node has.
     pub partitions_alone: usize,
 }
 
-/// The identities of engines that have directories or databases of their own.
+/// The identities of engines that have their own directories or databases.
 pub(crate) fn identities(engines: &Engines) -> BTreeMap<String, u64> {
     let identity = |(kind, engine): (EngineKind, &Arc<dyn Engine>)| Some((kind.to_string(), engine.identity()?));
     engines.by_kind().filter_map(identity).collect()
@@ -44,14 +44,14 @@ pub(crate) fn local(engines: &Engines) -> Vec<String> {
     local.map(|(kind, _)| kind.to_string()).collect()
 }
 
-/// Lets engines whose directories or databases are not those that they were remember that they have lost what was in them.
+/// Makes engines record a loss if their directories or databases are not the former ones.
 pub(crate) fn note_other_directories(engines: &Engines, known: &BTreeMap<String, u64>) -> Result<(), ReplicasError> {
     for (kind, engine) in engines.by_kind() {
         if let (Some(identity), Some(known)) = (engine.identity(), known.get(&kind.to_string()))
             && identity != *known
         {
             engine.note_loss(&format!(
-                "the directory or database of engine {:?} is another one than it was: what was in that is not here",
+                "the directory or database of engine {:?} was replaced: the data of the former one is lost here",
                 kind.to_string()
             ))?;
         }
@@ -60,44 +60,44 @@ pub(crate) fn note_other_directories(engines: &Engines, known: &BTreeMap<String,
 }
 
 impl Shared {
-    /// Whether an engine has lost something that was neither had again nor given up.
+    /// Whether an engine has a loss that was neither restored nor given up.
     pub(crate) fn has_lost(&self) -> bool {
         self.incarnation.has_unsynced_loss() || self.engines.iter().any(|engine| engine.lost_writes().is_some())
     }
 
-    /// Whether a loss of power may have taken what a store had acknowledged before it was on the disk.
+    /// Whether a loss of power may have taken writes that a store had acknowledged before they were on the disk.
     pub(crate) fn lacks_unsynced(&self, store: &HeldStore) -> bool {
         let kind = self.kinds[store.engine_at].to_string();
         store.settings.durability == Durability::Log && self.incarnation.unsynced_loss(&kind).is_some()
     }
 
-    /// Whether something that a store had acknowledged is known to be lost, or may be by what is known.
+    /// Whether acknowledged writes of a store are lost, or may be.
     pub(crate) fn is_lost(&self, store: &HeldStore) -> bool {
         store.engine.lost_writes().is_some() || self.lacks_unsynced(store)
     }
 
-    /// What a loss of power may have taken from each engine, in words.
+    /// Describes what a loss of power may have taken from each engine.
     pub(crate) fn unsynced_losses(&self) -> impl Iterator<Item = Option<String>> {
         self.kinds
             .iter()
             .map(|kind| self.incarnation.unsynced_loss(&kind.to_string()))
     }
 
-    /// All that was lost is here again.
+    /// All lost data is restored.
     pub(crate) fn forget_losses(&self) {
         for engine in &self.engines {
             if engine.lost_writes().is_some()
                 && let Err(error) = engine.forget_loss()
             {
-                tracing::warn!(%error, "the next start takes something for lost that is here again");
+                tracing::warn!(%error, "cannot delete the record of a loss: the next start assumes it again");
             }
         }
     }
 }
 
 impl Replicas {
-    /// What engines have lost, and was neither had from other nodes nor given up. One that found it a moment ago is left
-    /// out until it goes on.
+    /// The losses of engines that were neither restored from other nodes nor given up. A loss that was found a moment
+    /// ago is left out until its engine resumes.
     pub fn losses(&self) -> Vec<Loss> {
         let holding = self.holding();
         let engines = self.shared.engines.iter();
@@ -125,11 +125,11 @@ impl Replicas {
         texts.enumerate().filter_map(loss).collect()
     }
 
-    /// Gives up what an engine has lost: what is here is all there is. `None` if there is no loss of this name, or not
-    /// any more.
+    /// Accepts the loss of an engine: its present data is complete from now on. `None` if there is no loss with this
+    /// id.
     ///
     /// # Errors
-    /// What the storage says: then it is not given up.
+    /// The error of the storage: then the loss is not accepted.
     pub fn accept_loss(&self, id: &str) -> Result<Option<Loss>, ReplicasError> {
         let Some(loss) = self.losses().into_iter().find(|loss| loss.id == id) else {
             return Ok(None);
@@ -145,12 +145,12 @@ impl Replicas {
         }
         tracing::warn!(
             lost = loss.lost,
-            "an operator gave this up: what is here is taken for all there is"
+            "an operator accepted this loss: the present data counts as complete"
         );
         Ok(Some(loss))
     }
 
-    /// What cannot be read of what is stored, in words, engine by engine.
+    /// Describes the stored data that cannot be read, by engine.
     pub fn unreadable(&self) -> Vec<String> {
         self.shared
             .engines
@@ -160,7 +160,7 @@ impl Replicas {
     }
 }
 
-/// The name of a loss, made from what is lost: an operator cannot accept a loss that was never shown.
+/// The id of a loss, made from its description: an operator cannot accept a loss that was never shown.
 fn id_of(engine: EngineKind, lost: &str) -> String {
     format!("{engine}-{:08x}", xxh3_64(lost.as_bytes()) as u32)
 }

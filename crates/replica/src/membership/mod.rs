@@ -1,5 +1,5 @@
-//! What a node has of the cluster: its stores and partitions ([`cluster_view`]), by which routing tables it may be asked
-//! ([`admitted()`](admitted::admitted)), and what becomes of it when something was lost ([`losses`], [`catching_up`],
+//! The cluster membership of a node: its stores and partitions ([`cluster_view`]), the routing tables that requests may
+//! use ([`admitted()`](admitted::admitted)), and recovery after a loss of data ([`losses`], [`catching_up`],
 //! [`incarnation`]).
 
 pub(crate) mod admitted;

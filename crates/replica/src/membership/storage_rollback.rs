@@ -1,8 +1,8 @@
-//! Storage that went back to an older state: the data directory was replaced by an older copy, or the database of an engine
-//! has failed over to a replica that lagged. What was acknowledged since is not here, and its dots were given.
+//! Storage that was rolled back to an older state: the data directory was replaced by an older copy, or the database of
+//! an engine failed over to a replica that lagged. Later acknowledged writes are lost here, and their dots were given.
 //!
-//! That can be found out while the process runs. Then another incarnation begins before the next dot is given, and nothing
-//! of what is concerned is counted by reads until it was compared with others, or an operator gave up what is lost.
+//! This may be found while the process runs. Then a new incarnation begins before the next dot is given, and counted
+//! reads exclude the affected partitions until they were compared with others, or an operator gave up the lost data.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::replicas::Replicas;
 use crate::shared::Shared;
 use crate::writes::committer::ShardDots;
 
-/// How often it is looked whether an engine waits.
+/// How often engines are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How soon what failed is tried again.
+/// The delay before a failed attempt is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Lets engines go on that have found a loss, until it is told to end.
+/// Resumes engines that wait after a loss, until it is ended.
 pub(crate) async fn run(background: Background) {
     let shared = &background.shared;
-    // Those of which what was lost is known everywhere, by their places.
+    // The indexes of engines whose loss has been recorded everywhere.
     let mut told = BTreeSet::new();
     loop {
         let mut pause = LOOK_EVERY;
@@ -30,7 +30,7 @@ pub(crate) async fn run(background: Background) {
             if shared.engines[at].waits_after_loss()
                 && let Err(error) = go_on(shared, at, &mut told)
             {
-                tracing::warn!(%error, engine = %shared.kinds[at], "an engine that has lost something cannot go on yet");
+                tracing::warn!(%error, engine = %shared.kinds[at], "an engine that has lost data cannot resume yet");
                 pause = AGAIN;
             }
         }
@@ -46,7 +46,7 @@ fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), R
         tracing::error!(
             lost,
             engine = %shared.kinds[at],
-            "what was acknowledged is not all here any more: other replicas may have it"
+            "acknowledged writes were lost on this node: other replicas may have them"
         );
         shared.lose(|engine_at| engine_at == at)?;
         told.insert(at);
@@ -57,12 +57,12 @@ fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), R
 }
 
 impl Shared {
-    /// Begins another incarnation, and lets the partitions of all stores of these engines fall behind.
+    /// Begins a new incarnation, and marks the partitions of all stores of these engines as behind.
     fn lose(&self, is_lost: impl Fn(usize) -> bool) -> Result<(), ReplicasError> {
         let _changing = self.changing.lock();
         self.incarnation.fall_behind_anew()?;
-        // A group of writes that has begun gives dots of the former incarnation: by what it has read, all of which is from
-        // before. Each later one follows.
+        // A group of writes that has begun gives dots of the former incarnation: it has read only data from before the
+        // loss. Each later group uses the new one.
         self.dots.iter().for_each(ShardDots::wait_for_group);
         let holding = self.holding.load();
         for store in holding.stores.values() {
@@ -70,7 +70,8 @@ impl Shared {
                 continue;
             }
             for partition in store.partitions.values() {
-                // The tree shows what is lost as if it were here. Comparisons by it that began before the next line do not count.
+                // The tree still contains the lost records. Comparisons with it that began before the next line do not
+                // count.
                 partition.forget_tree();
                 partition.fall_behind();
             }
@@ -81,12 +82,12 @@ impl Shared {
 }
 
 impl Replicas {
-    /// How far the data directory is, by the count that is kept in it; `None` if it is new.
+    /// The count of the data directory, which is stored in it; `None` if the directory is new.
     pub fn count(&self) -> Option<u64> {
         self.shared.incarnation.count()
     }
 
-    /// The data directory is so far from now on. It is on the disk when this returns.
+    /// Sets the count of the data directory. It is on the disk when this returns.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -94,11 +95,10 @@ impl Replicas {
         self.shared.incarnation.set_count(count)
     }
 
-    /// The data directory is an older copy of what the node had: what engines have in it lacks what was acknowledged since,
-    /// as these words say.
+    /// The data directory is an older copy: its engines lack later acknowledged writes, as `lost` describes.
     ///
     /// # Errors
-    /// What cannot be written: then it is to be told again.
+    /// A file or an engine that cannot be written: then the caller has to retry.
     pub fn went_back(&self, lost: &str) -> Result<(), ReplicasError> {
         let shared = &self.shared;
         for engine in shared.engines.iter().filter(|engine| engine.is_local()) {
@@ -106,12 +106,12 @@ impl Replicas {
         }
         tracing::error!(
             lost,
-            "what was acknowledged is not all here any more: other replicas may have it"
+            "acknowledged writes were lost on this node: other replicas may have them"
         );
         shared.lose(|at| shared.engines[at].is_local())
     }
 
-    /// Counts anew: it is not known whether the data directory has all that the node has written.
+    /// Begins a new incarnation: it is unknown whether the data directory has all writes of the node.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.

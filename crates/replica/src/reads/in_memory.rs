@@ -1,6 +1,6 @@
-//! What memory has of this node's own keys, told at once and without a request: nothing here waits for a disk, so that
-//! event loops may ask. It tells only of partitions that the node owns, and only coordinators that know of no older routing
-//! table than it does.
+//! Look-ups of this node's own keys in memory, synchronous and without a request: nothing here waits for the disk, so
+//! that event loops may call it. Only for partitions that the node owns, and only for coordinators whose routing table
+//! is not older than its own.
 
 use std::num::NonZeroU64;
 
@@ -14,8 +14,8 @@ use crate::store::{HeldStore, Holding};
 use crate::table_key::{JoinedKeys, key_hash, with_record_key};
 
 impl Replicas {
-    /// The record under a key, if memory tells what there is: `None` if it does not, or the node does not own the
-    /// partition, or knows more than a coordinator that goes by the routing table of this epoch.
+    /// The record of a key, if memory knows it: `None` if it does not, if the node does not own the partition, or if
+    /// the routing table of this epoch is older than the node's.
     pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8], epoch: u64) -> Option<Option<Record>> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
@@ -29,9 +29,9 @@ impl Replicas {
         }
     }
 
-    /// The same of several keys, each with its partition, one after the other, for callers that take no more than
-    /// [plain](Record::plain_value) values, which are not copied for it: `take` is given each, or none where there is
-    /// none, and says whether it wants more. It ends with the first of which memory does not tell so.
+    /// The same for several keys, each with its partition, in order, for callers that need only
+    /// [plain](Record::plain_value) values, which are not copied: `take` gets each value, or `None` for an absent key,
+    /// and returns whether it wants more. It ends with the first key that memory cannot answer so.
     pub fn recall_plain<'a>(
         &self,
         store: u16,
@@ -46,7 +46,7 @@ impl Replicas {
         let mut joined = JoinedKeys::default();
         keys.take_while(|(partition, _)| holding.may_tell_by(store, *partition, epoch))
             .for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
-        // A record that cannot be looked at is looked up on the ordinary path, which says why.
+        // A record that fails here is looked up on the ordinary path, which reports why.
         let _ = store
             .table
             .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot, _| match hot {
@@ -56,7 +56,7 @@ impl Replicas {
             });
     }
 
-    /// Has memory asked for what is under keys that are looked up soon, each with its partition.
+    /// Prefetches the records of keys that are looked up soon, each with its partition, into the processor's caches.
     pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (PartitionId, &'a [u8])>) {
         let holding = self.holding();
         let Some(store) = holding.stores.get(&store) else {
@@ -69,8 +69,8 @@ impl Replicas {
 }
 
 impl Holding {
-    /// Whether this node may say what is in a partition of a store to a coordinator that goes by the routing table of this epoch, and
-    /// knows no less than it.
+    /// Whether this node may answer for a partition of a store to a coordinator that uses the routing table of this
+    /// epoch: its own table must not be newer for this partition.
     fn may_tell_by(&self, store: &HeldStore, partition: PartitionId, epoch: u64) -> bool {
         let epoch = NonZeroU64::new(epoch);
         let admits = || self.admit(partition, ReplicaCommand::Get, epoch).is_ok();

@@ -1,6 +1,5 @@
-//! What the server asks of this node's replica without a request: the keys of a partition in the order of their
-//! hashes, for `SCAN`; and for backups, page by page, the records of a partition in the same order, and what is kept for
-//! other nodes.
+//! Local queries of the server without a request: the keys of a partition in the order of their hashes, for `SCAN`; and
+//! for backups, page by page, the records of a partition in the same order, and the hints kept for other nodes.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -16,35 +15,35 @@ use crate::replicas::Replicas;
 use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
 use crate::writes::commit::is_damaged;
 
-/// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
+/// Keys whose hashes share this many first bits are listed together: a scan continues after them.
 const PLACE_BITS: u32 = 38;
 
-/// How many bytes of keys one answer has, but for those of one place.
+/// How many bytes of keys one result contains, except when the keys of one position alone are longer.
 const LISTED_BYTES_MAX: usize = 4 << 20;
 
-/// How many records are looked at for one answer, deleted ones included: beyond it, it has fewer keys.
+/// How many records are examined for one result, including deleted ones: beyond it, the result has fewer keys.
 const EXAMINED_MAX: usize = 100_000;
 
-/// Keys, and the hash to go on from; `None` at the end of the partition.
+/// Keys, and the hash to continue from; `None` at the end of the partition.
 pub type KeysListed = (Vec<Bytes>, Option<u64>);
 
-/// A part of what a table has.
+/// A page of a table.
 #[derive(Debug, Default)]
 pub struct RecordsPage {
-    /// Keys with their records as they are stored: they may be damaged.
+    /// Keys with their records as stored; they may be damaged.
     pub records: Vec<KeyRecord>,
-    /// The place behind which there may be more; `None` at the end.
+    /// The key after which there may be more; `None` at the end.
     pub next: Option<Bytes>,
     bytes: usize,
 }
 
 impl Replicas {
-    /// Keys of a partition that have a value, from a hash on: about so many, or fewer at the end. It reads the
-    /// disk. `None` if this node does not own the partition, or has lost something of it: one that it is to own may lack what
-    /// others have, too.
+    /// Keys of a partition that have a value, from a hash on: about this many, or fewer at the end. It reads the disk.
+    /// `None` if this node does not own the partition or has lost data of it; a partition that it is about to own may
+    /// be incomplete, too.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn keys_from(
         &self,
         store: u16,
@@ -74,7 +73,7 @@ impl Replicas {
             }
             last = Some(place);
             examined += 1;
-            // One that is damaged is listed: reading it says so.
+            // A damaged record is listed: reading it reports the damage.
             if !Record::decode(record).is_ok_and(|record| record.is_deleted(now_unix_ms)) {
                 bytes += key.len();
                 keys.push(key);
@@ -83,13 +82,13 @@ impl Replicas {
         Ok(Some((keys, None)))
     }
 
-    /// What there is of a partition, keys with their records as they are stored, those of deleted keys included,
-    /// in the order of hashes and keys: from the beginning, or behind a place that an earlier page told. It
-    /// reads the disk. `None` if this node does not own the partition, has lost something of it, or others own it that are
-    /// not known to a caller that goes by the routing table of `epoch`.
+    /// The records of a partition with their keys, as stored, including those of deleted keys, in the order of hashes
+    /// and keys: from the beginning, or after the position that an earlier page returned. It reads the disk. `None` if
+    /// this node does not own the partition, has lost data of it, or if the owners have changed since the routing table
+    /// of `epoch`.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn records_page(
         &self,
         store: u16,
@@ -116,11 +115,11 @@ impl Replicas {
         Ok(Some(page))
     }
 
-    /// What this node keeps of a store for other nodes, in no order that means anything: from the beginning, or
-    /// behind a place that an earlier page told. It reads the disk.
+    /// The hints of a store that this node keeps for other nodes, in arbitrary order: from the beginning, or after the
+    /// position that an earlier page returned. It reads the disk.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn hints_page(&self, store: u16, after: Option<&[u8]>, bytes: usize) -> Result<RecordsPage, String> {
         let hints = &self.shared.hints;
         let mut from = behind(after);
@@ -130,7 +129,7 @@ impl Replicas {
             return Ok(page);
         };
         while page.next.is_none() {
-            // The next node that something waits for, of whatever store.
+            // The next node that has hints, of any store.
             let mut scan = ReadableScan::begin(hints, &from, None, HINT_WIDTH).map_err(failed)?;
             let first = scan.find(|found| !matches!(found, Ok(Found::Gap(_))));
             let Some(Found::Record(table_key, _) | Found::Damaged(table_key, _)) = first.transpose().map_err(failed)?
@@ -152,7 +151,7 @@ impl Replicas {
     }
 }
 
-/// What a table keeps.
+/// The contents of a table.
 #[derive(Clone, Copy)]
 enum Kind {
     Records,
@@ -160,7 +159,7 @@ enum Kind {
 }
 
 impl RecordsPage {
-    /// Takes what a range of a table has, until there are so many bytes, and one record at least.
+    /// Adds the records of a range of a table, up to this many bytes, but at least one record.
     fn fill(
         &mut self,
         table: &Arc<dyn Table>,
@@ -182,7 +181,7 @@ impl RecordsPage {
                 (Found::Record(table_key, record), _) => (table_key, record),
                 (Found::Damaged(table_key, _), Kind::Records) => (table_key, Bytes::new()),
                 (Found::Gap(gap), Kind::Records) => return Err(failed(gap.error)),
-                // It is lost; what it held is on other nodes.
+                // It is lost; other nodes have its record.
                 (Found::Damaged(..) | Found::Gap(_), Kind::Hints) => continue,
             };
             let key = match kind {
@@ -201,7 +200,7 @@ impl RecordsPage {
     }
 }
 
-/// What a scan found; no record in the place of one that is damaged.
+/// A scanned record; an empty one instead of a damaged one.
 fn or_damaged(entry: Result<(Bytes, Bytes), EngineError>) -> Result<(Bytes, Bytes), String> {
     entry.or_else(|error| match error.damaged_key() {
         Some(key) => Ok((Bytes::copy_from_slice(key), Bytes::new())),
@@ -209,7 +208,7 @@ fn or_damaged(entry: Result<(Bytes, Bytes), EngineError>) -> Result<(Bytes, Byte
     })
 }
 
-/// The first place that there can be behind a key of a table; the beginning if there is none.
+/// The smallest possible key after a key of a table; the beginning if there is none.
 fn behind(table_key: Option<&[u8]>) -> Bytes {
     table_key.map_or_else(Bytes::new, |key| [key, &[0]].concat().into())
 }

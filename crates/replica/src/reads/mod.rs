@@ -1,5 +1,5 @@
-//! Reads of records: at once what memory has, and on threads of their own what it has not, so that a read of
-//! the disk delays no other caller.
+//! Reads of records: at once from memory, otherwise on threads of their own, so that a read of the disk delays no other
+//! caller.
 
 pub(crate) mod in_memory;
 pub(crate) mod listing;
@@ -25,34 +25,34 @@ use crate::shared::{Shared, overloaded};
 use crate::store::{HeldStore, Place};
 use crate::writes::commit::engine_error;
 
-/// What is read under a key, or why it is not.
+/// The result of reading a key, or why it failed.
 type Read = Result<Held, ReplicaError>;
 
-/// What is asked of a record.
+/// The part of a record to return.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
-    /// All of it, or its context.
+    /// The whole record, or its context.
     Part(RecordPart),
-    /// All of it, if this is not its digest.
+    /// The whole record, if its digest differs from this one.
     OtherThan(u64),
     /// Its digest.
     Digest,
 }
 
-/// What a thread is to do.
+/// The work of a thread.
 type Reading = Box<dyn FnOnce() + Send>;
 
 /// The threads that read from the disk.
 pub(crate) struct Readers {
-    /// None once they have ended.
+    /// `None` once they have ended.
     sender: Mutex<Option<Sender<Reading>>>,
     receiver: Receiver<Reading>,
-    /// Whether there are no threads: what is asked for is done at once, on the caller's.
+    /// Whether there are no threads: reads are done at once, on the caller's thread.
     reads_at_once: bool,
 }
 
 impl Readers {
-    /// Room for so many requests to wait; or no threads, and no requests that wait.
+    /// A queue for this many requests; or no threads and no queue.
     pub(crate) fn new(waiting_max: usize, reads_at_once: bool) -> Self {
         let (sender, receiver) = crossbeam_channel::bounded(waiting_max);
         Self {
@@ -69,7 +69,7 @@ impl Readers {
             let run = move || {
                 for reading in receiver.iter() {
                     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(reading)).is_err() {
-                        tracing::error!("a read ended by a panic");
+                        tracing::error!("a read panicked");
                     }
                 }
             };
@@ -81,10 +81,10 @@ impl Readers {
         (0..count).map(thread).collect()
     }
 
-    /// Lets something be done on one of the threads.
+    /// Runs a job on one of the threads.
     ///
     /// # Errors
-    /// It, if too much waits already.
+    /// The job, if too many are queued already.
     pub(crate) fn run(&self, reading: Reading) -> Result<(), Reading> {
         if self.reads_at_once {
             reading();
@@ -97,7 +97,7 @@ impl Readers {
         }
     }
 
-    /// Lets nothing more be done. The threads end when what waits is done.
+    /// Accepts no more jobs. The threads end when the queue is empty.
     pub(crate) fn close(&self) {
         self.sender.lock().take();
     }
@@ -109,10 +109,10 @@ impl fmt::Debug for Readers {
     }
 }
 
-/// How many bytes of records there are in one answer, and one record more.
+/// How many bytes of records one reply contains, plus one record.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// What an answer still has room for.
+/// The room that is left in a reply.
 struct AnswerRoom(usize);
 
 impl AnswerRoom {
@@ -126,15 +126,12 @@ impl AnswerRoom {
     }
 }
 
-/// What is said of a key for which an answer has no room.
+/// The error for a key that does not fit into a reply.
 fn more() -> ReplicaError {
-    ReplicaError::new(
-        ReplicaErrorCode::More,
-        "the answer has enough records already: ask for this one anew",
-    )
+    ReplicaError::new(ReplicaErrorCode::More, "the reply is full: request this key again")
 }
 
-/// Reads keys of a store, where they are: as many as there is room for in one answer.
+/// Reads keys of a store, from memory or disk: as many as fit into one reply.
 pub(crate) fn get<'a>(
     shared: &Arc<Shared>,
     place_of: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
@@ -173,7 +170,7 @@ pub(crate) fn get<'a>(
     }
     shared.metrics.add(ReplicaCounter::ColdReads, cold.len() as u64);
     let (task_shared, store) = (Arc::clone(shared), Arc::clone(store));
-    // Where the answer is when the request is refused after all.
+    // The callback, in case the request is refused after all.
     let answer = Arc::new(Mutex::new(Some(answer)));
     let theirs = Arc::clone(&answer);
     let reading = move || {
@@ -181,7 +178,7 @@ pub(crate) fn get<'a>(
         let reply = match is_late {
             true => ReplicaReply::Error(ReplicaError::new(
                 ReplicaErrorCode::Timeout,
-                "the time of the request was over before the disk was read: ask for fewer at a time",
+                "the request timed out before the disk was read: request fewer keys at a time",
             )),
             false => {
                 for (at, place, wanted, was_behind) in cold {
@@ -195,7 +192,7 @@ pub(crate) fn get<'a>(
                         Err(error) => Err(read_error(&task_shared, &place, &error)),
                     };
                     if place.partition.is_behind() && !was_behind {
-                        // It was let in before, and may have been read after something was lost.
+                        // It was admitted before a loss was found, and may have been read after it.
                         found[at] = Err(task_shared.holding.load().behind(&store, place.partition.id()));
                     }
                     room.take(&found[at]);
@@ -212,7 +209,7 @@ pub(crate) fn get<'a>(
     }
 }
 
-/// Gives an answer that two might give, once.
+/// Calls a callback that two threads share, once.
 pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
     let taken = answer.lock().take();
     if let Some(answer) = taken {
@@ -220,7 +217,7 @@ pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
     }
 }
 
-/// What is told of a record. Never of one that is damaged.
+/// The requested part of a record; an error if it is damaged.
 fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read {
     let context = Record::decode_context(&record).map_err(|error| {
         shared.metrics.add(ReplicaCounter::Corruptions, 1);
@@ -240,7 +237,7 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
 fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaError {
     tracing::warn!(?place, %error, "a record cannot be read");
     if is_damage(error) {
-        // The tree has counted what was there; the next one does not.
+        // The tree has counted the old record; the next tree does not.
         place.partition.found_damaged(place.hash, UNREADABLE);
     }
     engine_error(shared, error)

@@ -1,10 +1,10 @@
-//! Scans of tables that go on behind what cannot be read.
+//! Scans of tables that continue behind unreadable ranges.
 //!
-//! An engine that knows which record is damaged names its key, and goes on by itself. One that keeps many records in a
-//! block ends its scan at the first block that it cannot read. Here the scan begins again at the next key that can be
-//! read, and says what lies between: a [gap](Found::Gap). The invariant: each key of the range is either given with its
-//! value, or named as damaged, or lies in a gap. Where two blocks near each other cannot be read, what is between them may
-//! lie in the gap, too.
+//! An engine that knows which record is damaged names its key, and continues by itself. An engine that stores many
+//! records in a block ends its scan at the first block that it cannot read. Then this scan begins again at the next key
+//! that can be read, and reports the range in between: a [gap](Found::Gap). The invariant: each key of the range is
+//! either returned with its value, or named as damaged, or lies in a gap. If two unreadable blocks are close to each
+//! other, the keys between them may lie in the gap, too.
 
 use std::sync::Arc;
 
@@ -13,43 +13,43 @@ use fondaco_engine::{EngineError, Scan, Table};
 
 use crate::table_key::{HINT_BYTES, PREFIX_BYTES};
 
-/// By how many first bytes a store's keys are told apart when the end of a gap is looked for: partition and hash.
+/// How many leading bytes distinguish a store's keys when the end of a gap is searched: partition and hash.
 pub(crate) const RECORD_WIDTH: usize = PREFIX_BYTES;
 
-/// The same of hints: what stands before that, too.
+/// The same for hints, with their prefix.
 pub(crate) const HINT_WIDTH: usize = HINT_BYTES + PREFIX_BYTES;
 
-/// How exactly the end of a gap is found: in 2⁻⁴⁰ of a partition's hashes.
+/// The precision of the end of a gap: 2⁻⁴⁰ of a partition's hashes.
 const STEP_BITS_MIN: u32 = 24;
 
-/// What a scan finds.
+/// An item of a scan.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A key and its value.
     Record(Bytes, Bytes),
-    /// The key of a damaged record, and what the engine says of it.
+    /// The key of a damaged record, and the error of the engine.
     Damaged(Bytes, EngineError),
-    /// Keys that cannot be told.
+    /// A range of unknown keys.
     Gap(Gap),
 }
 
-/// A part of a table that cannot be read.
+/// A range of a table that cannot be read.
 #[derive(Debug)]
 pub(crate) struct Gap {
-    /// Where it begins.
+    /// Its beginning.
     pub(crate) from: Bytes,
-    /// Where it ends; `None` if that is the end of the table.
+    /// Its end; `None` if that is the end of the table.
     pub(crate) to: Option<Bytes>,
-    /// What the engine says of it.
+    /// The error of the engine.
     pub(crate) error: EngineError,
 }
 
-/// A scan of a part of a table.
+/// A scan of a range of a table.
 pub(crate) struct ReadableScan {
     table: Arc<dyn Table>,
-    /// None once it has ended.
+    /// `None` once it has ended.
     scan: Option<Scan>,
-    /// Where it began, and the last key that it has given.
+    /// Where it began, and the last key that it has returned.
     from: Bytes,
     last: Option<Bytes>,
     to: Option<Bytes>,
@@ -57,7 +57,7 @@ pub(crate) struct ReadableScan {
 }
 
 impl ReadableScan {
-    /// A scan as [`Table::scan`] makes it; keys differ in their first `width` bytes, mostly.
+    /// A scan like [`Table::scan`]; keys usually differ in their first `width` bytes.
     ///
     /// # Errors
     /// As for [`Table::scan`].
@@ -77,7 +77,7 @@ impl ReadableScan {
         })
     }
 
-    /// Goes on behind a block that the engine cannot read.
+    /// Continues behind a block that the engine cannot read.
     fn skip(&mut self, error: EngineError) -> Result<Found, EngineError> {
         let from = match &self.last {
             Some(last) => [last, &[0][..]].concat().into(),
@@ -121,15 +121,15 @@ impl Iterator for ReadableScan {
     }
 }
 
-/// Whether an error says that a part of what is stored cannot be read, and nothing of the rest.
+/// Whether an error concerns only a part of the stored data.
 pub(crate) fn is_damage(error: &EngineError) -> bool {
     matches!(error, EngineError::Corrupt { .. })
 }
 
-/// The first place behind an unreadable one, before `to`, where a table can be read again; `None` if there is none.
+/// The first position behind an unreadable one, before `to`, where a table can be read again; `None` if there is none.
 ///
 /// # Errors
-/// Any error that is not about damage.
+/// Any error other than damage.
 pub(crate) fn next_readable(
     table: &dyn Table,
     from: &[u8],
@@ -137,13 +137,13 @@ pub(crate) fn next_readable(
     width: usize,
 ) -> Result<Option<Bytes>, EngineError> {
     let is_inside = |place: &[u8]| to.is_none_or(|to| place < to);
-    // The last place that is known to be unreadable. Places are numbers, with the most significant byte first.
+    // The last position that is known to be unreadable. Positions are big-endian numbers.
     let mut unreadable = from.to_vec();
     unreadable.resize(width, 0);
     let mut bits = STEP_BITS_MIN;
     let mut found = loop {
         match plus(&unreadable, bits).filter(|place| is_inside(place)) {
-            // The end is there at the latest.
+            // The end of the table is there at the latest.
             None => break None,
             Some(place) if is_readable(table, &place, to)? => break Some(place),
             Some(place) => unreadable = place,
@@ -164,7 +164,7 @@ pub(crate) fn next_readable(
     Ok(found.map(Bytes::from))
 }
 
-/// Whether a scan that begins at a place finds something, or finds that there is nothing.
+/// Whether a scan that begins at a position finds a record or the end.
 fn is_readable(table: &dyn Table, place: &[u8], to: Option<&[u8]>) -> Result<bool, EngineError> {
     match table.scan(place, to)?.next() {
         None | Some(Ok(_)) => Ok(true),
@@ -174,7 +174,7 @@ fn is_readable(table: &dyn Table, place: &[u8], to: Option<&[u8]>) -> Result<boo
     }
 }
 
-/// A place 2^`bits` behind another one; `None` if there is none.
+/// The position 2^`bits` after another one; `None` if there is none.
 fn plus(place: &[u8], bits: u32) -> Option<Vec<u8>> {
     let mut sum = place.to_vec();
     let mut at = sum.len().checked_sub(1 + bits as usize / 8)?;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::table_key::{range, record_key};
 
-    /// A table of which some blocks, from one key to another, cannot be read.
+    /// A table with some blocks, from one key to another, that cannot be read.
     struct Blocks {
         table: Arc<dyn Table>,
         unreadable: Vec<(Bytes, Bytes)>,
@@ -249,14 +249,14 @@ mod tests {
     }
 
     fn key(number: usize) -> Bytes {
-        // Hashes are as if drawn.
+        // The hashes look random.
         let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         record_key(PartitionId::new(7), hash, number.to_string().as_bytes())
     }
 
     proptest! {
         #[test]
-        fn all_is_given_that_can_be_read_and_all_else_lies_in_gaps(
+        fn readable_keys_are_returned_and_all_others_are_in_gaps(
             count in 1..200usize, blocks in prop::collection::vec((0..200usize, 1..20usize), 0..6),
         ) {
             let engine = MemoryEngine::new();

@@ -1,5 +1,5 @@
-//! The receiver of the outcome of a write: one caller, or several parts of one request that end on
-//! several shards. Each is told once, whatever happens.
+//! The receiver of the outcome of a write: one caller, or several parts of one request that end on several shards. Each
+//! is answered once, whatever happens.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, Replica
 
 use crate::writes::direct::DirectAnswer;
 
-/// The receiver; none once it was told.
+/// The receiver; `None` once it was answered.
 pub(crate) struct Answer(Option<Waiting>);
 
 enum Waiting {
     /// The caller.
     One(OnReply),
-    /// The batcher that made writes without a coordinator, of each of them.
+    /// The batcher, with the outcome of each direct write.
     Direct(DirectAnswer),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// So many parts, at least one.
+    /// `count` parts, at least one.
     pub(crate) fn new(count: usize, answer: OnReply) -> Arc<Self> {
         Arc::new(Self {
             left: AtomicUsize::new(count),
@@ -34,7 +34,7 @@ impl Parts {
         })
     }
 
-    /// The receiver of one part: the caller is answered once all have ended.
+    /// The receiver of one part: the caller is answered once all parts have ended.
     pub(crate) fn part(self: &Arc<Self>) -> OnReply {
         let parts = Arc::clone(self);
         Box::new(move |reply| parts.end(reply))
@@ -57,17 +57,17 @@ impl Parts {
 }
 
 impl Answer {
-    /// To the caller.
+    /// Answers the caller.
     pub(crate) fn to(answer: OnReply) -> Self {
         Self(Some(Waiting::One(answer)))
     }
 
-    /// To the batcher that made writes without a coordinator.
+    /// Answers the batcher of direct writes.
     pub(crate) fn direct(writes: DirectAnswer) -> Self {
         Self(Some(Waiting::Direct(writes)))
     }
 
-    /// The writes that were made without a coordinator, if it is about those.
+    /// The direct writes, if it is about those.
     pub(crate) fn direct_writes(&mut self) -> Option<&mut DirectAnswer> {
         match &mut self.0 {
             Some(Waiting::Direct(writes)) => Some(writes),
@@ -75,7 +75,7 @@ impl Answer {
         }
     }
 
-    /// Tells it.
+    /// Answers the receiver.
     pub(crate) fn give(mut self, reply: ReplicaReply) {
         self.tell(reply);
     }
@@ -97,7 +97,7 @@ impl Drop for Answer {
         if self.0.is_some() {
             self.tell(ReplicaReply::Error(ReplicaError::new(
                 ReplicaErrorCode::Other,
-                "this replica failed while the write was under way, and does not know what came of it: see its log",
+                "this replica failed during the write, and the outcome is unknown: see its log",
             )));
         }
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_request_is_answered_once_and_fails_if_a_part_does() {
+    fn a_split_request_fails_once_if_any_part_fails() {
         let error = ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::DiskFull, "full"));
         assert_eq!(
             parts(vec![ReplicaReply::Done, ReplicaReply::Done]),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_forgotten_is_told_so() {
+    fn a_dropped_receiver_gets_an_error() {
         let (sender, receiver) = mpsc::channel();
         drop(Answer::to(Box::new(move |reply| drop(sender.send(reply)))));
         let [ReplicaReply::Error(error)] = &receiver.iter().collect::<Vec<_>>()[..] else {

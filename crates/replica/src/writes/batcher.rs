@@ -1,9 +1,9 @@
-//! The batcher of an event loop: all that the connections of the loop, and its coordinator, want written in one turn is
-//! handed to the threads that commit together, and comes back together.
+//! The batcher of an event loop: passes all writes of one turn of the loop, from its connections and its coordinator,
+//! to the commit threads together, and returns their outcomes together.
 //!
-//! To wake a thread costs more than to merge a record. A loop that handed over each write by itself would wake the thread
-//! that commits for each; the thread would commit groups of one, and wake the loop for each. So writes are gathered, for
-//! each shard and store, until the turn ends or enough of them wait. Reads that memory answers are answered at once.
+//! Waking a thread costs more than merging a record. A loop that passed on each write by itself would wake the commit
+//! thread for each; the thread would commit groups of one, and wake the loop for each. So writes are collected, per
+//! shard and store, until the turn ends or there are enough of them. Reads from memory are answered at once.
 //!
 //! The invariant: each request and each write is answered once, on the loop. Only a read that waits for the disk is answered
 //! on another thread.
@@ -24,14 +24,14 @@ use crate::writes::answer::Answer;
 use crate::writes::commit::{Job, Task};
 use crate::writes::direct::{DirectAnswer, DirectEnd, DirectPlace, DirectWrite, DirectWrites};
 
-/// How many writes are worth waking a thread for before the turn ends. Few, so that they still lie in the processor's
+/// How many writes are enough to wake a thread before the turn ends. Few, so that they are still in the processor's
 /// caches when they are committed.
 const BATCH_ENOUGH: usize = 32;
 
-/// How many writes are handed over together, at most.
+/// The maximum number of writes in a batch.
 const BATCH_MAX: usize = 256;
 
-/// How many bytes, but for the last write.
+/// The maximum bytes of a batch, except for its last write.
 const BATCH_BYTES_MAX: usize = 128 << 10;
 
 /// The batcher of one event loop, with direct writes of the type `W`. [`hand_over`](Self::hand_over) and
@@ -39,19 +39,19 @@ const BATCH_BYTES_MAX: usize = 128 << 10;
 pub struct WriteBatcher<W> {
     replicas: Arc<Replicas>,
     gathered: Mutex<Vec<Batch<W>>>,
-    /// Something was gathered.
+    /// The first write of a batch has arrived.
     begun: Notify,
     ended: Arc<Ended<W>>,
 }
 
-/// Writes that go to one shard, of one store: what waits for the disk in one store delays no other.
+/// Writes to one store on one shard: writes of one store that wait for the disk do not delay other stores.
 struct Batch<W> {
     shard: usize,
     store: Arc<HeldStore>,
-    /// What was asked of the replica, each with how many bytes it brings.
+    /// Requests to the replica, each with its size in bytes.
     jobs: Vec<(Job, usize)>,
     direct: Direct<W>,
-    /// What all of it brings.
+    /// The size of all of them, in bytes.
     bytes: usize,
     together: Arc<Together<W>>,
 }
@@ -64,13 +64,13 @@ struct Direct<W> {
     deadline: Option<Instant>,
 }
 
-/// What a batch is answered with. When the last of it has ended, the loop is told of all.
+/// The replies of a batch. Once the last write has ended, the loop gets them all.
 struct Together<W> {
     done: Mutex<Done<W>>,
     ended: Arc<Ended<W>>,
 }
 
-/// What shards hand back to a loop.
+/// Outcomes that shards return to a loop.
 struct Ended<W> {
     done: Mutex<Done<W>>,
     told: Notify,
@@ -81,14 +81,14 @@ struct Done<W> {
     writes: Vec<(W, DirectEnd)>,
 }
 
-/// Direct writes that a shard has.
+/// Direct writes that were passed to a shard.
 struct HandedOver<W> {
     writes: Vec<W>,
     together: Arc<Together<W>>,
 }
 
 impl<W: DirectWrite> WriteBatcher<W> {
-    /// A batcher in front of these replicas.
+    /// A batcher for these replicas.
     pub fn new(replicas: Arc<Replicas>) -> Self {
         Self {
             replicas,
@@ -101,7 +101,8 @@ impl<W: DirectWrite> WriteBatcher<W> {
         }
     }
 
-    /// Makes a write that needs no coordinator and brings so many bytes. One that is not begun within the time is refused.
+    /// Makes a write that needs no coordinator, with its size in bytes. It is refused if it does not begin within the
+    /// timeout.
     pub fn write(&self, place: DirectPlace, bytes: usize, timeout: Duration, write: W) {
         let (shard, store) = (place.shard, Arc::clone(&place.store));
         self.gather(shard, &store, bytes, |batch| {
@@ -115,8 +116,8 @@ impl<W: DirectWrite> WriteBatcher<W> {
         });
     }
 
-    /// Hands over what was gathered, each time that something was, for ever. A connection that is woken in a turn of the loop
-    /// before this is has its writes handed over with those of others.
+    /// Passes on the collected writes whenever there are any, for ever. If a connection is woken in a turn of the loop
+    /// before this is, its writes go into the same batch.
     pub async fn hand_over(self: Arc<Self>) {
         loop {
             self.begun.notified().await;
@@ -124,15 +125,15 @@ impl<W: DirectWrite> WriteBatcher<W> {
         }
     }
 
-    /// Hands over what was gathered, if it is enough. To be called between the requests of two connections, so that those
-    /// of one are answered together.
+    /// Passes on the collected writes if there are enough. Call it between the requests of two connections, so that
+    /// those of one connection are answered together.
     pub fn hand_over_enough(&self) {
         if lock(&self.gathered).iter().any(|batch| batch.len() >= BATCH_ENOUGH) {
             self.hand_over_all();
         }
     }
 
-    /// Answers requests, and passes on what came of direct writes, for ever.
+    /// Answers requests, and reports the outcomes of direct writes, for ever.
     pub async fn tell(self: Arc<Self>, mut ended: impl FnMut(Vec<(W, DirectEnd)>)) {
         loop {
             self.ended.told.notified().await;
@@ -167,7 +168,7 @@ impl<W: DirectWrite> WriteBatcher<W> {
         });
     }
 
-    /// Puts something of so many bytes to what goes to the same shard, and hands that over if it is full.
+    /// Adds a write of this size to the batch of its shard, and passes the batch on if it is full.
     fn gather(&self, shard: usize, store: &Arc<HeldStore>, bytes: usize, put: impl FnOnce(&mut Batch<W>)) {
         let mut gathered = lock(&self.gathered);
         let is_first = gathered.is_empty();
@@ -303,7 +304,7 @@ impl<W> fmt::Debug for WriteBatcher<W> {
     }
 }
 
-/// Lists, whole even after a panic.
+/// The lists are consistent even after a panic.
 fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
     list.lock()
 }

@@ -1,9 +1,9 @@
-//! The threads that commit, one for each shard: nothing else writes records of the shard's partitions, so that to read,
-//! change and write one needs no other lock.
+//! The commit threads, one per shard: nothing else writes records of the shard's partitions, so that reading, changing
+//! and writing a record needs no other lock.
 //!
-//! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once, and all of it is
-//! waited for together where it is to be on the disk. A panic is that of one group: its writers get an error, and the
-//! thread goes on with the next.
+//! A thread takes all queued writes, and commits them in groups (group commit): the more are queued, the more are
+//! written and synced at once. A panic affects one group: its writers get an error, and the thread continues with the
+//! next group.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -24,64 +24,63 @@ use crate::shared::Shared;
 use crate::writes::commit::{Group, Job, Outcome, sync};
 use crate::writes::queue::Queue;
 
-/// How much is committed together, and how much is waited for together: so many writes, and so many bytes, but for one
-/// write alone.
+/// The maximum size of a group, and of a sync: this many writes, and this many bytes, unless a single write is larger.
 const GROUP_MAX: (usize, usize) = (1024, 8 << 20);
 
-/// How much is committed together by an engine that only copies it: what is looked at and what is copied then stays in
-/// the processor's caches from the first look to the last copy.
+/// The maximum size of a group for an engine that only copies the data: so records stay in the processor's caches from
+/// the first look-up to the last copy.
 const AT_ONCE_GROUP_MAX: (usize, usize) = (96, 128 << 10);
 
-/// What a shard is given.
+/// The input of a shard.
 pub(crate) enum Work {
-    /// Something to write.
+    /// A write.
     Job(Box<Job>),
-    /// Something to do between two groups, when all that was given before is written.
+    /// An action between two groups, after everything queued before it is written.
     Between(Box<dyn FnOnce() + Send>),
 }
 
-/// The dots of a shard, `None` before its first group. Its thread has them locked while it commits a group.
+/// The dots of a shard, `None` before its first group. Its thread holds the lock while it commits a group.
 #[derive(Debug, Default)]
 pub(crate) struct ShardDots(Mutex<Option<Dots>>);
 
 impl ShardDots {
     fn lock(&self) -> MutexGuard<'_, Option<Dots>> {
-        // A group that panics is caught while this is locked; and dots only grow.
+        // A panic of a group is caught while this is locked; and dots only grow.
         self.0.lock()
     }
 
-    /// Waits until the group that is being committed, if there is one, is written.
+    /// Waits until the group in progress, if there is one, is written.
     pub(crate) fn wait_for_group(&self) {
         drop(self.lock());
     }
 }
 
-/// Where the dots of a shard come from.
+/// The source of the dots of a shard.
 #[derive(Debug)]
 pub(crate) struct Dots {
     durable: DotSource,
     volatile: DotSource,
-    /// How often another incarnation had been begun by then.
+    /// How many incarnations had been begun by then.
     renewed: u64,
-    /// The hashes of keys that were given dots since, if that was while the process runs.
+    /// The hashes of keys that were given dots since, if the incarnation began while the process runs.
     given: Given,
 }
 
 /// Keys that were given dots.
 #[derive(Debug)]
 enum Given {
-    /// Any may have been.
+    /// Possibly any key.
     Any,
-    /// These, by the hashes of the keys.
+    /// These keys, by hash.
     To(HashSet<u64>),
 }
 
-/// How many keys are known to have been given dots; beyond, any may have been.
+/// How many of them are remembered; beyond, it may be any key.
 const GIVEN_MAX: usize = 1 << 16;
 
 impl Dots {
     fn new(incarnation: &Incarnation, node: NodeId) -> Self {
-        // Asked first: if one begins meanwhile, these are given up once for nothing.
+        // Read first: if an incarnation begins meanwhile, these dots are replaced once without need.
         let renewed = incarnation.renewed();
         Self {
             renewed,
@@ -94,7 +93,7 @@ impl Dots {
         }
     }
 
-    /// Goes on with the incarnation that there is by now.
+    /// Switches to the present incarnation.
     pub(crate) fn follow(&mut self, incarnation: &Incarnation) {
         if self.renewed != incarnation.renewed() {
             *self = Self::new(incarnation, self.durable.replica().node);
@@ -109,7 +108,7 @@ impl Dots {
         }
     }
 
-    /// Where a key, by its hash, gets its next dot from.
+    /// The source of the next dot of a key, by its hash.
     pub(crate) fn of(&mut self, lasting: Lasting, hash: u64) -> &mut DotSource {
         if let Given::To(hashes) = &mut self.given {
             hashes.insert(hash);
@@ -140,8 +139,8 @@ impl Committers {
         (0..shared.shards.len()).map(thread).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Commits what waits, and ends. The last counter of all dots that were given; `None` if that is not
-    /// known.
+    /// Commits all queued writes, and ends. Returns the last counter of all dots that were given; `None` if that is
+    /// unknown.
     pub(crate) fn end(&mut self, shared: &Shared) -> Option<u64> {
         shared.shards.iter().for_each(Queue::close);
         let ended: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
@@ -156,7 +155,7 @@ pub(crate) fn last_counter(shared: &Shared) -> u64 {
     shared.dots.iter().map(last).max().unwrap_or(0)
 }
 
-/// Which shard a partition belongs to.
+/// The shard of a partition.
 pub(crate) fn shard_of(partition: PartitionId, shards: usize) -> usize {
     partition.get() as usize % shards
 }
@@ -170,7 +169,7 @@ fn run(shared: &Shared, shard: usize) {
     }
 }
 
-/// Commits what was taken, in groups. The last of them are not on the disk yet.
+/// Commits the taken writes in groups. The last ones are not on the disk yet.
 fn write(shared: &Shared, shard: usize, taken: &mut Vec<(Work, usize)>, written: &mut Written) {
     let mut waiting = taken.drain(..).peekable();
     while waiting.peek().is_some() {
@@ -186,7 +185,7 @@ fn write(shared: &Shared, shard: usize, taken: &mut Vec<(Work, usize)>, written:
 pub(crate) struct DrivenShard(Written);
 
 impl DrivenShard {
-    /// Commits what waits, in groups. The last of them are not on the disk yet. Whether something waited.
+    /// Commits the queued writes in groups. The last ones are not on the disk yet. Returns whether there were any.
     pub(crate) fn write(&mut self, shared: &Shared, shard: usize) -> bool {
         let mut taken = Vec::new();
         let has_some = shared.shards[shard].take_now(&mut taken);
@@ -194,18 +193,18 @@ impl DrivenShard {
         has_some
     }
 
-    /// Whether something that is written is to be on the disk before it is answered.
+    /// Whether a written group waits for the disk before it is answered.
     pub(crate) fn waits_for_sync(&self) -> bool {
         !self.0.unsynced.is_empty()
     }
 
-    /// Waits until all that is written is on the disk.
+    /// Waits until all written groups are on the disk.
     pub(crate) fn sync(&mut self, shared: &Shared) {
         self.0.sync(shared);
     }
 }
 
-/// What is written, and is to be on the disk before it is answered.
+/// Groups that are written, and wait for the disk before they are answered.
 #[derive(Default)]
 struct Written {
     unsynced: Vec<Outcome>,
@@ -220,20 +219,20 @@ impl Written {
     }
 }
 
-/// What waits at a shard, and was taken.
+/// The input that was taken from the queue of a shard.
 type Waiting<'a> = Peekable<Drain<'a, (Work, usize)>>;
 
-/// Commits the next group of what waits.
+/// Commits the next group.
 fn commit(shared: &Shared, shard: usize, waiting: &mut Waiting<'_>, written: &mut Written) {
     let mut dots = shared.dots[shard].lock();
     let dots = dots.get_or_insert_with(|| {
         let holding = shared.holding.load();
-        // Without a number the node holds no stores, and nothing is written.
+        // Without a node number there are no stores, and nothing is written.
         let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
         Dots::new(&shared.incarnation, node)
     });
     dots.follow(&shared.incarnation);
-    // Dots only grow, and what else a group leaves behind is told of below.
+    // Dots only grow, and the rest of a group's state is cleaned up below.
     let group = AssertUnwindSafe(|| commit_next(Group::new(shared, dots), waiting, written));
     if catch_unwind(group).is_err() {
         gave_up(shared, shard);
@@ -268,12 +267,9 @@ fn commit_next(mut group: Group<'_>, waiting: &mut Waiting<'_>, written: &mut Wr
     }
 }
 
-/// A group ended by a panic: it may have been written, or not.
+/// A group panicked: it may have been written, or not.
 fn gave_up(shared: &Shared, shard: usize) {
-    tracing::error!(
-        shard,
-        "a group of writes ended by a panic: what came of it is not known"
-    );
+    tracing::error!(shard, "a group of writes panicked: its outcome is unknown");
     shared.metrics.add(ReplicaCounter::Panics, 1);
     for store in shared.holding.load().stores.values() {
         let own = |partition: &&Arc<Partition>| shared.shard_of(partition.id()) == shard;

@@ -1,8 +1,8 @@
-//! Writes of keys that no other node has. They need no coordinator: the [batcher](crate::WriteBatcher) of an event loop
-//! hands those of a turn over together, and each is decided where it is committed.
+//! Direct writes: of keys that no other node owns. They need no coordinator: the [batcher](crate::WriteBatcher) of an
+//! event loop passes those of a turn on together, and each new value is computed by the commit thread.
 //!
-//! That no other node has a key, nor is to have it by the plan under way, is checked when its place is asked for, and
-//! again when it is written. If that has changed, the write is refused as not held here, before anything is written: then
+//! That no other node owns the key, now or under the plan in progress, is checked when its place is looked up, and
+//! again when it is written. If that has changed, the write is refused with `NOTHERE` before anything is written: then
 //! a coordinator has to make it.
 
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::store::{HeldStore, Holding, place_in};
 use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
 use crate::writes::commit::{Group, check_length, engine_error};
 
-/// Longer records are read one by one: to copy them while they are looked up together would keep other writers waiting.
+/// Longer records are read one by one: copying them during a joint look-up would delay other writers.
 const FOUND_RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// A write of a key that no other node has.
+/// A write of a key that no other node owns.
 pub trait DirectWrite: Send + 'static {
-    /// Whether the new value depends on the record that is there. If not, [`decide`](Self::decide) is shown only the
-    /// context of that record, and the record is replaced.
+    /// Whether the new value depends on the present record. If not, [`decide`](Self::decide) gets only the context of
+    /// that record, and the record is replaced.
     fn looks(&self) -> bool;
 
-    /// The update of the key, given its record and the time in milliseconds since 1970; `None` leaves the key as it is.
-    /// Called once, on the thread that commits.
+    /// The update of the key, given its record and the time in milliseconds since 1970; `None` leaves the key
+    /// unchanged. Called once, on the commit thread.
     fn decide(&mut self, current: &Record, now_unix_ms: u64) -> Option<Update>;
 
     /// The update of a key whose record is damaged; `None` if it depends on that record.
@@ -42,23 +42,23 @@ pub trait DirectWrite: Send + 'static {
 pub(crate) trait DirectWrites: Send {
     fn at(&mut self, at: usize) -> &mut dyn DirectWrite;
 
-    /// Tells what came of each write, in order. What is done is kept as the store wants it. Called once, on any thread; it
-    /// must not block.
+    /// Reports the outcome of each write, in order. Completed writes are as durable as the store requires. Called once,
+    /// on any thread; it must not block.
     fn end(self: Box<Self>, ends: Vec<DirectEnd>);
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectEnd {
-    /// What was decided is done.
+    /// The write is completed.
     Done,
     /// Nothing was written, for this reason.
     Refused(ReplicaError),
-    /// It is not known whether it was written.
+    /// The write may have been made or not.
     Unknown(ReplicaError),
 }
 
-/// Where a key is that no other node has.
+/// The place of a key that no other node owns.
 #[derive(Debug)]
 pub struct DirectPlace {
     pub(crate) store: Arc<HeldStore>,
@@ -68,11 +68,11 @@ pub struct DirectPlace {
     key: Bytes,
 }
 
-/// What is under a key before it is written.
+/// The record of a key before it is written.
 pub(crate) enum Before {
     /// Nothing.
     Absent,
-    /// A record with this digest, of which no more is needed than what was seen, and where.
+    /// A record with this digest, its position, and the part of it that is needed.
     Seen(Record, u64, Spot),
     /// The record.
     Record(Bytes),
@@ -82,7 +82,7 @@ impl Before {
     fn of(bytes: &[u8], spot: Spot, needs_all: bool) -> Self {
         match Record::decode_seen(bytes) {
             Ok(seen) if !needs_all => Self::Seen(seen, Record::stated_digest(bytes), spot),
-            // What is damaged is found to be when it is needed.
+            // Damage is detected when the record is used.
             _ => Self::Record(Bytes::copy_from_slice(bytes)),
         }
     }
@@ -95,8 +95,8 @@ impl DirectPlace {
 }
 
 impl Replicas {
-    /// The place of a key, if no other node has it, nor is to have it, and its store asks for no more than one
-    /// replica.
+    /// The place of a key, if no other node owns it, now or under the plan in progress, and its store needs no more
+    /// than one replica.
     pub fn direct_place(&self, store: u16, partition: PartitionId, key: Bytes) -> Option<DirectPlace> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
@@ -104,7 +104,7 @@ impl Replicas {
         if !is_key || !store.is_for_one() || !holding.is_alone(store, partition) {
             return None;
         }
-        // A coordinator tells why it cannot read what is there.
+        // A coordinator reports why the record cannot be read.
         let partition = store
             .partition(partition)
             .ok()
@@ -119,10 +119,10 @@ impl Replicas {
     }
 }
 
-/// Writes, and what is known of them.
+/// Writes, and their outcomes so far.
 pub(crate) struct DirectAnswer {
     count: usize,
-    /// None before they are begun; then one of each.
+    /// Empty before they are begun; then one per write.
     ends: Vec<DirectEnd>,
     writes: Box<dyn DirectWrites>,
 }
@@ -136,7 +136,7 @@ impl DirectAnswer {
         }
     }
 
-    /// The next write is done as far as its group is written, or was refused.
+    /// The next write succeeded, provided that its group is written, or was refused.
     fn note(&mut self, result: Result<(), ReplicaError>) {
         self.ends.push(match result {
             Ok(()) => DirectEnd::Done,
@@ -144,7 +144,7 @@ impl DirectAnswer {
         });
     }
 
-    /// The group is written, or an error kept it from that, or from being begun.
+    /// The group is written, or failed with an error, maybe before it was begun.
     pub(crate) fn give(mut self, error: Option<ReplicaError>) {
         if let Some(error) = error {
             match self.ends.is_empty() {
@@ -162,7 +162,7 @@ impl DirectAnswer {
 }
 
 impl Group<'_> {
-    /// Makes writes that need no coordinator.
+    /// Makes direct writes.
     ///
     /// # Errors
     /// `NOTHERE`, before any is made.
@@ -237,10 +237,10 @@ impl Group<'_> {
             Err((error, _)) => return Err(error),
         };
         let dots = self.dots.of(store.lasting(), place.hash);
-        // All that was ever written is here.
+        // The record here is complete.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
-        // Key and record in one buffer: a look-up of the key finds the record beside it in memory.
+        // Key and record in one buffer: a look-up of the key finds the record next to it in memory.
         let mut bytes = record_key_before(place.partition.id(), place.hash, &place.key, record.encoded_bytes());
         let key_bytes = bytes.len();
         record.encode(&mut bytes);
@@ -260,7 +260,7 @@ impl Group<'_> {
     }
 }
 
-/// What is under the keys of writes, in their order; `None` where memory does not know, or the record is long.
+/// The records of the keys of writes, in order; `None` if memory does not have the record, or it is long.
 fn find(store: &HeldStore, places: &[DirectPlace], writes: &mut dyn DirectWrites) -> Vec<Option<Before>> {
     let mut joined = JoinedKeys::default();
     for place in places {
@@ -268,7 +268,7 @@ fn find(store: &HeldStore, places: &[DirectPlace], writes: &mut dyn DirectWrites
     }
     let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());
-    // If this fails, the reads one by one say why.
+    // If this fails, the single reads report why.
     let _ = store.table.look_at_hot(&keys, Extent::Beginning, &mut |hot, spot| {
         let before = match hot {
             Hot::Found(record) if record.len() <= FOUND_RECORD_BYTES_MAX => {
@@ -284,13 +284,13 @@ fn find(store: &HeldStore, places: &[DirectPlace], writes: &mut dyn DirectWrites
 }
 
 impl Holding {
-    /// Whether no other node has a partition of a store, nor is to have it, as this node knows for certain.
+    /// Whether no other node owns a partition of a store, now or under a plan, as far as this node knows for certain.
     fn is_alone(&self, store: &HeldStore, partition: PartitionId) -> bool {
         let is_certain = self.cluster.as_ref().is_some_and(|cluster| !cluster.is_remembered);
         is_certain && !self.owners(store, partition).is_empty() && !self.has_others(store, partition)
     }
 
-    /// Whether what was seen of a store is still so: no partition has moved, nor is to.
+    /// Whether the store is still as it was when `store` was loaded: no partition has moved or is about to move.
     pub(crate) fn is_unchanged(&self, store: &HeldStore) -> bool {
         let now = self.stores.get(&store.id);
         now.is_some_and(|now| now.name == store.name && now.epoch == store.epoch && now.replicas == store.replicas)
@@ -298,7 +298,8 @@ impl Holding {
 }
 
 impl HeldStore {
-    /// Whether one replica is enough to read and to write. Counters are left to coordinators, as what they add is.
+    /// Whether one replica is enough to read and to write. Counters are left to coordinators, because their updates are
+    /// increments.
     fn is_for_one(&self) -> bool {
         let settings = &self.settings;
         settings.reads <= 1
@@ -309,10 +310,13 @@ impl HeldStore {
     }
 }
 
-/// The error of a write whose store has changed since its place was asked for.
+/// The error of a write whose store has changed since its place was looked up.
 fn has_changed(store: &HeldStore) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::NotHere,
-        format!("partitions of store {:?} move: ask for a newer topology", store.name),
+        format!(
+            "partitions of store {:?} have moved: fetch a newer topology",
+            store.name
+        ),
     )
 }

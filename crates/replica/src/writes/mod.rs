@@ -1,5 +1,5 @@
-//! Writes: gathered by the batcher of each event loop ([`batcher`]), into a queue for each shard ([`queue`]), of which one
-//! thread commits what waits ([`committer`]) in groups ([`commit`]). Writes of keys that no other node has need no
+//! Writes: collected by the batcher of each event loop ([`batcher`]) into a queue per shard ([`queue`]), from which one
+//! thread ([`committer`]) commits them in groups ([`commit`]). Writes of keys that no other node owns need no
 //! coordinator ([`direct`]).
 
 pub(crate) mod answer;

@@ -1,12 +1,12 @@
-//! What a write that comes to a replica first makes of the record there. Without I/O.
+//! The new record of a write at the first replica. Without I/O.
 
 use fondaco_model::versioned::{DotSource, Over, Record, Resolution, Update, VectorClock, WriteError};
 use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode};
 
-/// The record after a write, with a new dot of this replica's.
+/// The record after a write, with a new dot of this replica.
 ///
 /// # Errors
-/// `CONFLICT` where a record was to be unchanged and is not, `OVERLOADED` where it has as many siblings as there may be.
+/// `CONFLICT` if a record that had to be unchanged was changed, `OVERLOADED` if it has the maximum number of siblings.
 pub fn written(
     mut local: Option<Record>,
     resolution: Resolution,
@@ -15,7 +15,7 @@ pub fn written(
     context: &VectorClock,
     update: Update,
 ) -> Result<Record, ReplicaError> {
-    // They are not read: many writers of one key at once find room.
+    // Its older siblings are never read: dropping them makes room for many concurrent writers of one key.
     if let (Resolution::Latest, Some(local)) = (resolution, &mut local) {
         local.forget_shadowed();
     }

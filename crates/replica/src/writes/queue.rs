@@ -1,7 +1,7 @@
-//! The queue of a shard: what waits to be committed, bounded by number and by bytes.
+//! The queue of a shard: writes that wait to be committed, bounded by number and by bytes.
 //!
-//! Many put in, one takes out, and takes all that waits at once: what came while the disk was written to is
-//! committed together. Writers do not wait for room: without room they are refused.
+//! It has many producers and one consumer, which takes everything at once: writes that arrive while the disk is written
+//! are committed together. Producers do not wait for room: without room they are refused.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -23,7 +23,7 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty queue that holds so much at most. One item is taken however long it is.
+    /// An empty queue with these bounds. A single item is accepted whatever its length.
     pub(crate) fn new(items_max: usize, bytes_max: usize) -> Self {
         Self {
             state: Mutex::new(State {
@@ -38,7 +38,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts in an item of so many bytes.
+    /// Adds an item of this size.
     ///
     /// # Errors
     /// The item, if there is no room or the queue is closed.
@@ -52,7 +52,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Puts in items, each of so many bytes. Returns those for which there is no room.
+    /// Adds items, each with its size in bytes. Returns those for which there is no room.
     pub(crate) fn push_all(&self, items: impl Iterator<Item = (T, usize)>) -> Vec<T> {
         let mut refused = Vec::new();
         let mut state = self.lock();
@@ -66,7 +66,7 @@ impl<T> Queue<T> {
         refused
     }
 
-    /// Puts in an item that was let in before, in another part: there is always room for it.
+    /// Adds another part of an item that was accepted before: there is always room for it.
     ///
     /// # Errors
     /// The item, if the queue is closed.
@@ -85,7 +85,7 @@ impl<T> Queue<T> {
         !state.is_closed && (!is_full || state.items.is_empty())
     }
 
-    /// Wakes the thread that takes, if there is something and it waits.
+    /// Wakes the consumer, if it waits and there is something to take.
     fn wake(&self, mut state: MutexGuard<'_, State<T>>) {
         // Waking costs a system call: only if the thread waits, which then finds the lock free.
         if !state.items.is_empty() && std::mem::take(&mut state.is_waited_for) {
@@ -94,8 +94,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves all that waits into `taken`, in order, and waits until there is something. Whether there will
-    /// be more: not once the queue is closed and empty.
+    /// Moves all items into `taken`, in order, and waits until there are some. Returns false once the queue is closed
+    /// and empty.
     pub(crate) fn take(&self, taken: &mut Vec<(T, usize)>) -> bool {
         let mut state = self.lock();
         while state.items.is_empty() && !state.is_closed {
@@ -109,7 +109,7 @@ impl<T> Queue<T> {
         has_some
     }
 
-    /// Moves all that waits into `taken`, in order. Whether there was something.
+    /// Moves all items into `taken`, in order. Returns whether there were any.
     pub(crate) fn take_now(&self, taken: &mut Vec<(T, usize)>) -> bool {
         let mut state = self.lock();
         state.bytes = 0;
@@ -117,19 +117,19 @@ impl<T> Queue<T> {
         !taken.is_empty()
     }
 
-    /// Lets nothing more in. What is in is still taken.
+    /// Accepts no more items. Those in the queue are still taken.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.filled.notify_all();
     }
 
-    /// How many items wait.
+    /// The number of items in the queue.
     pub(crate) fn len(&self) -> usize {
         self.lock().items.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Changed by steps that do not panic.
+        // Only changed by code that does not panic.
         self.state.lock()
     }
 }
@@ -144,9 +144,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_beyond_either_bound_comes_back() {
+    fn items_beyond_either_bound_are_returned() {
         let queue = Queue::new(2, 10);
-        assert_eq!(queue.push('a', 100), Ok(()), "one item is always let in");
+        assert_eq!(queue.push('a', 100), Ok(()), "one item is always accepted");
         assert_eq!(queue.push('b', 0), Err('b'));
         let mut taken = Vec::new();
         assert!(queue.take(&mut taken));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_items_those_beyond_the_bounds_come_back_in_order() {
+    fn push_all_returns_items_beyond_the_bounds_in_order() {
         let queue = Queue::new(3, 10);
         let items = [('a', 4), ('b', 9), ('c', 6), ('d', 0), ('e', 1)];
         assert_eq!(queue.push_all(items.into_iter()), ['b', 'e']);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_gives_what_it_has_and_then_ends() {
+    fn a_closed_queue_is_drained_and_then_ends() {
         let queue = Queue::new(10, 10);
         queue.push(1, 1).unwrap();
         queue.close();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_what_comes_and_by_the_end() {
+    fn the_consumer_is_woken_by_an_item_and_by_closing() {
         let queue = Queue::new(10, 10);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| {

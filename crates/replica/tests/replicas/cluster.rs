@@ -17,7 +17,7 @@ use fondaco_protocol::replica::{
 };
 use fondaco_replica::{DroppedReplica, Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
 
-/// How long anything may take.
+/// The longest time that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The store of the tests.
@@ -54,7 +54,7 @@ impl Network {
         self.cut.lock().unwrap().remove(&node);
     }
 
-    /// From now on a request that brings this key is refused, or no longer.
+    /// Sets whether requests with this key are refused.
     pub fn refuse(&self, key: &'static str, is_refused: bool) {
         let mut refused = self.refused.lock().unwrap();
         match is_refused {
@@ -63,7 +63,7 @@ impl Network {
         };
     }
 
-    /// From now on clocks of others are so much behind.
+    /// Sets how far the clocks of other nodes are behind.
     pub fn set_behind_ms(&self, behind_ms: u64) {
         self.behind_ms.store(behind_ms, Relaxed);
     }
@@ -89,7 +89,7 @@ impl Network {
     }
 }
 
-/// The way of one node to the others.
+/// The connection of one node to the others.
 #[derive(Debug)]
 pub struct Way {
     network: Arc<Network>,
@@ -108,7 +108,7 @@ impl Peers for Way {
             return answer(ReplicaReply::Error(error));
         };
         if self.network.refuses(&request) {
-            let error = ReplicaError::new(ReplicaErrorCode::Other, "not this one");
+            let error = ReplicaError::new(ReplicaErrorCode::Other, "this key is refused");
             return answer(ReplicaReply::Error(error));
         }
         self.network.show(Message::Request(&request));
@@ -137,7 +137,7 @@ pub struct Cluster {
     pub created_unix_ms: u64,
 }
 
-/// What a store that forgets may hold.
+/// The limit of a store that evicts, in bytes.
 pub const CACHE_BYTES: u64 = 256 << 10;
 
 pub fn node(number: u32) -> NodeId {
@@ -148,7 +148,7 @@ pub fn store() -> StoreName {
     "s".parse().unwrap()
 }
 
-/// Options that do nothing in the background unless it is told.
+/// Options without background work, unless it is woken.
 pub fn quiet() -> ReplicaOptions {
     ReplicaOptions {
         shards: 2,
@@ -163,7 +163,7 @@ pub fn quiet() -> ReplicaOptions {
     }
 }
 
-/// Settings of a store in the first engine of a node, whatever that is in the test.
+/// Settings of a store in the first engine of a node, whichever the test uses.
 pub fn settings_of(replicas: u32) -> VersionedSettings {
     VersionedSettings {
         engine: EngineKind::Disk,
@@ -172,12 +172,12 @@ pub fn settings_of(replicas: u32) -> VersionedSettings {
 }
 
 impl Cluster {
-    /// A cluster of so many nodes and partitions, in memory.
+    /// A cluster of this many nodes and partitions, in memory.
     pub fn in_memory(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
         Self::of(dir, nodes, partitions, options, |_| Arc::new(MemoryEngine::new()))
     }
 
-    /// The same, with a store that forgets.
+    /// The same, with a store that evicts.
     pub fn forgetting(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
         let settings = VersionedSettings {
             engine: EngineKind::Cache,
@@ -224,7 +224,7 @@ impl Cluster {
             let is_new = !dir.join(id.to_string()).exists();
             let replicas = cluster.open(dir, id, options, &engine);
             if is_new {
-                // It is there before the store is: it has lost nothing of it.
+                // The node exists before the store does: it has lost nothing of it.
                 let before = ReplicaView {
                     nodes: BTreeMap::from([(id, true)]),
                     stores: Vec::new(),
@@ -273,7 +273,7 @@ impl Cluster {
         self.nodes.insert(id, replicas);
     }
 
-    /// Ends a node in good order.
+    /// Shuts a node down cleanly.
     pub fn stop(&mut self, id: NodeId) {
         let replicas = self.nodes.remove(&id).unwrap();
         self.network.nodes.lock().unwrap().remove(&id);
@@ -302,7 +302,7 @@ impl Cluster {
         }
     }
 
-    /// Tells all nodes how the cluster is.
+    /// Sends the cluster state to all nodes.
     pub fn tell(&self) {
         for (&id, replicas) in &self.nodes {
             replicas.set_view(&self.view(id)).unwrap();
@@ -321,7 +321,7 @@ impl Cluster {
         &self.nodes[&node(number)]
     }
 
-    /// The record that a node has under a key.
+    /// The record of a key on a node.
     pub fn record(&self, number: u32, key: &str) -> Option<Record> {
         let operation = ReplicaOperation::Get {
             part: RecordPart::Full,
@@ -331,13 +331,13 @@ impl Cluster {
             ReplicaReply::Records(mut records) => match records.pop().unwrap().unwrap() {
                 Held::Record(record) => Some(Record::decode(record).unwrap()),
                 Held::Nothing => None,
-                Held::Same => panic!("nothing was said to be known"),
+                Held::Same => panic!("the request named no known record"),
             },
             other => panic!("{other:?}"),
         }
     }
 
-    /// The values that a node has under a key.
+    /// The values of a key on a node.
     pub fn values(&self, number: u32, key: &str) -> Vec<Bytes> {
         let record = self.record(number, key).unwrap_or_default();
         record
@@ -348,7 +348,7 @@ impl Cluster {
     }
 }
 
-/// Asks replicas, and waits for the answer.
+/// Sends a request to replicas, and waits for the reply.
 pub fn ask(replicas: &Replicas, operation: ReplicaOperation) -> ReplicaReply {
     let (sender, receiver) = mpsc::channel();
     replicas.request(request(operation), move |reply| drop(sender.send(reply)));
@@ -365,7 +365,7 @@ pub fn request(operation: ReplicaOperation) -> ReplicaRequest {
     }
 }
 
-/// Writes to one node, over all that it has. The record that came of it.
+/// Writes to one node, replacing all its values. Returns the new record.
 pub fn put(replicas: &Replicas, key: &str, update: Update) -> Bytes {
     match ask(replicas, putting(key, update)) {
         ReplicaReply::Written(record) => record,
@@ -404,16 +404,16 @@ pub fn now_unix_ms() -> u64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
+        assert!(Instant::now() < deadline, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Settings of a store that acknowledges what is on the disk.
+/// Settings of a store that acknowledges writes once they are on the disk.
 pub fn fsync(settings: VersionedSettings) -> VersionedSettings {
     VersionedSettings {
         durability: Durability::Fsync,

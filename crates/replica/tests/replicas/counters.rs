@@ -1,4 +1,4 @@
-//! Counters of nodes that start again and again: each start may count under another incarnation, with a sum of its own.
+//! Counters of nodes that restart repeatedly: each start may count under a new incarnation, with its own sum.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn counting(mut cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// What the counter `k` is at a node.
+/// The value of the counter `k` on a node.
 fn sum(cluster: &Cluster, number: u32) -> String {
     let resolved = resolve(
         &cluster.record(number, "k").unwrap(),
@@ -40,7 +40,7 @@ fn sum(cluster: &Cluster, number: u32) -> String {
 }
 
 #[test]
-fn a_node_that_is_killed_again_and_again_goes_on_counting() {
+fn a_node_that_is_killed_repeatedly_continues_counting() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = counting(Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log));
     for _ in 1..STARTS {
@@ -58,13 +58,13 @@ fn a_node_that_is_killed_again_and_again_goes_on_counting() {
 }
 
 #[test]
-fn three_replicas_in_memory_that_start_again_and_again_go_on_counting() {
+fn three_replicas_in_memory_that_restart_repeatedly_continue_counting() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = counting(Cluster::of(dir.path(), 3, 1, &quiet(), in_memory));
     for start in 0..STARTS {
         let at = 1 + start % 3;
         let record = put(cluster.node(at), "k", Update::add(1, now_unix_ms(), None));
-        // Also the node that started again after the last increment, and lost the counter.
+        // Includes the node that restarted after the last increment, and lost the counter.
         for other in (1..=3).filter(|&other| other != at) {
             assert_eq!(
                 ask(cluster.node(other), merging("k", record.clone())),
@@ -75,7 +75,7 @@ fn three_replicas_in_memory_that_start_again_and_again_go_on_counting() {
         cluster.start(dir.path(), node(at), &quiet(), in_memory);
     }
     let last = 1 + (STARTS - 1) % 3;
-    until("what others have", || cluster.record(last, "k").is_some());
+    until("the counter of the others", || cluster.record(last, "k").is_some());
     for number in 1..=3 {
         assert_eq!(sum(&cluster, number), STARTS.to_string());
     }

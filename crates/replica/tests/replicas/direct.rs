@@ -1,4 +1,4 @@
-//! Writes of keys that one node alone has, made without a coordinator.
+//! Direct writes: of keys that only one node owns, made without a coordinator.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet,
 use crate::loops::in_one_turn;
 use crate::unreadable::UnreadableEngine;
 
-/// A write that appends to the value that is there.
+/// A write that appends to the present value.
 pub struct Appending(pub &'static str);
 
 impl DirectWrite for Appending {
@@ -39,7 +39,7 @@ pub fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
     replicas.direct_place(STORE_ID, PartitionId::new(0), Bytes::copy_from_slice(key.as_bytes()))
 }
 
-/// Appends to keys in one turn of a loop, and waits until that has ended.
+/// Appends to keys in one turn of a loop, and waits for the outcomes.
 pub fn append(replicas: &Arc<Replicas>, writes: &[(&str, &'static str)]) -> Vec<DirectEnd> {
     let writes = writes.iter().map(|(key, tail)| (place(replicas, key).unwrap(), *tail));
     append_at(replicas, writes.collect(), PATIENCE)
@@ -50,7 +50,7 @@ fn append_at(replicas: &Arc<Replicas>, writes: Vec<(DirectPlace, &'static str)>,
 }
 
 #[test]
-fn what_is_whole_by_itself_takes_the_place_of_what_cannot_be_read() {
+fn complete_values_replace_unreadable_records() {
     let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(UnreadableEngine::default());
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| {
@@ -69,7 +69,7 @@ fn what_is_whole_by_itself_takes_the_place_of_what_cannot_be_read() {
 }
 
 #[test]
-fn of_many_who_write_a_key_at_once_each_sees_what_the_others_wrote() {
+fn concurrent_writers_of_a_key_see_all_earlier_writes() {
     const WRITES: usize = 300;
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
@@ -85,7 +85,7 @@ fn of_many_who_write_a_key_at_once_each_sees_what_the_others_wrote() {
 }
 
 #[test]
-fn each_sees_those_before_it_and_takes_their_place() {
+fn each_write_replaces_the_earlier_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     for durability in [Durability::Log, Durability::Fsync] {
@@ -96,11 +96,7 @@ fn each_sees_those_before_it_and_takes_their_place() {
         put(cluster.node(1), key, value("a"));
         let ends = append(cluster.node(1), &[(key, "b"), ("other", "x"), (key, ""), (key, "c")]);
         assert_eq!(ends, vec![DirectEnd::Done; 4]);
-        assert_eq!(
-            cluster.values(1, key),
-            ["abc"],
-            "one value, of which no other is a sibling"
-        );
+        assert_eq!(cluster.values(1, key), ["abc"], "there are no siblings");
         let record = cluster.record(1, key).unwrap();
         assert!(record.siblings()[0].written_unix_ms <= now_unix_ms() + 3);
     }
@@ -108,17 +104,17 @@ fn each_sees_those_before_it_and_takes_their_place() {
 }
 
 #[test]
-fn what_another_node_has_or_is_to_have_or_may_be_asked_for_is_left_to_coordinators() {
+fn keys_that_involve_other_nodes_are_left_to_coordinators() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
-    assert!(place(cluster.node(1), "k").is_none(), "both have it");
+    assert!(place(cluster.node(1), "k").is_none(), "both nodes own it");
     cluster.replicas = 1;
     cluster.settings.reads = 1;
     cluster.settings.writes = 1;
     cluster.tell();
     assert!(place(cluster.node(1), "k").is_some());
     assert!(place(cluster.node(1), "").is_none(), "no key");
-    assert!(place(cluster.node(2), "k").is_none(), "it has no part of it");
+    assert!(place(cluster.node(2), "k").is_none(), "the node does not own it");
     for settings in [(2, 1), (1, 2)] {
         (cluster.settings.reads, cluster.settings.writes) = settings;
         cluster.tell();
@@ -127,11 +123,11 @@ fn what_another_node_has_or_is_to_have_or_may_be_asked_for_is_left_to_coordinato
     (cluster.settings.reads, cluster.settings.writes) = (1, 1);
     cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2), node(1)]]).unwrap());
     cluster.tell();
-    assert!(place(cluster.node(1), "k").is_none(), "it is on its way");
+    assert!(place(cluster.node(1), "k").is_none(), "it is being moved");
 }
 
 #[test]
-fn what_has_begun_to_move_since_the_place_was_found_is_refused_and_not_written() {
+fn a_write_is_refused_once_its_partition_moves() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let place = place(cluster.node(1), "k").unwrap();
@@ -146,7 +142,7 @@ fn what_has_begun_to_move_since_the_place_was_found_is_refused_and_not_written()
 }
 
 #[test]
-fn what_is_not_begun_in_time_is_refused_and_not_written() {
+fn a_write_that_does_not_begin_in_time_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let writes = ["k", "l"].map(|key| (place(cluster.node(1), key).unwrap(), "a"));

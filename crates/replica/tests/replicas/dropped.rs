@@ -1,4 +1,4 @@
-//! What becomes of the data of stores that are no more.
+//! The data of dropped stores.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn log(dir: &Path) -> Arc<dyn Engine> {
 }
 
 #[test]
-fn a_dropped_store_is_kept_for_a_while_and_then_deleted() {
+fn a_dropped_store_is_kept_for_a_while_then_deleted() {
     for engine in [disk, log] {
         let dir = tempfile::tempdir().unwrap();
         let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
@@ -31,7 +31,7 @@ fn a_dropped_store_is_kept_for_a_while_and_then_deleted() {
             cluster.start(dir.path(), node(1), &quiet(), engine);
             let found = || cluster.record(1, "k").is_some();
             match is_found {
-                true => assert!(found(), "it is kept"),
+                true => assert!(found(), "the table is kept"),
                 false => {
                     cluster.node(1).set_view(&without).unwrap();
                     until("the deletion", || {
@@ -47,7 +47,7 @@ fn a_dropped_store_is_kept_for_a_while_and_then_deleted() {
 }
 
 #[test]
-fn what_is_only_in_memory_of_a_dropped_store_is_not_kept() {
+fn a_dropped_store_in_memory_is_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     put(cluster.node(1), "k", value("a"));
@@ -62,15 +62,19 @@ fn what_is_only_in_memory_of_a_dropped_store_is_not_kept() {
 }
 
 #[test]
-fn a_table_is_kept_whose_store_is_named_nowhere() {
+fn a_table_whose_store_is_unknown_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), disk);
     put(cluster.node(1), "k", value("a"));
     let mut view = cluster.view(node(1));
     view.stores.clear();
     cluster.node(1).set_view(&view).unwrap();
-    until("it is named", || cluster.node(1).unexplained_tables().len() == 1);
+    until("the table is reported", || {
+        cluster.node(1).unexplained_tables().len() == 1
+    });
     cluster.tell();
-    until("it is known", || cluster.node(1).unexplained_tables().is_empty());
+    until("the table is no longer reported", || {
+        cluster.node(1).unexplained_tables().is_empty()
+    });
     assert!(cluster.record(1, "k").is_some());
 }

@@ -1,4 +1,4 @@
-//! Replicas that missed writes come to hold them, and little else travels.
+//! Replicas that missed writes receive them, with little other traffic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use fondaco_resp::{Protocol, Reply};
 
 use crate::cluster::{Cluster, Message, Network, ask, merging, node, now_unix_ms, put, quiet, until, value};
 
-/// Options by which replicas are compared all the time.
+/// Options for continuous comparisons.
 fn busy() -> ReplicaOptions {
     ReplicaOptions {
         exchange_period: Duration::from_millis(50),
@@ -26,7 +26,7 @@ fn kib(seed: usize) -> Update {
     Update::put(Bytes::from(value), now_unix_ms(), None)
 }
 
-/// Lets a node merge records, many at a time.
+/// Makes a node merge records, many at a time.
 fn merge_all(cluster: &Cluster, number: u32, records: &[KeyRecord]) {
     for records in records.chunks(512) {
         let operation = ReplicaOperation::Merge {
@@ -49,7 +49,7 @@ fn write(cluster: &Cluster, number: u32, keys: impl Iterator<Item = usize>, seed
 }
 
 #[test]
-fn replicas_that_missed_writes_of_each_other_come_to_hold_the_same() {
+fn replicas_that_missed_writes_of_each_other_converge() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 3, 4, &busy());
     for number in 0..300 {
@@ -59,7 +59,7 @@ fn replicas_that_missed_writes_of_each_other_come_to_hold_the_same() {
             ask(cluster.node((number + 1) % 3 + 1), merging(&key, record));
         }
         if number % 5 == 0 {
-            // Concurrent with it.
+            // Concurrent with the other write.
             put(cluster.node((number + 2) % 3 + 1), &key, value("b"));
         }
     }
@@ -74,21 +74,21 @@ fn replicas_that_missed_writes_of_each_other_come_to_hold_the_same() {
     assert_eq!(cluster.values(1, "k1").len(), 1);
 }
 
-/// Where this machine stalls for seconds, both sides may compare at once, and send each other everything.
+/// If this machine stalls for seconds, both sides may compare at once, and send each other everything.
 const ATTEMPTS: usize = 3;
 
-/// A node gets the one percent of its keys that it missed, with little more than that.
+/// A node receives the one percent of its keys that it missed, with little more traffic than that.
 fn gets_one_percent(missed_has_older: bool) {
     let is_little = (0..ATTEMPTS).any(|_| one_percent(missed_has_older) <= 1.5);
-    assert!(is_little, "more than half as much again, each time");
+    assert!(is_little, "more than one and a half times the bytes, in every attempt");
 }
 
-/// The one percent of a node's keys that it missed, among keys that it has: how many times their bytes travel.
+/// The traffic for the one percent of a node's keys that it missed, as a multiple of their bytes.
 fn one_percent(missed_has_older: bool) -> f64 {
     const KEYS: usize = 20_000;
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
-    // Nothing is compared before both are as they are to be.
+    // Nothing is compared before both sides are prepared.
     cluster.network.cut(node(2));
     let records = write(&cluster, 1, 0..KEYS, 0);
     let (missed, had): (Vec<_>, Vec<_>) = records
@@ -116,7 +116,7 @@ fn one_percent(missed_has_older: bool) -> f64 {
     assert!(bytes >= differing);
     assert!(
         repaired(&cluster) - repairs <= 2 * (KEYS / 100) as u64,
-        "records went that did not differ"
+        "equal records were sent"
     );
     println!("{bytes} bytes for {differing} that differ");
     bytes as f64 / differing as f64
@@ -150,17 +150,17 @@ fn trees_are_made(cluster: &Cluster, number: u32) -> bool {
 }
 
 #[test]
-fn of_one_percent_that_a_node_never_had_little_more_travels_than_that() {
+fn one_percent_of_missing_records_causes_little_other_traffic() {
     gets_one_percent(false);
 }
 
 #[test]
-fn of_one_percent_of_which_a_node_has_older_values_little_more_travels_than_the_newer() {
+fn one_percent_of_older_records_causes_little_other_traffic() {
     gets_one_percent(true);
 }
 
 #[test]
-fn replicas_that_are_equal_exchange_one_message_a_partition() {
+fn equal_replicas_exchange_one_message_per_partition() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
     let records = write(&cluster, 1, 0..2000, 0);
@@ -198,13 +198,13 @@ fn a_node_that_lost_everything_gets_it_back() {
 }
 
 #[test]
-fn a_node_that_nobody_saw_go_compares_when_it_is_back_whatever_its_number() {
+fn a_node_compares_after_an_unnoticed_restart() {
     for number in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
         let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
         until("the first exchanges", || exchanges(&cluster) >= 4);
         write(&cluster, 3 - number, 0..100, 0);
-        // The other is told of nothing.
+        // The other node is not told.
         cluster.stop(node(number));
         cluster.start(dir.path(), node(number), &quiet(), |_| {
             std::sync::Arc::new(fondaco_engine::MemoryEngine::new())
@@ -216,7 +216,7 @@ fn a_node_that_nobody_saw_go_compares_when_it_is_back_whatever_its_number() {
 }
 
 #[test]
-fn an_exchange_that_breaks_goes_on_when_the_network_is_mended() {
+fn a_failed_exchange_is_repeated_when_the_network_is_back() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
     cluster.network.cut(node(2));
@@ -232,11 +232,11 @@ fn an_exchange_that_breaks_goes_on_when_the_network_is_mended() {
 }
 
 #[test]
-fn questions_that_would_cost_more_than_a_comparison_does_are_refused() {
+fn requests_that_cost_more_than_a_comparison_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     write(&cluster, 1, 0..3000, 0);
-    // Its leaves are deeper by now than those that it began with.
+    // Its leaves are deeper now than at the start.
     until("the tree", || {
         let status = cluster.node(1).status(1).unwrap();
         status.trees_missing == 0 && status.keys == 3000
@@ -261,10 +261,13 @@ fn questions_that_would_cost_more_than_a_comparison_does_are_refused() {
     };
     let is_refused = |operation| matches!(ask(cluster.node(1), operation), ReplicaReply::Error(_));
     assert!(!is_refused(tree(4, &[0, 1])));
-    assert!(is_refused(tree(0, &[0; 128])), "the same node again and again");
+    assert!(is_refused(tree(0, &[0; 128])), "the same node repeatedly");
     assert!(is_refused(tree(24, &[0])), "deeper than any tree");
     assert!(!is_refused(sync(12, &[(0, 1), (1, 1)])));
     assert!(is_refused(sync(12, &[(1, 1), (1, 1)])), "the same leaf again");
     assert!(is_refused(sync(4, &[(0, 0)])), "a sixteenth of the partition");
-    assert!(is_refused(sync(12, &[(0, (1 << 17) + 1)])), "more than a leaf can have");
+    assert!(
+        is_refused(sync(12, &[(0, (1 << 17) + 1)])),
+        "more digests than a leaf can have"
+    );
 }

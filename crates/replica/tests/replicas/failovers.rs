@@ -1,5 +1,5 @@
-//! A node whose database fails over to a replica that lagged: it goes on by itself, with another incarnation, and is
-//! counted on when it has again what other nodes have.
+//! A node whose database fails over to a replica that lagged: it continues by itself, under a new incarnation, and
+//! reads count on it once its data is restored from other nodes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, until, value};
 use crate::losses::counted;
 
-/// Node 1 has a database, each other one trees.
+/// Node 1 uses a database, the others use trees.
 fn engine(url: &str) -> impl Fn(&Path) -> Arc<dyn Engine> {
     move |dir: &Path| {
         if dir.ends_with("1") {
             let options = MySqlOptions {
                 url: url.to_owned(),
                 dir: dir.join("mysql"),
-                // What is in memory would be read from there.
+                // Otherwise reads would come from memory.
                 cache: CacheBudget::new(0),
             };
             return Arc::new(MySqlEngine::open(&options).unwrap());
@@ -41,10 +41,10 @@ fn incarnation(record: &bytes::Bytes) -> u32 {
 }
 
 #[test]
-fn what_a_failover_took_is_had_from_other_nodes_before_reads_count_on_the_node() {
+fn a_failover_is_repaired_before_reads_count_on_it() {
     let (dir, copy) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut server = MariaDb::start(&[]);
-    // There is one database that is always there.
+    // The database server stays up.
     let url = server.url("mysql");
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(100),
@@ -61,7 +61,7 @@ fn what_a_failover_took_is_had_from_other_nodes_before_reads_count_on_the_node()
     write("k", "a");
     server.copy_data(copy.path());
     let mut before = 0;
-    // Some are written over, some are new.
+    // Some are overwritten, some are new.
     for key in &keys[25..] {
         before = incarnation(&write(key, "b"));
     }
@@ -79,7 +79,7 @@ fn what_a_failover_took_is_had_from_other_nodes_before_reads_count_on_the_node()
             .iter()
             .any(|loss| loss.lost.contains("went back to an older state"))
     });
-    // It takes writes, of another incarnation.
+    // It accepts writes, under a new incarnation.
     let mut after = before;
     until("a write", || match ask(cluster.node(1), putting("other", value("c"))) {
         ReplicaReply::Written(record) => {
@@ -90,7 +90,7 @@ fn what_a_failover_took_is_had_from_other_nodes_before_reads_count_on_the_node()
     });
     assert_ne!(after, before);
     cluster.network.mend(node(2));
-    until("what node 2 has", || {
+    until("the record of node 2", || {
         matches!(counted(&cluster, 1), Ok(Held::Record(_)))
     });
     for key in keys[25..].iter().chain(&newer).map(String::as_str).chain(["k"]) {

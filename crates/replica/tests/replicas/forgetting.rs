@@ -1,4 +1,4 @@
-//! Deletions and expired records are forgotten when all have them, and what they deleted never comes back.
+//! Tombstones and expired records are collected when all replicas have them, and deleted values never come back.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use crate::cluster::{
     Cluster, PATIENCE, STORE_ID, ask, merging, node, now_unix_ms, pair, put, quiet, request, until, value,
 };
 
-/// Everything in the background all the time.
+/// All background work, continuously.
 fn busy() -> ReplicaOptions {
     ReplicaOptions {
         exchange_period: Duration::from_millis(30),
@@ -22,12 +22,12 @@ fn busy() -> ReplicaOptions {
     }
 }
 
-/// A cluster whose store remembers deletions for so long.
+/// A cluster whose store has this grace period.
 fn with_grace(dir: &std::path::Path, nodes: u32, grace_ms: u64) -> Cluster {
     let mut cluster = Cluster::in_memory(dir, nodes, 2, &busy());
     cluster.settings = VersionedSettings {
         tombstone_grace_ms: grace_ms,
-        // Swept as often as the options say, also where deletions are remembered for long.
+        // Swept as often as the options say, even with a long grace period.
         ttl_ms: Some(1),
         ..cluster.settings
     };
@@ -47,7 +47,7 @@ fn write_everywhere(cluster: &Cluster, key: &str, update: Update) -> Bytes {
 }
 
 #[test]
-fn a_deletion_is_forgotten_by_all_once_all_have_it() {
+fn all_replicas_collect_a_tombstone_once_all_have_it() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 3, 50);
     write_everywhere(&cluster, "k", value("a"));
@@ -61,7 +61,7 @@ fn a_deletion_is_forgotten_by_all_once_all_have_it() {
 }
 
 #[test]
-fn a_node_alone_forgets_too() {
+fn a_single_node_collects_tombstones_too() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 1, 50);
     put(cluster.node(1), "k", value("a"));
@@ -70,7 +70,7 @@ fn a_node_alone_forgets_too() {
 }
 
 #[test]
-fn an_expired_record_is_forgotten() {
+fn an_expired_record_is_collected() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 2, 50);
     let now = now_unix_ms();
@@ -82,13 +82,13 @@ fn an_expired_record_is_forgotten() {
     assert!((1..=2).all(|number| cluster.record(number, "later").is_some()));
     write_everywhere(&cluster, "endless", value("a"));
     let expiring = |number| cluster.node(number).status(STORE_ID).unwrap().expiring;
-    until("a count of what expires", || {
+    until("the count of expiring keys", || {
         (1..=2).all(|number| expiring(number) == 1)
     });
 }
 
 #[test]
-fn values_that_expired_take_no_room_while_they_are_remembered() {
+fn expired_records_are_kept_without_their_values() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
     let now = now_unix_ms();
@@ -101,12 +101,12 @@ fn values_that_expired_take_no_room_while_they_are_remembered() {
     });
     assert!((1..=2).all(|number| value_bytes(number, "just now") == 10_000));
     assert!(cluster.node(1).counter(ReplicaCounter::Expired) >= 1);
-    // Nothing goes to and fro: both have the same.
+    // Nothing is exchanged back and forth: both have the same.
     until("the same", || cluster.record(1, "k") == cluster.record(2, "k"));
 }
 
 #[test]
-fn deletions_are_forgotten_in_turns_if_there_are_more_than_can_be_remembered() {
+fn tombstones_beyond_the_limit_are_collected_in_later_sweeps() {
     let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         sweep_records_max: 8,
@@ -124,7 +124,7 @@ fn deletions_are_forgotten_in_turns_if_there_are_more_than_can_be_remembered() {
     let mut before = (swept(), collected());
     until("forgetting", || {
         let now = (swept(), collected());
-        // Four of each partition at most, by each sweep of one.
+        // At most four of each partition, in each of its sweeps.
         assert!(now.1 - before.1 <= 4 * (now.0 - before.0 + 2), "{before:?} {now:?}");
         before = now;
         keys.iter().all(|key| cluster.record(1, key).is_none())
@@ -132,7 +132,7 @@ fn deletions_are_forgotten_in_turns_if_there_are_more_than_can_be_remembered() {
 }
 
 #[test]
-fn within_its_grace_a_deletion_is_remembered() {
+fn a_tombstone_is_kept_during_its_grace_period() {
     let dir = tempfile::tempdir().unwrap();
     const GRACE_MS: u64 = 3000;
     let cluster = with_grace(dir.path(), 2, GRACE_MS);
@@ -145,7 +145,7 @@ fn within_its_grace_a_deletion_is_remembered() {
     assert!(now_unix_ms() >= deleted_unix_ms + GRACE_MS);
 }
 
-/// Whether nothing is forgotten by node 1 while many sweeps go by.
+/// Asserts that node 1 collects nothing during many sweeps.
 fn remembers(cluster: &Cluster, key: &str) {
     let swept = || cluster.node(1).counter(ReplicaCounter::Sweeps);
     let before = swept();
@@ -154,7 +154,7 @@ fn remembers(cluster: &Cluster, key: &str) {
 }
 
 #[test]
-fn while_a_replica_is_away_nothing_is_forgotten_and_what_it_has_does_not_come_back() {
+fn nothing_is_collected_while_a_replica_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_grace(dir.path(), 3, 50);
     write_everywhere(&cluster, "k", value("a"));
@@ -172,10 +172,10 @@ fn while_a_replica_is_away_nothing_is_forgotten_and_what_it_has_does_not_come_ba
 }
 
 #[test]
-fn while_a_hint_waits_that_is_older_nothing_is_forgotten() {
+fn nothing_is_collected_while_an_older_hint_waits() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_grace(dir.path(), 3, 50);
-    // It would live long after its deletion is forgotten.
+    // It would outlive its tombstone.
     let now = now_unix_ms();
     let lasting = Update::put("a".into(), now, Some(now + 3_600_000));
     let old = write_everywhere(&cluster, "k", lasting);
@@ -199,7 +199,7 @@ fn while_a_hint_waits_that_is_older_nothing_is_forgotten() {
 }
 
 #[test]
-fn a_node_that_is_gone_for_good_is_waited_for_until_it_owns_nothing_and_again_when_it_is_there() {
+fn a_dead_node_blocks_collection_until_it_owns_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_grace(dir.path(), 3, 50);
     write_everywhere(&cluster, "k", value("a"));
@@ -211,7 +211,7 @@ fn a_node_that_is_gone_for_good_is_waited_for_until_it_owns_nothing_and_again_wh
     };
     delete(&cluster, "k");
     remembers(&cluster, "k");
-    // While a plan would take it out, it still counts: the plan may be cancelled.
+    // While a plan would remove the node, it still counts: the plan may be cancelled.
     cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(1), node(2)]; 2]).unwrap());
     cluster.tell();
     remembers(&cluster, "k");
@@ -220,7 +220,7 @@ fn a_node_that_is_gone_for_good_is_waited_for_until_it_owns_nothing_and_again_wh
     cluster.tell();
     let forgotten = |cluster: &Cluster, key: &str| (1..=2).all(|number| cluster.record(number, key).is_none());
     until("forgetting", || forgotten(&cluster, "k"));
-    // It is there, and does not say what hints it keeps.
+    // It is live, and does not report its hints.
     delete(&cluster, "l");
     cluster.set_live(node(3), true);
     delete(&cluster, "m");
@@ -235,19 +235,19 @@ fn remembered_nowhere(cluster: &Cluster) {
     until("exchanges", || exchanged() > before + 10);
     assert!(
         (1..=3).all(|number| cluster.record(number, "k").is_none()),
-        "it came back"
+        "the deleted value came back"
     );
 }
 
 #[test]
-fn a_deletion_that_is_long_past_is_not_taken_by_who_does_not_have_the_key() {
+fn an_old_tombstone_is_not_merged_into_an_absent_key() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 2, 0);
     cluster.network.cut(node(1));
     let deleted = put(cluster.node(1), "k", Update::delete(1000));
     assert_eq!(ask(cluster.node(2), merging("k", deleted.clone())), ReplicaReply::Done);
     assert_eq!(cluster.record(2, "k"), None);
-    // But for a coordinator that counts on it: its clock may be right, and this one wrong.
+    // Except for a coordinator that counts on it: its clock may be right, and this one wrong.
     let counted = ReplicaRequest {
         epoch: NonZeroU64::new(cluster.table.epoch()),
         ..request(merging("k", deleted))
@@ -259,22 +259,22 @@ fn a_deletion_that_is_long_past_is_not_taken_by_who_does_not_have_the_key() {
 }
 
 #[test]
-fn a_clock_that_is_ahead_ends_no_value_for_good() {
+fn a_fast_clock_drops_no_value_for_good() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
-    // As each sees the other.
+    // Each node sees the other's clock so.
     cluster.network.set_behind_ms(3 * 3_600_000);
     let now = now_unix_ms();
     write_everywhere(&cluster, "k", Update::put("a".into(), now, Some(now - 7_200_000)));
     remembers(&cluster, "k");
     assert!((1..=2).all(|number| cluster.values(number, "k") == ["a"]));
-    // Who hears nobody knows nothing of the time.
+    // A node that gets no reply knows no other clock.
     cluster.network.set_behind_ms(0);
     cluster.network.cut(node(2));
     let swept = |number| cluster.node(number).counter(ReplicaCounter::Sweeps);
     let before = [swept(1), swept(2)];
     until("sweeps", || swept(1) > before[0] + 10 && swept(2) > before[1] + 10);
-    // Sweeps that had begun before may have ended it.
+    // Sweeps that had begun before may have dropped the value.
     write_everywhere(&cluster, "l", Update::put("a".into(), now, Some(now - 7_200_000)));
     remembers(&cluster, "l");
     assert!((1..=2).all(|number| cluster.values(number, "l") == ["a"]));

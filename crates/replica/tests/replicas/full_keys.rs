@@ -1,4 +1,4 @@
-//! Memory for keys that is used up: a replica refuses what brings new keys, and goes on with all else.
+//! Memory for keys is full: a replica refuses new keys, and carries out all other requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fondaco_replica::{DirectEnd, ReplicaCounter, ReplicaOptions};
 use crate::cluster::{Cluster, ask, node, now_unix_ms, pair, put, putting, quiet, until, value};
 use crate::direct::append;
 
-/// The first node has a log with little memory for keys, the others have as much as they want.
+/// The first node has a log with little memory for keys, the others have no limit.
 fn engine_with(key_bytes_max: u64) -> impl Fn(&Path) -> Arc<dyn Engine> {
     move |dir| match dir.ends_with("1") {
         true => {
@@ -35,7 +35,7 @@ fn refusal(reply: &ReplicaReply) -> Option<ReplicaErrorCode> {
     }
 }
 
-/// Writes new keys to the first node until it refuses one. How many were written.
+/// Writes new keys to the first node until it refuses one. Returns how many were written.
 fn fill(cluster: &Cluster) -> usize {
     for number in 0.. {
         match ask(cluster.node(1), putting(&format!("k{number}"), value("a"))) {
@@ -46,11 +46,11 @@ fn fill(cluster: &Cluster) -> usize {
             }
         }
     }
-    unreachable!("memory for keys has an end")
+    unreachable!("memory for keys is limited")
 }
 
 #[test]
-fn new_keys_are_refused_and_old_ones_are_overwritten_deleted_and_compared() {
+fn only_new_keys_are_refused_while_key_memory_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
@@ -66,7 +66,7 @@ fn new_keys_are_refused_and_old_ones_are_overwritten_deleted_and_compared() {
     put(cluster.node(1), "k0", value("b"));
     put(cluster.node(1), "k1", Update::delete(now_unix_ms()));
     assert!(cluster.values(1, "k1").is_empty());
-    // What another node has written: the new key is refused, and the old ones beside it are merged.
+    // Writes of another node: the new key is refused, and the old ones in the same request are merged.
     let records = ["new", "k2", "k3"].map(|key| pair(key, put(cluster.node(2), key, value("c"))));
     let operation = ReplicaOperation::Merge {
         records: records.into(),
@@ -77,7 +77,7 @@ fn new_keys_are_refused_and_old_ones_are_overwritten_deleted_and_compared() {
         assert_eq!(cluster.values(1, key).len(), 2, "concurrent values of {key}");
     }
     assert_eq!(cluster.record(1, "new"), None);
-    // So do comparisons, and they go on when there is room.
+    // The same holds for comparisons, which are completed when there is room.
     put(cluster.node(2), "k4", value("c"));
     put(cluster.node(2), "newer", value("c"));
     cluster.network.mend(node(2));
@@ -95,7 +95,7 @@ fn new_keys_are_refused_and_old_ones_are_overwritten_deleted_and_compared() {
 }
 
 #[test]
-fn a_write_of_a_new_key_is_refused_alone_among_others_of_an_event_loop() {
+fn only_the_new_key_of_a_batch_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine_with(50_000));
     let count = fill(&cluster);

@@ -1,4 +1,4 @@
-//! Records that wait for another node.
+//! Hinted handoff: records that wait for another node.
 
 use std::sync::{Arc, mpsc};
 
@@ -10,7 +10,7 @@ use fondaco_replica::ReplicaCounter;
 use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};
 use crate::unreadable::UnreadableEngine;
 
-/// A cluster of three, of which node 3 is away, and node 2 keeps so many hints for it.
+/// A cluster of three nodes; node 3 is away, and node 2 keeps this many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
     let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
     cluster.set_live(node(3), false);
@@ -32,7 +32,7 @@ fn hint(cluster: &Cluster, key: &str, record: bytes::Bytes) {
 }
 
 #[test]
-fn hints_wait_until_their_node_is_there_and_are_gone_when_it_has_them() {
+fn hints_wait_for_their_node_and_are_deleted_after_delivery() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 1000);
     assert_eq!(cluster.node(2).hinted_nodes(), 1);
@@ -49,7 +49,7 @@ fn hints_wait_until_their_node_is_there_and_are_gone_when_it_has_them() {
 }
 
 #[test]
-fn a_node_that_is_said_to_be_there_and_is_not_gets_its_hints_later() {
+fn an_unreachable_node_gets_its_hints_later() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 10);
     // The network is still cut.
@@ -60,7 +60,7 @@ fn a_node_that_is_said_to_be_there_and_is_not_gets_its_hints_later() {
 }
 
 #[test]
-fn hints_of_one_key_are_one_and_have_all_of_it() {
+fn hints_of_one_key_are_merged_into_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 1);
     let other = put(cluster.node(2), "k0", value("b"));
@@ -93,10 +93,10 @@ fn hints_outlive_the_process_that_keeps_them() {
 }
 
 #[test]
-fn a_hint_for_a_node_that_no_longer_owns_the_partition_goes_to_who_does() {
+fn a_hint_for_a_former_owner_goes_to_the_owners() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 0);
-    // Node 2 alone has this write, and for node 3.
+    // Only node 2 has this write, as a hint for node 3.
     let record = put(cluster.node(2), "k", value("a"));
     hint(&cluster, "k", record);
     let next = vec![vec![node(1)]; 4];
@@ -106,7 +106,7 @@ fn a_hint_for_a_node_that_no_longer_owns_the_partition_goes_to_who_does() {
     assert_eq!(cluster.values(1, "k"), ["a"]);
 }
 
-/// Two stores, and a node that keeps a hint for node 3 of each, which it could not deliver yet.
+/// Two stores, and a node with a hint of each for node 3 that it could not deliver yet.
 fn with_two_stores(dir: &std::path::Path) -> Cluster {
     let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
     cluster.stores.push((2, "other"));
@@ -128,7 +128,7 @@ fn with_two_stores(dir: &std::path::Path) -> Cluster {
     cluster
 }
 
-/// While a node cannot open the first of two stores, hints of that wait, and those of the other do not.
+/// While a node cannot open the first of two stores, hints of that store wait, and those of the other do not.
 fn waits_for_one_store(number: u32) {
     let dir = tempfile::tempdir().unwrap();
     let cluster = with_two_stores(dir.path());
@@ -145,17 +145,17 @@ fn waits_for_one_store(number: u32) {
 }
 
 #[test]
-fn hints_of_a_store_that_cannot_be_opened_wait_and_no_others() {
+fn only_hints_of_an_unopened_store_wait() {
     waits_for_one_store(2);
 }
 
 #[test]
-fn hints_of_a_store_that_their_node_cannot_open_wait_and_no_others() {
+fn only_hints_of_a_store_unopened_at_their_node_wait() {
     waits_for_one_store(3);
 }
 
 #[test]
-fn hints_of_a_store_that_was_dropped_go_with_it() {
+fn hints_of_a_dropped_store_are_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 10);
     cluster.stores.clear();
@@ -165,7 +165,7 @@ fn hints_of_a_store_that_was_dropped_go_with_it() {
 }
 
 #[test]
-fn a_hint_that_is_refused_keeps_no_other_from_its_way() {
+fn a_refused_hint_does_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 1000);
     cluster.network.refuse("k500", true);
@@ -173,13 +173,14 @@ fn a_hint_that_is_refused_keeps_no_other_from_its_way() {
     cluster.set_live(node(3), true);
     let delivered = || cluster.node(2).counter(ReplicaCounter::HintsDelivered);
     until("the delivery of all others", || delivered() == 999);
-    assert_eq!(cluster.node(2).hinted_nodes(), 1, "it is kept");
+    assert_eq!(cluster.node(2).hinted_nodes(), 1, "the refused hint is kept");
     cluster.network.refuse("k500", false);
     until("its delivery", || delivered() == 1000);
     assert_eq!(cluster.values(3, "k500"), ["a"]);
 }
 
-/// A cluster of three, in which node 2 keeps hints of keys `k0` to `k999` for node 3 by this engine, and has started since.
+/// A cluster of three nodes, in which node 2 keeps hints of keys `k0` to `k999` for node 3 in this engine, and has
+/// restarted since.
 fn kept_by(dir: &std::path::Path, engine: &Arc<dyn Engine>, spoil: impl Fn(&Cluster)) -> Cluster {
     let mut cluster = with_hints(dir, 0);
     let start = |cluster: &mut Cluster| {
@@ -197,11 +198,11 @@ fn kept_by(dir: &std::path::Path, engine: &Arc<dyn Engine>, spoil: impl Fn(&Clus
     cluster
 }
 
-/// Node 3 comes back, and gets all hints but those of so many keys, and those from node 1 by comparison.
+/// Node 3 comes back, and gets all hints except `damaged` ones, whose records it gets from node 1 by comparison.
 fn all_but(mut cluster: Cluster, damaged: u64) {
     cluster.network.mend(node(3));
     cluster.set_live(node(3), true);
-    // Then nothing keeps deletions from being forgotten either.
+    // Then nothing blocks tombstone collection either.
     until("the delivery", || {
         cluster.node(2).hinted_nodes() == 0 && cluster.node(2).oldest_hint_unix_ms().is_none()
     });
@@ -213,7 +214,7 @@ fn all_but(mut cluster: Cluster, damaged: u64) {
 }
 
 #[test]
-fn hints_that_rot_are_dropped_and_keep_no_others_from_their_way() {
+fn corrupt_hints_are_dropped_and_do_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let cluster = kept_by(dir.path(), &engine, |_| {
@@ -229,14 +230,14 @@ fn hints_that_rot_are_dropped_and_keep_no_others_from_their_way() {
         }
         engine.write(batch).unwrap();
     });
-    // k77, k177, …, k977.
+    // The keys are k77, k177, …, k977.
     let watched = Arc::clone(cluster.node(2));
     all_but(cluster, 10);
     assert_eq!(watched.counter(ReplicaCounter::HintsDamaged), 10);
 }
 
 #[test]
-fn hints_that_cannot_be_read_are_dropped_and_keep_no_others_from_their_way() {
+fn unreadable_hints_are_dropped_and_do_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(UnreadableEngine::default());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
@@ -253,7 +254,7 @@ fn hints_that_cannot_be_read_are_dropped_and_keep_no_others_from_their_way() {
 }
 
 #[test]
-fn a_part_of_the_hints_that_cannot_be_read_keeps_no_others_from_their_way() {
+fn an_unreadable_range_of_hints_does_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(UnreadableEngine::of_blocks());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
@@ -267,7 +268,7 @@ fn a_part_of_the_hints_that_cannot_be_read_keeps_no_others_from_their_way() {
 }
 
 #[test]
-fn a_hint_that_takes_the_place_of_a_damaged_one_is_taken_and_delivered() {
+fn a_hint_that_replaces_a_damaged_one_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(UnreadableEngine::default());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
@@ -279,17 +280,17 @@ fn a_hint_that_takes_the_place_of_a_damaged_one_is_taken_and_delivered() {
 }
 
 #[test]
-fn a_store_that_gets_the_number_and_name_of_one_that_was_dropped_gets_none_of_its_hints() {
+fn a_recreated_store_gets_no_hints_of_the_dropped_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 10);
-    // Node 2 never hears of a cluster without the store.
+    // Node 2 never gets a cluster state without the store.
     cluster.created_unix_ms += 1;
     cluster.network.mend(node(3));
     cluster.set_live(node(3), true);
     until("the purge", || cluster.node(2).hinted_nodes() == 0);
     assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
     assert_eq!(cluster.record(3, "k0"), None);
-    // It has hints of its own.
+    // The new store has hints of its own.
     cluster.set_live(node(3), false);
     cluster.network.cut(node(3));
     let record = put(cluster.node(1), "k0", value("b"));
@@ -301,10 +302,10 @@ fn a_store_that_gets_the_number_and_name_of_one_that_was_dropped_gets_none_of_it
 }
 
 #[test]
-fn hints_that_are_for_others_now_do_not_wait_for_those_before_them() {
+fn hints_with_a_new_owner_overtake_those_that_wait() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_hints(dir.path(), 1000);
-    // Of the last partition node 3 is no owner any more, and node 2 alone has what is in it.
+    // Node 3 no longer owns the last partition, and only node 2 has its record.
     let partition_of = |key: &String| {
         let slot = fondaco_model::slot_of_key(&store(), key.as_bytes());
         cluster.table.partitions().partition_of(slot).get()

@@ -1,4 +1,4 @@
-//! What an event loop asks of its node's replica in one turn.
+//! Requests and direct writes of an event loop to its node's replica in one turn.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::cluster::{Cluster, PATIENCE, putting, quiet, request, value};
 use crate::direct::{Appending, place};
 
-/// Asks all of it in one turn of a loop, and appends to keys. What came of each, once, in order; requests are answered on
-/// the loop's own thread.
+/// Sends requests and appends to keys in one turn of a loop. Returns the outcomes, each once, in order; requests are
+/// answered on the loop's own thread.
 pub fn in_one_turn(
     replicas: &Arc<Replicas>,
     operations: Vec<ReplicaOperation>,
@@ -47,7 +47,7 @@ pub fn in_one_turn(
         }
         let all = async {
             let (mut answers, mut told) = (Vec::new(), Vec::new());
-            // Ends when nobody is left who may answer.
+            // Ends when all replies have arrived or been dropped.
             while let Some(answer) = receiver.recv().await {
                 answers.push(answer);
             }
@@ -65,7 +65,7 @@ pub fn in_one_turn(
     (answers.into_iter().map(|(_, reply)| reply).collect(), ends)
 }
 
-/// Asks all of it in one turn of a loop.
+/// Sends requests in one turn of a loop.
 fn ask_in_one_turn(replicas: &Arc<Replicas>, operations: Vec<ReplicaOperation>) -> Vec<ReplicaReply> {
     in_one_turn(replicas, operations, Vec::new(), PATIENCE).0
 }
@@ -88,14 +88,14 @@ fn assert_all_written(cluster: &Cluster, count: usize) {
 }
 
 #[test]
-fn all_that_is_asked_in_a_turn_is_answered_once_and_on_the_loop() {
+fn requests_of_a_turn_are_answered_once_on_the_loop() {
     let dir = tempfile::tempdir().unwrap();
-    // More than is handed over at a time.
+    // More than fits into a batch.
     assert_all_written(&Cluster::in_memory(&dir.path().join("memory"), 1, 1, &quiet()), 600);
     assert_all_written(&Cluster::of(&dir.path().join("disk"), 1, 1, &quiet(), disk), 600);
 }
 
-/// A node with one shard, in whose queue four writes have room.
+/// A node with one shard, whose queue has room for four writes.
 fn of_a_short_queue(dir: &Path) -> Cluster {
     let options = ReplicaOptions {
         queue_items_max: 4,
@@ -106,13 +106,13 @@ fn of_a_short_queue(dir: &Path) -> Cluster {
 }
 
 #[test]
-fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
+fn requests_beyond_the_queue_are_refused_and_others_done() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = of_a_short_queue(dir.path());
     let replies = ask_in_one_turn(cluster.node(1), puts(20));
     let is_done = |reply: &&ReplicaReply| matches!(reply, ReplicaReply::Written(_));
     let (done, refused) = replies.split_at(replies.iter().take_while(is_done).count());
-    // A place may be taken by what the node itself does between two groups.
+    // An action of the node itself between two groups may take one place.
     assert!((1..=4).contains(&done.len()), "{replies:?}");
     let is_refusal = |reply: &ReplicaReply| matches!(reply, ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Overloaded);
     assert!(refused.iter().all(is_refusal), "{refused:?}");
@@ -137,11 +137,11 @@ fn requests_and_direct_writes_of_one_turn_share_its_batches() {
 }
 
 #[test]
-fn direct_writes_that_find_no_room_are_refused_and_not_made() {
+fn direct_writes_beyond_the_queue_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = of_a_short_queue(dir.path());
     let write = (place(cluster.node(1), "direct").unwrap(), "b");
-    // They are handed over behind the requests.
+    // They are passed on after the requests.
     let (_, ends) = in_one_turn(cluster.node(1), puts(20), vec![write], PATIENCE);
     let is_refusal =
         |end: &DirectEnd| matches!(end, DirectEnd::Refused(error) if error.code == ReplicaErrorCode::Overloaded);

@@ -1,4 +1,4 @@
-//! Nodes that start without what they had acknowledged: they are counted on by no read before they have it again.
+//! Nodes that start without writes that they had acknowledged: no read counts on them before these are restored.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn on_disk(dir: &Path) -> Arc<dyn Engine> {
     Arc::new(DiskEngine::open(&dir.join("engine"), options).unwrap())
 }
 
-/// What a coordinator is told that counts on it.
+/// The reply to a coordinator that counts on it.
 pub fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode> {
     let operation = ReplicaOperation::Get {
         part: RecordPart::Full,
@@ -45,7 +45,7 @@ pub fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode>
     }
 }
 
-/// Writes to node 1, and lets these have it, too.
+/// Writes to node 1, and merges the record into these nodes, too.
 pub fn written_by(cluster: &Cluster, others: &[u32]) -> Record {
     let record = put(cluster.node(1), "k", value("a"));
     for &number in others {
@@ -63,10 +63,10 @@ fn recalled(cluster: &Cluster, number: u32) -> Option<Option<Record>> {
 }
 
 #[test]
-fn what_was_in_memory_is_had_from_others_before_reads_count_on_it() {
+fn memory_is_restored_from_others_before_reads_count_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), in_memory);
-    // Acknowledged by 1 and 2: a read of 1 and 3 is to see it.
+    // Acknowledged by 1 and 2: a read of 1 and 3 must see it.
     let record = written_by(&cluster, &[2]);
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));
     cluster.stop(node(1));
@@ -78,17 +78,19 @@ fn what_was_in_memory_is_had_from_others_before_reads_count_on_it() {
     until("a comparison with 3", || {
         counted(&cluster, 1) == Err(ReplicaErrorCode::Behind) && cluster.node(1).counter(ReplicaCounter::Exchanges) > 0
     });
-    assert_eq!(recalled(&cluster, 1), None, "neither does it tell its own coordinator");
-    // What is compared, repaired and merged counts on nobody.
+    assert_eq!(recalled(&cluster, 1), None, "its own coordinator gets no value either");
+    // Comparisons, repairs and merges are not counted.
     assert!(cluster.record(1, "k").is_none());
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     assert_eq!(cluster.record(1, "k"), Some(record.clone()));
     assert_eq!(recalled(&cluster, 1), Some(Some(record)));
 }
 
 #[test]
-fn a_lost_disk_is_lost_until_all_is_there_again_however_often_the_node_starts_meanwhile() {
+fn a_lost_disk_stays_lost_over_restarts_until_restored() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), on_disk);
     written_by(&cluster, &[2]);
@@ -110,18 +112,20 @@ fn a_lost_disk_is_lost_until_all_is_there_again_however_often_the_node_starts_me
     cluster.tell();
     for _ in 0..2 {
         assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
-        // Writes are taken all the while.
+        // Writes are accepted all the while.
         put(cluster.node(1), "other", value("b"));
         restart(&mut cluster);
     }
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     assert_eq!(cluster.values(1, "k"), ["a"]);
     assert_eq!(cluster.values(1, "other"), ["b"]);
 }
 
 #[test]
-fn who_is_alone_or_promises_nothing_waits_for_nobody_that_is_not_there() {
+fn single_replicas_and_weak_quorums_wait_for_no_absent_node() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), in_memory);
     cluster.stop(node(1));
@@ -140,7 +144,7 @@ fn who_is_alone_or_promises_nothing_waits_for_nobody_that_is_not_there() {
 }
 
 #[test]
-fn two_that_have_lost_all_at_once_wait_for_neither_for_ever() {
+fn two_nodes_that_lose_everything_recover() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 2, 1, &often(), in_memory);
     for id in [node(1), node(2)] {
@@ -153,7 +157,7 @@ fn two_that_have_lost_all_at_once_wait_for_neither_for_ever() {
     });
 }
 
-/// Nodes that compare often, and of which the first so many own one partition.
+/// Nodes that compare often; the first `owners` of them own one partition.
 fn of_owners(dir: &Path, nodes: u32, owners: u32) -> Cluster {
     let mut cluster = Cluster::of(dir, nodes, 1, &often(), in_memory);
     (cluster.replicas, cluster.settings) = (owners as usize, settings_of(owners));
@@ -168,7 +172,7 @@ fn often() -> ReplicaOptions {
     }
 }
 
-/// A node dies, with all that it had in memory.
+/// Kills a node, with all data that it had in memory.
 fn kill(cluster: &mut Cluster, number: u32) {
     cluster.stop(node(number));
     cluster.set_live(node(number), false);
@@ -189,7 +193,7 @@ fn is_synchronised(cluster: &Cluster, number: u32) -> bool {
     cluster.node(number).status(STORE_ID).unwrap().synchronised.len() == 1
 }
 
-/// Waits until a node has been compared with others so often since now.
+/// Waits until a node has made this many more exchanges.
 fn wait_for_exchanges(cluster: &Cluster, number: u32, count: u64) {
     let exchanges = || cluster.node(number).counter(ReplicaCounter::Exchanges);
     let before = exchanges();
@@ -197,7 +201,7 @@ fn wait_for_exchanges(cluster: &Cluster, number: u32, count: u64) {
 }
 
 #[test]
-fn who_has_lost_something_too_makes_nobody_whole_while_another_is_away_that_may_have_it() {
+fn nodes_with_losses_cannot_restore_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_owners(dir.path(), 5, 5);
     // Acknowledged by three of five.
@@ -208,21 +212,21 @@ fn who_has_lost_something_too_makes_nobody_whole_while_another_is_away_that_may_
     for number in [1, 2] {
         start_again(&mut cluster, dir.path(), number);
     }
-    // With two that are whole there would be three.
+    // A third node without losses would be needed.
     wait_for_exchanges(&cluster, 1, 6);
     for number in [1, 2] {
         assert_eq!(counted(&cluster, number), Err(ReplicaErrorCode::Behind));
     }
-    // It has lost all, too: there is nobody left who could have more.
+    // It has lost everything, too: no other node can have more.
     start_again(&mut cluster, dir.path(), 4);
     until("an answer", || counted(&cluster, 1).is_ok());
 }
 
 #[test]
-fn what_an_owner_has_lost_is_not_lost_by_a_plan_unless_the_others_are_given_up() {
+fn a_plan_waits_for_absent_owners_until_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_owners(dir.path(), 4, 3);
-    // Acknowledged by 1 and 2: the one loses it, the other is away.
+    // Acknowledged by 1 and 2: node 1 loses it, and node 2 is away.
     written_by(&cluster, &[2]);
     kill(&mut cluster, 2);
     kill(&mut cluster, 1);
@@ -234,12 +238,12 @@ fn what_an_owner_has_lost_is_not_lost_by_a_plan_unless_the_others_are_given_up()
     // An operator knows that it will not come back.
     cluster.table = Arc::new(cluster.table.cancelled());
     plan(&mut cluster, &[1, 4, 3]);
-    until("what there is", || is_synchronised(&cluster, 4));
+    until("the comparisons", || is_synchronised(&cluster, 4));
     until("an answer", || counted(&cluster, 1).is_ok());
 }
 
 #[test]
-fn who_was_given_a_partition_for_what_it_has_lost_since_is_compared_before_it_answers() {
+fn a_next_owner_that_loses_data_is_compared_first() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_owners(dir.path(), 4, 3);
     let record = written_by(&cluster, &[2]);
@@ -247,10 +251,10 @@ fn who_was_given_a_partition_for_what_it_has_lost_since_is_compared_before_it_an
     until("synchronisation", || is_synchronised(&cluster, 4));
     let begun = Arc::clone(&cluster.table);
     let switched = Arc::new(begun.switched());
-    // Coordinators may hear of the switch first.
+    // Coordinators may get the switched table first.
     cluster.table = Arc::clone(&switched);
     assert!(matches!(counted(&cluster, 4), Ok(Held::Record(_))));
-    // The controller goes on with what it was told before.
+    // The controller continues with the earlier table.
     cluster.table = begun;
     kill(&mut cluster, 4);
     cluster.network.cut(node(4));
@@ -260,19 +264,19 @@ fn who_was_given_a_partition_for_what_it_has_lost_since_is_compared_before_it_an
     assert_eq!(
         counted(&cluster, 4),
         Err(ReplicaErrorCode::Behind),
-        "as coordinators know, and it does not"
+        "coordinators have the switched table, and the node does not"
     );
     cluster.tell();
     assert_eq!(counted(&cluster, 4), Err(ReplicaErrorCode::Behind));
     cluster.network.mend(node(4));
-    until("what the others have", || {
+    until("the record of the others", || {
         matches!(counted(&cluster, 4), Ok(Held::Record(_)))
     });
     assert_eq!(cluster.record(4, "k"), Some(record));
 }
 
 #[test]
-fn who_is_given_a_partition_and_starts_again_remembers_that_it_was_not_compared() {
+fn a_new_owner_remembers_a_missing_comparison_over_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), on_disk);
     cluster.replicas = 2;
@@ -294,7 +298,9 @@ fn who_is_given_a_partition_and_starts_again_remembers_that_it_was_not_compared(
         cluster.tell();
     }
     cluster.network.mend(node(3));
-    until("what 1 has", || matches!(counted(&cluster, 3), Ok(Held::Record(_))));
+    until("the record of node 1", || {
+        matches!(counted(&cluster, 3), Ok(Held::Record(_)))
+    });
 }
 
 fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
@@ -306,7 +312,7 @@ fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
     Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
 }
 
-/// Empties the log of a node that is stopped.
+/// Empties the log of a stopped node.
 fn empty_log(dir: &Path) {
     for entry in std::fs::read_dir(dir.join("1/engine")).unwrap() {
         let path = entry.unwrap().path();
@@ -325,14 +331,14 @@ fn restart(cluster: &mut Cluster, dir: &Path) {
 }
 
 #[test]
-fn what_only_one_node_had_and_lost_is_refused_until_an_operator_gives_it_up() {
+fn an_unrecoverable_loss_blocks_reads_until_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log);
     put(cluster.node(1), "k", value("a"));
     restart(&mut cluster, dir.path());
     assert!(
         matches!(counted(&cluster, 1), Ok(Held::Record(_))),
-        "an orderly stop loses nothing"
+        "a clean shutdown loses nothing"
     );
     assert_eq!(cluster.node(1).losses(), []);
 
@@ -352,7 +358,7 @@ fn what_only_one_node_had_and_lost_is_refused_until_an_operator_gives_it_up() {
             "{loss:?}"
         );
         id.clone_from(&loss.id);
-        // No other node has it: comparing changes nothing, and neither does a restart.
+        // No other node has it: neither a comparison nor a restart changes that.
         restart(&mut cluster, dir.path());
     }
     assert_eq!(cluster.node(1).accept_loss("log-00000000").unwrap(), None);
@@ -366,7 +372,7 @@ fn what_only_one_node_had_and_lost_is_refused_until_an_operator_gives_it_up() {
 }
 
 #[test]
-fn the_directory_of_an_engine_that_was_replaced_is_noticed() {
+fn a_replaced_engine_directory_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), in_a_log);
     written_by(&cluster, &[2]);
@@ -378,7 +384,9 @@ fn the_directory_of_an_engine_that_was_replaced_is_noticed() {
     assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
     assert_eq!(cluster.node(1).losses().len(), 1);
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     until("nothing is lost any more", || cluster.node(1).losses().is_empty());
     restart(&mut cluster, dir.path());
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));

@@ -1,4 +1,4 @@
-//! The replicas of nodes: what they hold, what survives, and how they come to hold the same.
+//! The replicas of nodes: what they store, what survives, and how they converge.
 
 mod cluster;
 mod counters;

@@ -1,4 +1,4 @@
-//! Partitions move to other nodes, and nothing is lost on the way.
+//! Partitions move to other nodes without losing writes.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
@@ -20,7 +20,7 @@ fn busy() -> ReplicaOptions {
     }
 }
 
-/// Three nodes, of which 1 and 2 own both partitions.
+/// Three nodes; 1 and 2 own both partitions.
 fn of_two(dir: &std::path::Path) -> Cluster {
     let mut cluster = Cluster::in_memory(dir, 3, 2, &busy());
     cluster.replicas = 2;
@@ -28,7 +28,7 @@ fn of_two(dir: &std::path::Path) -> Cluster {
     for number in 0..200 {
         let key = format!("k{number}");
         let record = put(cluster.node(1), &key, value("a"));
-        // Only one of both has some.
+        // Some keys are only on one of the two.
         if number % 3 > 0 {
             ask(cluster.node(2), merging(&key, record));
         }
@@ -53,10 +53,10 @@ fn keys(cluster: &Cluster, number: u32) -> usize {
 }
 
 #[test]
-fn who_is_to_own_a_partition_has_all_of_it_before_it_says_so() {
+fn a_next_owner_is_complete_before_it_is_synchronised() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
-    assert_eq!(synchronised(&cluster, 1), 2, "an owner is");
+    assert_eq!(synchronised(&cluster, 1), 2, "an owner is synchronised");
     let lists = |cluster: &Cluster, number: u32| {
         let partitions = (0..2).map(PartitionId::new);
         let listed = partitions.map(|partition| cluster.node(number).keys_from(STORE_ID, partition, 0, 1000).unwrap());
@@ -66,13 +66,17 @@ fn who_is_to_own_a_partition_has_all_of_it_before_it_says_so() {
     };
     assert_eq!(lists(&cluster, 1).into_iter().flatten().sum::<usize>(), 200);
     plan(&mut cluster, &[3, 1]);
-    assert_eq!(lists(&cluster, 3), [None, None], "it may lack some, and lists none");
+    assert_eq!(
+        lists(&cluster, 3),
+        [None, None],
+        "a next owner may lack keys, and lists none"
+    );
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     assert_eq!(keys(&cluster, 3), 200);
 }
 
 #[test]
-fn who_is_to_own_a_partition_has_all_of_it_also_where_records_are_long() {
+fn a_next_owner_is_complete_with_long_records() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
     cluster.replicas = 1;
@@ -88,7 +92,7 @@ fn who_is_to_own_a_partition_has_all_of_it_also_where_records_are_long() {
 }
 
 #[test]
-fn a_plan_waits_for_owners_that_cannot_be_reached_but_are_said_to_be_there() {
+fn a_plan_waits_for_unreachable_owners_that_count_as_live() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     cluster.network.cut(node(1));
@@ -102,12 +106,12 @@ fn a_plan_waits_for_owners_that_cannot_be_reached_but_are_said_to_be_there() {
 }
 
 #[test]
-fn what_a_node_no_longer_owns_is_given_to_the_owners_and_then_deleted() {
+fn a_former_partition_is_given_to_its_owners_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     plan(&mut cluster, &[2, 3]);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
-    // A write that only the one who leaves has.
+    // A write that only the leaving node has.
     put(cluster.node(1), "last", value("a"));
     cluster.network.cut(node(3));
     cluster.table = Arc::new(cluster.table.finished());
@@ -127,12 +131,12 @@ fn what_a_node_no_longer_owns_is_given_to_the_owners_and_then_deleted() {
     }
     let surplus = |cluster: &Cluster| cluster.node(1).status(1).unwrap().surplus;
     until("the gift to one owner", || cluster.values(2, "last") == ["a"]);
-    assert_eq!(surplus(&cluster), 2, "the other owner has not got it");
+    assert_eq!(surplus(&cluster), 2, "the other owner does not have it yet");
     cluster.network.mend(node(3));
     until("deletion", || surplus(&cluster) == 0);
     assert_eq!(cluster.values(3, "last"), ["a"]);
     assert_eq!(keys(&cluster, 3), 200);
-    // What comes back is empty, and is filled again.
+    // A partition that comes back is empty, and is filled again.
     plan(&mut cluster, &[1, 2]);
     assert_eq!(cluster.record(1, "last"), None);
     until("synchronisation", || synchronised(&cluster, 1) == 2);
@@ -140,10 +144,10 @@ fn what_a_node_no_longer_owns_is_given_to_the_owners_and_then_deleted() {
 }
 
 #[test]
-fn what_is_taken_back_while_it_is_deleted_is_filled_again() {
+fn a_partition_taken_back_during_deletion_is_filled_again() {
     const KEYS: usize = 3000;
     let dir = tempfile::tempdir().unwrap();
-    // So slow that what is deleted at a time can be seen.
+    // So slow that each batch of deletions can be observed.
     let slow = ReplicaOptions {
         exchange_bytes_per_second: Some(50_000),
         ..busy()
@@ -174,7 +178,7 @@ fn what_is_taken_back_while_it_is_deleted_is_filled_again() {
     };
     become_owners(&mut cluster, &[2, 3]);
     until("the first deletion", || kept() < KEYS);
-    assert!(kept() > 0, "all went at once");
+    assert!(kept() > 0, "all were deleted at once");
     become_owners(&mut cluster, &[1, 2]);
     until("all of it", || kept() == KEYS);
 }
@@ -196,7 +200,7 @@ fn a_cancelled_plan_leaves_the_owners_as_they_were() {
 }
 
 #[test]
-fn who_is_to_own_a_partition_is_compared_with_owners_that_have_heard_of_it_only() {
+fn next_owners_compare_only_with_owners_that_know_the_plan() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     let table = cluster.table.with_plan(vec![vec![node(3), node(1)]; 2]).unwrap();
@@ -211,13 +215,13 @@ fn who_is_to_own_a_partition_is_compared_with_owners_that_have_heard_of_it_only(
 }
 
 #[test]
-fn what_was_compared_for_a_plan_that_was_given_up_does_not_count_for_the_next() {
+fn comparisons_for_a_cancelled_plan_do_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     plan(&mut cluster, &[3, 1]);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     cluster.network.cut(node(3));
-    // Node 3 hears of both at once.
+    // Node 3 gets both changes at once.
     let next = vec![vec![node(3), node(1)]; 2];
     cluster.table = Arc::new(cluster.table.cancelled().with_plan(next).unwrap());
     cluster.tell();
@@ -227,7 +231,7 @@ fn what_was_compared_for_a_plan_that_was_given_up_does_not_count_for_the_next() 
 }
 
 #[test]
-fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
+fn requests_with_an_outdated_table_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     let refused = |cluster: &Cluster, number: u32, operation: ReplicaOperation, epoch: u64| {
@@ -262,7 +266,7 @@ fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
     assert_eq!(
         refused(&cluster, 1, merging("k1", record), 0),
         None,
-        "it is not counted"
+        "a merge without an epoch is not counted"
     );
     assert_eq!(refused(&cluster, 3, write(), 2), None);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
@@ -282,7 +286,7 @@ fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
 }
 
 #[test]
-fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_same_table() {
+fn memory_answers_only_owners_with_the_same_table() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k1");
@@ -300,7 +304,7 @@ fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_s
 }
 
 #[test]
-fn what_forgets_by_itself_is_not_compared_and_moves_without() {
+fn a_store_that_evicts_moves_without_comparison() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::forgetting(dir.path(), 3, 2, &busy());
     cluster.replicas = 2;

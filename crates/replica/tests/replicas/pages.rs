@@ -1,4 +1,4 @@
-//! What a node holds, and what it keeps for others, told page by page.
+//! The records of a node, and its hints for others, read page by page.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use fondaco_replica::RecordsPage;
 
 use crate::cluster::{Cluster, STORE_ID, ask, node, pair, put, quiet, store, value};
 
-/// All that pages of so many bytes tell, and how many pages there are.
+/// The records of all pages of this size, and the number of pages.
 fn all(page: impl Fn(Option<&[u8]>) -> RecordsPage) -> (Vec<KeyRecord>, usize) {
     let (mut records, mut after, mut pages) = (Vec::new(), None::<Bytes>, 0);
     loop {
@@ -32,7 +32,7 @@ fn keys(records: &[KeyRecord]) -> BTreeSet<&[u8]> {
 }
 
 #[test]
-fn pages_of_a_partition_have_each_of_its_records_once_however_long_they_are() {
+fn pages_of_any_size_have_each_record_once() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
     let names: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
@@ -70,7 +70,7 @@ fn pages_of_a_partition_have_each_of_its_records_once_however_long_they_are() {
 }
 
 #[test]
-fn what_a_node_keeps_for_others_is_told_whoever_it_is_for_and_of_one_store_alone() {
+fn hint_pages_cover_all_nodes_of_one_store() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 3, 4, &quiet());
     let mut expected = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A defect in what carries writes out is the trouble of those writes, and of no others.
+//! A panic in a write fails that write, and no others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, put, putting, quiet, until, value};
 
-/// An engine that panics when it is told to.
+/// An engine that panics on demand.
 #[derive(Default)]
 struct Defective {
     engine: MemoryEngine,
@@ -50,7 +50,7 @@ impl Engine for Defective {
 }
 
 #[test]
-fn a_write_that_panics_is_answered_and_those_after_it_are_carried_out() {
+fn a_panicking_write_fails_and_later_ones_succeed() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(Defective::default());
     let of_first = Arc::clone(&engine);
@@ -70,7 +70,7 @@ fn a_write_that_panics_is_answered_and_those_after_it_are_carried_out() {
     }
     until("the count", || cluster.node(1).counter(ReplicaCounter::Panics) == 1);
     put(cluster.node(1), "after", value("a"));
-    // It was written nevertheless: the hash tree is made by what is there, and not by what was known.
+    // It was written nevertheless: the hash tree is built from the table, not from what was known.
     until("the other replica to have it", || cluster.values(2, "k") == ["a"]);
     assert_eq!(cluster.values(1, "before"), ["a"]);
     assert_eq!(cluster.values(1, "after"), ["a"]);

@@ -1,6 +1,6 @@
-//! Deletions that all replicas may have forgotten are not given to who does not have them: otherwise replicas would
-//! tell each other of them for ever. All that can come of that is gone through here: whatever compares and forgets in
-//! whichever order, a value that was deleted never outlives its deletion, also if a replica has lost what it had.
+//! Tombstones that all replicas may have collected are not sent to replicas without them: otherwise replicas would send
+//! them to each other for ever. This test explores every order of comparisons and sweeps: a deleted value never
+//! outlives its tombstone, even if a replica has lost its data.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,7 +15,7 @@ use fondaco_replica::exchange::{Exchange, Hashes, LeafEntry, Own, Step, differen
 const KEY: &[u8] = b"k";
 const KEY_HASH: u64 = 1;
 
-/// The deletion is past.
+/// The tombstone is past its grace period.
 const HORIZON: Horizon = Horizon {
     now_unix_ms: 1000,
     grace_ms: 10,
@@ -23,7 +23,7 @@ const HORIZON: Horizon = Horizon {
     oldest_hint_unix_ms: Some(u64::MAX),
 };
 
-/// What a replica has under the key.
+/// The record of the key on a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Held {
     Nothing,
@@ -31,7 +31,7 @@ enum Held {
     Deletion {
         /// Whether a sweep has found it.
         found: bool,
-        /// With whom it was compared since, a bit for each.
+        /// The replicas that it was compared with since, one bit each.
         compared: u8,
     },
 }
@@ -85,7 +85,7 @@ impl Records {
         self.of(held).map(entry).into_iter().collect()
     }
 
-    /// What a replica has after it was given a record, as it takes them.
+    /// The state of a replica after it was sent a record.
     fn merged(&self, into: Held, other: Held) -> Held {
         let Some(given) = self.of(other) else { return into };
         match self.of(into) {
@@ -103,7 +103,7 @@ impl Records {
         }
     }
 
-    /// What two replicas have after the first has compared itself with the second.
+    /// The states of two replicas after the first has compared itself with the second.
     fn exchanged(&self, mut own: Held, mut other: Held) -> (Held, Held) {
         let mut exchange = Exchange::new();
         loop {
@@ -131,7 +131,7 @@ impl Records {
         }
     }
 
-    /// What a replica has after a sweep.
+    /// The state of a replica after a sweep.
     fn swept(&self, held: Held, all_others: u8) -> Held {
         let Held::Deletion { found, compared } = held else {
             return held;
@@ -147,7 +147,7 @@ impl Records {
     }
 }
 
-/// As it is when it has just come.
+/// The state of a record that has just arrived.
 fn fresh(held: Held) -> Held {
     match held {
         Held::Deletion { .. } => DELETION,
@@ -160,7 +160,7 @@ const DELETION: Held = Held::Deletion {
     compared: 0,
 };
 
-/// Goes through all that can follow. How many states there are.
+/// Explores all following states. Returns how many there are.
 fn explore(start: &[Held]) -> usize {
     let records = Records::new();
     let mut known = HashSet::from([start.to_vec()]);
@@ -182,7 +182,8 @@ fn explore(start: &[Held]) -> usize {
             for with in (0..replicas).filter(|&with| with != at) {
                 let mut exchanged = state.clone();
                 let (own, other) = records.exchanged(state[at], state[with]);
-                // Only what a sweep has found before, and is there still, was compared for the sweeps to come.
+                // A comparison counts for later sweeps only if a sweep had found the record before, and it is
+                // unchanged.
                 exchanged[at] = match own {
                     Held::Deletion { found: true, compared } if own == state[at] => Held::Deletion {
                         found: true,
@@ -204,7 +205,7 @@ fn explore(start: &[Held]) -> usize {
 }
 
 #[test]
-fn a_deleted_value_never_outlives_its_deletion_whatever_is_compared_and_forgotten_in_which_order() {
+fn a_deleted_value_never_outlives_its_tombstone() {
     use Held::{Nothing, Value};
     for start in [
         &[DELETION, Nothing, Value][..],

@@ -1,4 +1,5 @@
-//! Machines that lose their power: what was acknowledged before it was on the disk may be lost then, and nothing else.
+//! Machines that lose power: writes that were acknowledged before they were on the disk may be lost then, and nothing
+//! else.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ fn boot(id: &str) -> ReplicaOptions {
     }
 }
 
-/// Some nodes, of which the first is killed and started again.
+/// Some nodes, the first of which is killed and restarted.
 struct Killed {
     cluster: Cluster,
     dir: TempDir,
@@ -46,7 +47,7 @@ struct Killed {
 }
 
 impl Killed {
-    /// All have a record that is acknowledged.
+    /// All nodes have an acknowledged record.
     fn of(nodes: u32, engine: fn(&Path) -> Arc<dyn Engine>, is_synced: bool) -> Self {
         let dir = TempDir::new().unwrap();
         let mut cluster = Cluster::of(dir.path(), nodes, 1, &boot("a"), engine);
@@ -61,7 +62,7 @@ impl Killed {
         killed
     }
 
-    /// Waits until nothing is remembered to be lost.
+    /// Waits until no loss is recorded.
     fn wait_whole(&self) {
         let path = self.dir.path().join("1/incarnation.json");
         until("a file that says that nothing is lost", || {
@@ -74,7 +75,7 @@ impl Killed {
     fn start_in(&mut self, boot_id: &str) {
         let own = self.dir.path().join("1");
         let copy = TempDir::new().unwrap();
-        // What a killed process leaves: all that it has written, and nothing of an orderly end.
+        // A killed process leaves all its writes, and no mark of a clean shutdown.
         copy_dir(&own, copy.path());
         self.cluster.stop(node(1));
         put_back_dir(copy.path(), &own);
@@ -105,24 +106,24 @@ impl Killed {
 }
 
 #[test]
-fn a_kill_takes_nothing_and_another_boot_what_was_not_synced_until_it_was_compared() {
+fn only_a_reboot_loses_unsynced_writes_until_compared() {
     for engine in [in_a_log, in_trees] {
         let mut killed = Killed::of(2, engine, false);
         killed.start_in("a");
-        assert!(killed.has_it(), "the machine went on");
+        assert!(killed.has_it(), "the machine did not reboot");
         killed.restart_in("b");
-        assert!(killed.has_it(), "it had ended in good order");
+        assert!(killed.has_it(), "it had shut down cleanly");
         let incarnation = killed.incarnation();
         killed.cluster.network.cut(node(2));
         killed.start_in("c");
-        // However it ends meanwhile.
+        // However it is shut down meanwhile.
         for _ in 0..2 {
             assert_eq!(counted(&killed.cluster, 1), Err(ReplicaErrorCode::Behind));
             assert_ne!(killed.incarnation(), incarnation);
             killed.restart_in("c");
         }
         killed.cluster.network.mend(node(2));
-        until("what node 2 has", || killed.has_it());
+        until("the record of node 2", || killed.has_it());
         killed.wait_whole();
         killed.start_in("c");
         assert!(killed.has_it());
@@ -130,19 +131,19 @@ fn a_kill_takes_nothing_and_another_boot_what_was_not_synced_until_it_was_compar
 }
 
 #[test]
-fn a_store_that_acknowledges_what_is_on_the_disk_loses_nothing_with_the_power() {
+fn a_store_with_fsync_loses_nothing_with_the_power() {
     for engine in [in_a_log, in_trees] {
         let mut killed = Killed::of(2, engine, true);
         killed.cluster.network.cut(node(2));
         killed.start_in("b");
         assert!(killed.has_it());
         killed.restart_in("b");
-        assert!(killed.has_it(), "neither is it remembered of it");
+        assert!(killed.has_it(), "no loss is recorded either");
     }
 }
 
 #[test]
-fn what_no_other_node_has_is_not_read_after_a_loss_of_power_until_it_is_given_up() {
+fn a_single_node_refuses_reads_until_the_loss_is_accepted() {
     let mut killed = Killed::of(1, in_a_log, false);
     killed.start_in("b");
     for _ in 0..2 {

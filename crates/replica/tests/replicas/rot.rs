@@ -1,4 +1,4 @@
-//! Records that are no longer what was written: never answered, and healed by the other replicas.
+//! Records whose bytes have changed on the disk: they are never returned, and are repaired from other replicas.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, until, value};
 
-/// A cluster of two, of which the engine of node 1 can be got at.
+/// A cluster of two nodes, and the engine of node 1, to be tampered with.
 fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
     let engine = Arc::new(MemoryEngine::new());
     let of_first = Arc::clone(&engine);
@@ -24,7 +24,7 @@ fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<Mem
     (cluster, engine)
 }
 
-/// Turns a bit of every record that an engine has.
+/// Flips a bit of every record of an engine.
 fn rot(engine: &MemoryEngine) {
     let mut batch = WriteBatch::new();
     for name in engine.tables().unwrap() {
@@ -51,13 +51,13 @@ fn read(cluster: &Cluster, part: RecordPart) -> Result<Held, ReplicaErrorCode> {
     }
 }
 
-/// What a coordinator is told that counts on node 1.
+/// The reply to a coordinator that counts on node 1.
 fn counted(cluster: &Cluster) -> Result<Held, ReplicaErrorCode> {
     crate::losses::counted(cluster, 1)
 }
 
 #[test]
-fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge() {
+fn a_corrupt_record_is_an_error_until_a_merge() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, engine) = cluster(dir.path(), &quiet());
     cluster.network.cut(crate::cluster::node(2));
@@ -75,14 +75,14 @@ fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge()
 }
 
 #[test]
-fn what_is_written_after_a_rotten_record_was_replaced_by_an_older_one_hides_nothing_of_the_newer() {
+fn writes_after_a_repair_with_old_data_hide_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, engine) = cluster(dir.path(), &quiet());
     cluster.network.cut(crate::cluster::node(2));
     let older = put(cluster.node(1), "k", value("a"));
     let newer = Record::decode(put(cluster.node(1), "k", value("b"))).unwrap();
     rot(&engine);
-    // A replica that missed the last write is the first to heal it.
+    // A replica that missed the last write is the first to repair it.
     assert_eq!(ask(cluster.node(1), merging("k", older)), ReplicaReply::Done);
     let after = Record::decode(put(cluster.node(1), "k", value("c"))).unwrap();
     assert!(!after.context().covers(newer.siblings()[0].dot));
@@ -99,7 +99,7 @@ fn what_is_written_after_a_rotten_record_was_replaced_by_an_older_one_hides_noth
 }
 
 #[test]
-fn what_takes_the_place_of_a_rotten_record_is_compared_before_reads_count_on_it() {
+fn a_repaired_record_is_compared_before_reads_count_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, engine) = cluster(dir.path(), &quiet());
     let older = put(cluster.node(1), "k", value("a"));
@@ -110,18 +110,18 @@ fn what_takes_the_place_of_a_rotten_record_is_compared_before_reads_count_on_it(
     cluster.network.cut(node(2));
     rot(&engine);
     assert_eq!(counted(&cluster), Err(ReplicaErrorCode::Corrupt));
-    // A late copy.
+    // An old copy.
     assert_eq!(ask(cluster.node(1), merging("k", older)), ReplicaReply::Done);
     assert_eq!(cluster.values(1, "k"), ["a"]);
     assert_eq!(counted(&cluster), Err(ReplicaErrorCode::Behind));
     assert_eq!(cluster.node(1).partitions_behind(), 1);
     cluster.network.mend(node(2));
-    until("what the other has", || counted(&cluster).is_ok());
+    until("the record of node 2", || counted(&cluster).is_ok());
     assert_eq!(cluster.values(1, "k"), ["b"]);
 }
 
 #[test]
-fn an_incarnation_ends_only_where_its_dots_may_have_been_lost() {
+fn an_incarnation_ends_only_if_its_dots_may_be_lost() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, engine) = cluster(dir.path(), &quiet());
     cluster.network.cut(crate::cluster::node(2));
@@ -140,7 +140,7 @@ fn an_incarnation_ends_only_where_its_dots_may_have_been_lost() {
     heal("a", &a);
     let (a, second) = write("a");
     assert_ne!(first, second);
-    // What was given before has another incarnation anyway.
+    // Earlier dots of the other keys have another incarnation anyway.
     heal("b", &b);
     heal("c", &c);
     assert_eq!(write("b").1, second);
@@ -152,7 +152,7 @@ fn an_incarnation_ends_only_where_its_dots_may_have_been_lost() {
 }
 
 #[test]
-fn a_log_that_has_lost_something_is_told_of_and_begins_another_incarnation() {
+fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
         let options = LogOptions {
@@ -174,7 +174,7 @@ fn a_log_that_has_lost_something_is_told_of_and_begins_another_incarnation() {
                 let is_it = move |path: &&PathBuf| path.extension().is_some_and(|is| is == kind);
                 files.iter().filter(is_it).cloned()
             };
-            // As a process that is killed leaves it: what is in the log is read from the log.
+            // As a killed process leaves it: the log is read from its segments.
             of_kind("keys").for_each(|path| std::fs::remove_file(path).unwrap());
             let path = of_kind("segment").max().unwrap();
             let mut bytes = std::fs::read(&path).unwrap();
@@ -190,14 +190,14 @@ fn a_log_that_has_lost_something_is_told_of_and_begins_another_incarnation() {
         }
         (logs, incarnation)
     };
-    assert_eq!(again(false), (0, first), "it ended in good order");
+    assert_eq!(again(false), (0, first), "it had shut down cleanly");
     let (logs, second) = again(true);
     assert!(logs == 1 && second != first);
     assert_eq!(again(false), (0, second));
 }
 
 #[test]
-fn a_rotten_record_that_is_read_again_and_again_costs_one_hash_tree() {
+fn repeated_reads_of_a_corrupt_record_rebuild_one_tree() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, engine) = cluster(dir.path(), &quiet());
     cluster.network.cut(crate::cluster::node(2));
@@ -213,7 +213,7 @@ fn a_rotten_record_that_is_read_again_and_again_costs_one_hash_tree() {
 }
 
 #[test]
-fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
+fn corrupt_records_in_a_scan_are_repaired_and_never_sent() {
     let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
@@ -228,7 +228,7 @@ fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
     put(cluster.node(2), "k", value("a"));
     until("the copy", || cluster.record(1, "k") == cluster.record(2, "k"));
     rot(&engine);
-    // Reading one tells that the tree is no longer that of the table.
+    // Reading a damaged record reveals that the tree does not match the table.
     assert_eq!(read(&cluster, RecordPart::Full), Err(ReplicaErrorCode::Corrupt));
     until("healing", || {
         let keys = (0..50).map(|number| format!("k{number}")).chain(["k".to_owned()]);
@@ -247,7 +247,7 @@ fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
 }
 
 #[test]
-fn what_rots_on_the_disk_is_no_obstacle_to_all_else_and_is_fetched_again() {
+fn corruption_on_the_disk_is_repaired_and_blocks_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let busy = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
@@ -267,7 +267,7 @@ fn what_rots_on_the_disk_is_no_obstacle_to_all_else_and_is_fetched_again() {
         let record = put(cluster.node(2), key, value(&"v".repeat(500)));
         ask(cluster.node(1), merging(key, record));
     }
-    // The first segments are full, and found by their keys alone: whoever opens them does not read them.
+    // The first segments are full, and only their keys are read when they are opened.
     let files = dir.path().join("1/engine");
     until("the keys of segments", || files.join("0000000002.keys").exists());
     let rot = |number: u32| {
@@ -294,7 +294,7 @@ fn what_rots_on_the_disk_is_no_obstacle_to_all_else_and_is_fetched_again() {
         matches!(ask(cluster.node(1), operation), ReplicaReply::Records(found) if matches!(found[..], [Ok(Held::Record(_))]))
     };
     until("healing", || keys.iter().all(is_whole));
-    // Also while it runs, once it is read.
+    // The same while it runs, once the record is read.
     rot(3);
     assert!(!keys.iter().all(is_whole));
     until("healing", || keys.iter().all(is_whole));

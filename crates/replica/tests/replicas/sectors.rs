@@ -1,5 +1,5 @@
-//! Bad sectors: records, and parts of tables, that cannot be read. They are no obstacle to all else, and come from the
-//! other replicas.
+//! Bad sectors: unreadable records and ranges of tables. They block nothing else, and are repaired from the other
+//! replicas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ fn key(number: usize) -> String {
     format!("k{number}")
 }
 
-/// Whether a sector is bad that has the record with this key of a table.
+/// Whether the sector with the record of this key of a table is bad.
 fn is_bad(table: &str, key: &[u8]) -> bool {
-    // Some twenty of them.
+    // About twenty keys.
     table.starts_with("store-") && key.ends_with(b"7")
 }
 
-/// A cluster of two that both have all keys; then node 1, with this engine, starts again and cannot read some.
+/// A cluster of two nodes that both have all keys; then node 1, with this engine, restarts and cannot read some.
 fn cluster(dir: &Path, engine: &Arc<UnreadableEngine>, options: &ReplicaOptions) -> Cluster {
     let of_first = |dir: &Path| match dir.ends_with("1") {
         true => Arc::clone(engine) as Arc<dyn Engine>,
@@ -80,11 +80,11 @@ fn are_no_obstacle(engine: UnreadableEngine) {
         "{damage:?}"
     );
     assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) > 0);
-    // What can be read is, and what is new is given away.
+    // Readable records are read, and new ones are sent to others.
     assert!(is_read(&cluster, "k8"));
     put(cluster.node(1), "new", value("b"));
     cluster.network.mend(node(2));
-    until("what is new", || cluster.values(2, "new") == ["b"]);
+    until("the new record", || cluster.values(2, "new") == ["b"]);
     until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
     assert_eq!(engine.bad(), 0);
     assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
@@ -94,12 +94,12 @@ fn are_no_obstacle(engine: UnreadableEngine) {
 }
 
 #[test]
-fn records_that_cannot_be_read_are_no_obstacle_and_come_from_others() {
+fn unreadable_records_block_nothing_and_are_repaired() {
     are_no_obstacle(UnreadableEngine::default());
 }
 
 #[test]
-fn parts_of_a_table_that_cannot_be_read_are_no_obstacle_and_come_from_others() {
+fn unreadable_ranges_of_a_table_block_nothing_and_are_repaired() {
     are_no_obstacle(UnreadableEngine::of_blocks());
 }
 
@@ -119,12 +119,12 @@ fn move_away(engine: UnreadableEngine) {
 }
 
 #[test]
-fn a_partition_with_records_that_cannot_be_read_is_moved_away() {
+fn a_partition_with_unreadable_records_can_be_moved() {
     move_away(UnreadableEngine::default());
 }
 
 #[test]
-fn a_partition_with_parts_that_cannot_be_read_is_moved_away() {
+fn a_partition_with_unreadable_ranges_can_be_moved() {
     move_away(UnreadableEngine::of_blocks());
 }
 
@@ -141,7 +141,7 @@ fn alone(engine: UnreadableEngine) {
         other => panic!("{other:?}"),
     };
     let now = now_unix_ms();
-    // What depends on what was there cannot be done.
+    // An update that depends on the old value fails.
     assert_eq!(refused("added", Update::add(1, now, None)), ReplicaErrorCode::Corrupt);
     let damage = cluster.node(1).damaged_stores(false);
     assert_eq!(cluster.node(1).damaged_stores(true), [""; 0]);
@@ -162,11 +162,11 @@ fn alone(engine: UnreadableEngine) {
 }
 
 #[test]
-fn a_key_that_cannot_be_read_and_that_no_other_node_has_is_set_and_deleted() {
+fn a_sole_replica_sets_and_deletes_an_unreadable_key() {
     alone(UnreadableEngine::default());
 }
 
 #[test]
-fn a_key_in_a_part_that_cannot_be_read_and_that_no_other_node_has_is_set_and_deleted() {
+fn a_sole_replica_sets_and_deletes_keys_in_unreadable_ranges() {
     alone(UnreadableEngine::of_blocks());
 }

@@ -1,4 +1,4 @@
-//! A storage that does not keep up: who drops a store does not wait for it.
+//! A storage that hangs: dropping a store does not wait for it.
 
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
@@ -8,7 +8,7 @@ use fondaco_replica::Replicas;
 
 use crate::cluster::{Cluster, PATIENCE, dropped, node, put, putting, quiet, request, until, value};
 
-/// An engine in memory that does nothing more while it is stuck.
+/// An engine in memory whose operations hang while it is stuck.
 #[derive(Default)]
 struct StuckEngine {
     inner: MemoryEngine,
@@ -19,7 +19,7 @@ struct StuckEngine {
 #[derive(Default)]
 struct State {
     is_stuck: bool,
-    /// How many wait.
+    /// How many operations hang.
     waiting: usize,
 }
 
@@ -88,16 +88,18 @@ fn cluster(dir: &std::path::Path) -> (Cluster, Arc<StuckEngine>) {
     (cluster, engine)
 }
 
-/// Tells a node how the cluster is, and waits for that as long as for anything.
+/// Sends the cluster state to a node, and waits for it like for anything else.
 fn tell(cluster: &Cluster) -> Result<(), String> {
     let (replicas, view): (Arc<Replicas>, _) = (Arc::clone(cluster.node(1)), cluster.view(node(1)));
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || drop(sender.send(replicas.set_view(&view).map_err(|error| error.to_string()))));
-    receiver.recv_timeout(PATIENCE).expect("nobody waits for the storage")
+    receiver
+        .recv_timeout(PATIENCE)
+        .expect("set_view must not wait for the storage")
 }
 
 #[test]
-fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
+fn a_dropped_store_is_deleted_after_its_pending_writes() {
     let dir = tempfile::tempdir().unwrap();
     let (mut cluster, engine) = cluster(dir.path());
     engine.set_stuck(true);
@@ -106,7 +108,7 @@ fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
     cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
     tell(&cluster).unwrap();
-    assert!(engine.has_store(), "it is written to");
+    assert!(engine.has_store(), "a write is in progress");
     engine.set_stuck(false);
     until("the deletion", || !engine.has_store());
     cluster.stores = stores;
@@ -115,7 +117,7 @@ fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
 }
 
 #[test]
-fn a_store_that_comes_back_while_it_is_deleted_is_opened_when_that_is_done() {
+fn a_restored_store_is_opened_after_its_deletion() {
     let dir = tempfile::tempdir().unwrap();
     let (mut cluster, engine) = cluster(dir.path());
     cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];

@@ -1,4 +1,4 @@
-//! An engine in memory of which some records cannot be read, as those in bad sectors of a disk.
+//! An engine in memory with some unreadable records, like those in bad sectors of a disk.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteBatch};
 
-/// The keys that cannot be read, by tables, until they are written again.
+/// The unreadable keys of each table, until they are overwritten.
 type Bad = Arc<Mutex<BTreeSet<(String, Bytes)>>>;
 
 /// The engine.
@@ -14,7 +14,7 @@ type Bad = Arc<Mutex<BTreeSet<(String, Bytes)>>>;
 pub struct UnreadableEngine {
     inner: MemoryEngine,
     bad: Bad,
-    /// Whether errors name no key, and end scans, as those of engines that keep many records in a block.
+    /// Whether errors name no key and end scans, as in engines that store many records in a block.
     is_of_blocks: bool,
 }
 
@@ -25,7 +25,7 @@ struct UnreadableTable {
 }
 
 impl UnreadableEngine {
-    /// One whose errors name no key, and end scans, as those of engines that keep many records in a block.
+    /// An engine whose errors name no key and end scans, as in engines that store many records in a block.
     pub fn of_blocks() -> Self {
         Self {
             is_of_blocks: true,
@@ -33,7 +33,7 @@ impl UnreadableEngine {
         }
     }
 
-    /// Lets all records of tables that are chosen be unreadable, by the names of tables and keys. How many they are.
+    /// Makes the chosen records of tables unreadable, by table name and key. Returns how many they are.
     pub fn spoil(&self, is_chosen: impl Fn(&str, &[u8]) -> bool) -> usize {
         let mut bad = self.bad.lock().unwrap();
         for name in self.inner.tables().unwrap() {
@@ -45,7 +45,7 @@ impl UnreadableEngine {
         bad.len()
     }
 
-    /// How many records cannot be read.
+    /// How many records are unreadable.
     pub fn bad(&self) -> usize {
         self.bad.lock().unwrap().len()
     }

@@ -1,4 +1,4 @@
-//! What one replica makes of what it is asked.
+//! The replies of one replica to requests.
 
 use std::sync::{Arc, mpsc};
 
@@ -21,7 +21,7 @@ fn code(reply: ReplicaReply) -> ReplicaErrorCode {
     }
 }
 
-/// A write that has seen nothing, and so takes the place of nothing.
+/// A write that has seen no value, and so replaces none.
 fn putting_unseen(key: &str, text: &str) -> ReplicaOperation {
     ReplicaOperation::Put {
         over: PutOver::Context,
@@ -33,7 +33,7 @@ fn putting_unseen(key: &str, text: &str) -> ReplicaOperation {
 }
 
 #[test]
-fn what_was_written_is_read_and_another_replica_that_merges_it_has_the_same() {
+fn a_written_record_is_read_and_merged_identically() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
     assert_eq!(cluster.record(1, "k"), None);
@@ -45,7 +45,7 @@ fn what_was_written_is_read_and_another_replica_that_merges_it_has_the_same() {
 }
 
 #[test]
-fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
+fn concurrent_values_are_kept_until_one_write_has_seen_them() {
     const WRITERS: usize = 8;
     const WRITES: usize = 200;
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
             scope.spawn(move || {
                 for write in 0..WRITES {
                     let key = format!("k{}", write % 4);
-                    // The bound on siblings refuses further ones by name.
+                    // The limit on siblings refuses further ones with an error.
                     match ask(replicas, putting_unseen(&key, &format!("{writer}"))) {
                         ReplicaReply::Written(_) => {}
                         other => assert_eq!(code(other), ReplicaErrorCode::Overloaded),
@@ -76,7 +76,7 @@ fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
 }
 
 #[test]
-fn where_only_the_latest_is_read_many_who_write_at_once_find_room() {
+fn with_last_write_wins_concurrent_writers_never_hit_the_limit() {
     const WRITES: usize = 3 * SIBLINGS_MAX;
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
@@ -91,7 +91,7 @@ fn where_only_the_latest_is_read_many_who_write_at_once_find_room() {
     assert!(record.siblings().len() <= SIBLINGS_MAX);
     let last = (WRITES - 1).to_string();
     assert!(cluster.values(1, "k").iter().any(|value| *value == last));
-    // Who has them still forgets them, too.
+    // A replica that still has them drops them, too.
     let full = before
         .iter()
         .find(|record| record.siblings().len() == SIBLINGS_MAX)
@@ -102,7 +102,7 @@ fn where_only_the_latest_is_read_many_who_write_at_once_find_room() {
 }
 
 #[test]
-fn who_changes_what_it_has_read_is_told_of_a_write_in_between() {
+fn a_conditional_write_detects_a_write_in_between() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let replicas = cluster.node(1);
@@ -120,7 +120,7 @@ fn who_changes_what_it_has_read_is_told_of_a_write_in_between() {
 }
 
 #[test]
-fn counting_up_by_many_at_once_loses_nothing() {
+fn concurrent_increments_lose_nothing() {
     const WRITERS: u64 = 4;
     const WRITES: u64 = 250;
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn counting_up_by_many_at_once_loses_nothing() {
 }
 
 #[test]
-fn what_is_not_held_is_refused_by_name() {
+fn unknown_stores_and_partitions_are_refused_with_their_codes() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
     let replicas = cluster.node(1).clone();
@@ -164,7 +164,7 @@ fn what_is_not_held_is_refused_by_name() {
     let longest = "x".repeat(REPLICA_KEY_BYTES_MAX);
     put(&replicas, &longest, value("a"));
     assert_eq!(cluster.values(1, &longest), ["a"]);
-    // With one replica each partition is one node's alone.
+    // With one replica each partition is owned by one node.
     cluster.replicas = 1;
     cluster.table = alternating(&cluster);
     cluster.tell();
@@ -183,7 +183,7 @@ fn alternating(cluster: &Cluster) -> std::sync::Arc<fondaco_model::RoutingTable>
 }
 
 #[test]
-fn bytes_that_are_no_record_are_not_merged_and_neither_is_what_came_with_them() {
+fn an_invalid_record_rejects_the_whole_merge() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
     let good = put(cluster.node(1), "good", value("a"));
@@ -200,7 +200,7 @@ fn bytes_that_are_no_record_are_not_merged_and_neither_is_what_came_with_them() 
 }
 
 #[test]
-fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
+fn late_and_excess_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         queue_items_max: 4,
@@ -209,7 +209,7 @@ fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
     };
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &options);
     let replicas = cluster.node(1);
-    // What makes the hash tree waits in the same queue.
+    // The action that builds the hash tree uses the same queue.
     until("the tree is made", || {
         replicas.status(STORE_ID).unwrap().trees_missing == 0
     });
@@ -221,13 +221,13 @@ fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
     replicas.request(late, move |reply| sender.send(reply).unwrap());
     assert_eq!(code(receiver.recv().unwrap()), ReplicaErrorCode::Timeout);
     assert_eq!(cluster.record(1, "late"), None);
-    // The answer to the first keeps the only shard busy.
+    // The answer to the first request keeps the only shard busy.
     let (sender, receiver) = mpsc::channel();
     let (go_on, waits) = mpsc::channel::<()>();
     let (holds, held) = mpsc::channel();
     replicas.request(request(putting("k", value("a"))), move |_| {
         holds.send(()).unwrap();
-        // It ends when the other side goes.
+        // It returns when the sender is dropped.
         let _ = waits.recv();
     });
     held.recv().unwrap();
@@ -251,7 +251,7 @@ fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
 }
 
 #[test]
-fn a_context_is_told_without_the_values() {
+fn a_context_is_returned_without_the_values() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let record = Record::decode(put(cluster.node(1), "k", value("a"))).unwrap();
@@ -269,7 +269,7 @@ fn a_context_is_told_without_the_values() {
 }
 
 #[test]
-fn what_the_one_who_asks_has_already_is_not_told_again() {
+fn records_that_the_caller_knows_are_not_sent() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let record = put(cluster.node(1), "k", value("a"));
@@ -303,7 +303,7 @@ fn what_the_one_who_asks_has_already_is_not_told_again() {
 }
 
 #[test]
-fn a_store_of_the_same_name_and_number_made_later_has_nothing_of_the_one_before() {
+fn a_recreated_store_has_no_data_of_the_former_one() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(MemoryEngine::new());
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
@@ -313,7 +313,7 @@ fn a_store_of_the_same_name_and_number_made_later_has_nothing_of_the_one_before(
     view.stores[0].created_unix_ms += 1;
     cluster.node(1).set_view(&view).unwrap();
     assert_eq!(cluster.record(1, "k"), None);
-    // Also not what was dropped in between, once its table is gone.
+    // Nor anything of the store in between, once its table is deleted.
     until("the deletion", || {
         engine
             .tables()

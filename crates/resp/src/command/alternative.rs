@@ -1,9 +1,9 @@
-//! Commands of Redis that there are not here, and what to use in their place.
+//! Commands of Redis that this server does not have, and what to use instead.
 //!
-//! They are unknown commands: `COMMAND` does not list them, and their errors begin as Redis words that. Behind it
-//! stands what the reader can do.
+//! They are unknown commands: `COMMAND` does not list them, and their errors begin like those of Redis. The rest of the
+//! error tells the reader what to do.
 
-/// What to use in the place of a command that Redis has, and this server has not; `None` for other names.
+/// What to use instead of a command that only Redis has; `None` for other names.
 #[cold]
 pub(super) fn alternative(name: &[u8]) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
@@ -21,21 +21,22 @@ fn exact(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" => "SCAN 0 MATCH store:pattern lists keys, a few at a time",
         "watch" | "unwatch" => {
-            "MULTI and EXEC run commands together, and no condition holds for all of them: read with FONDACO.GET and write with FONDACO.PUT and the context that came with \
-             the value: a value that others wrote meanwhile stays beside it"
+            "MULTI and EXEC run commands together, but without conditions: read with FONDACO.GET, and write with \
+             FONDACO.PUT and the context of the value: a value that was written meanwhile stays beside it"
         }
         "eval" | "evalsha" | "eval_ro" | "evalsha_ro" | "script" | "fcall" | "fcall_ro" | "function" => {
-            "no scripts run here: compute in the client, and write with SET NX or XX, INCR, or FONDACO.PUT with a context"
+            "scripts are not supported: compute in the client, and write with SET NX or XX, INCR, or \
+             FONDACO.PUT with a context"
         }
         "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe" | "publish"
-        | "spublish" | "pubsub" => "no messages are passed on here: use a message broker, such as Kafka or a Redis",
+        | "spublish" | "pubsub" => "publish/subscribe is not supported: use a message broker, such as Kafka or Redis",
         "monitor" => "SLOWLOG GET shows slow requests, INFO commandstats and GET /metrics count all of them",
         "save" | "bgsave" | "bgrewriteaof" | "lastsave" => {
-            "data is on disk as each store's durability says; fondaco backup copies it elsewhere"
+            "the durability of each store determines when its data is on disk; fondaco backup copies it elsewhere"
         }
-        "shutdown" => "send the process SIGTERM: it ends in good order",
+        "shutdown" => "send SIGTERM to the process: it stops cleanly",
         "replicaof" | "slaveof" | "failover" | "psync" | "sync" | "replconf" => {
-            "replicas follow from the routing table: fondaco rebalance plan shows what would move"
+            "the routing table determines the replicas: fondaco rebalance plan shows what would move"
         }
         "migrate" | "dump" => "fondaco backup and fondaco restore move data between clusters",
         "sort" | "sort_ro" | "lcs" => "values are opaque strings here: sort and compare them in the client",
@@ -72,7 +73,7 @@ const OTHER_TYPES: [(&str, &str); 7] = [
     ),
     (
         "xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange xsetid xtrim",
-        "there are no streams: use a log such as Kafka",
+        "streams are not supported: use a log such as Kafka",
     ),
     (
         "bitcount bitfield bitfield_ro bitop bitpos getbit setbit pfadd pfcount pfdebug pfmerge pfselftest",
@@ -81,7 +82,8 @@ const OTHER_TYPES: [(&str, &str); 7] = [
     (
         "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch \
          geosearchstore",
-        "there is no index of places: write a key for each cell of a grid, such as a geohash, and read the cells with MGET",
+        "geospatial indexes are not supported: write a key for each grid cell, such as a geohash, and read them \
+         with MGET",
     ),
 ];
 
@@ -91,7 +93,7 @@ mod tests {
     use crate::command::find;
 
     #[test]
-    fn commands_that_there_are_have_no_alternative() {
+    fn existing_commands_have_no_alternative() {
         let others = OTHER_TYPES.iter().flat_map(|(names, _)| names.split(' '));
         for name in others.chain(["keys", "eval", "subscribe", "watch", "monitor"]) {
             assert!(find(name.as_bytes()).is_none(), "{name}");

@@ -1,4 +1,4 @@
-//! `COMMAND` and its subcommands, answered from the table alone: no server is asked.
+//! `COMMAND` and its subcommands, answered from the table alone, without a server.
 
 use super::describe::write_info;
 use super::document::write_docs;
@@ -7,8 +7,8 @@ use super::help::write_help;
 use super::{CommandId, CommandSpec, all, find, find_by_full_name};
 use crate::{Reply, glob_matches};
 
-/// Answers `COMMAND` or one of its subcommands, which [`resolve`](super::resolve) has found to be `id`.
-/// `arguments` is the whole request. Gives false, and writes nothing, for any other command.
+/// Answers `COMMAND` or one of its subcommands, after [`resolve`](super::resolve) has returned `id`. `arguments` is the
+/// whole request. Returns false, and writes nothing, for any other command.
 pub fn answer_command(id: CommandId, arguments: &[&[u8]], reply: &mut Reply<'_>) -> bool {
     let after_names = arguments.get(2..).unwrap_or_default();
     match id {
@@ -28,7 +28,7 @@ pub fn answer_command(id: CommandId, arguments: &[&[u8]], reply: &mut Reply<'_>)
     true
 }
 
-/// The commands of these names, null for a name that is none; or all commands.
+/// The commands with these names, null for unknown names; or all commands.
 fn write_infos(names: &[&[u8]], reply: &mut Reply<'_>) {
     if names.is_empty() {
         reply.array(all().count());
@@ -44,7 +44,7 @@ fn write_infos(names: &[&[u8]], reply: &mut Reply<'_>) {
     }
 }
 
-/// The commands of these names, as many as there are; or all commands.
+/// The commands with these names, without unknown names; or all commands.
 fn write_all_docs(names: &[&[u8]], reply: &mut Reply<'_>) {
     let found: Vec<_> = if names.is_empty() {
         all().collect()
@@ -57,13 +57,13 @@ fn write_all_docs(names: &[&[u8]], reply: &mut Reply<'_>) {
     }
 }
 
-/// The names of all commands and subcommands, or of those that the filter lets through.
+/// The names of all commands and subcommands, or of those that match the filter.
 fn write_list(filter: &[&[u8]], reply: &mut Reply<'_>) {
     match filter {
         [] => write_names(|_| true, reply),
         [by, kind, wanted] if by.eq_ignore_ascii_case(b"filterby") => {
             if kind.eq_ignore_ascii_case(b"module") {
-                // There are no modules, so no command comes from one.
+                // There are no modules, so no command belongs to one.
                 write_names(|_| false, reply);
             } else if kind.eq_ignore_ascii_case(b"aclcat") {
                 let wanted = Categories::from_name(wanted);
@@ -91,7 +91,7 @@ fn write_names(is_wanted: impl Fn(&CommandSpec) -> bool, reply: &mut Reply<'_>) 
     }
 }
 
-/// The keys in a request, which is given whole.
+/// The keys in a request.
 fn write_keys(request: &[&[u8]], reply: &mut Reply<'_>) {
     let name = request.first().copied().unwrap_or_default();
     let found = find(name).and_then(|spec| match request.get(1) {

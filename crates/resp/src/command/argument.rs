@@ -1,6 +1,6 @@
 //! Arguments as `COMMAND DOCS` describes them: for completion, hints and help, not for parsing.
 
-/// What kind of text an argument is.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// Any text.
@@ -15,7 +15,7 @@ pub enum ArgumentKind {
     Pattern,
     /// Seconds or milliseconds since 1970.
     UnixTime,
-    /// The token alone.
+    /// Only the token.
     PureToken,
     /// One of several.
     OneOf,
@@ -43,19 +43,19 @@ impl ArgumentKind {
 /// An argument, as `COMMAND DOCS` describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Argument {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What kind of text it is.
+    /// Its kind.
     pub kind: ArgumentKind,
-    /// Which of the command's key specifications it belongs to.
+    /// The index of its key specification in the command.
     pub key_spec: Option<u8>,
-    /// The word that comes before it, or that it is.
+    /// The keyword before it, or the keyword that it consists of.
     pub token: Option<&'static str>,
-    /// Whether it may be left out.
+    /// Whether it is optional.
     pub is_optional: bool,
-    /// Whether it may come again.
+    /// Whether it may be repeated.
     pub is_multiple: bool,
-    /// Its parts, when it is a block, or its choices.
+    /// Its parts if it is a block, or its choices.
     pub arguments: &'static [Argument],
 }
 
@@ -72,14 +72,14 @@ impl Argument {
         }
     }
 
-    /// A key of the command's `key_spec`-th key specification.
+    /// A key in the command's `key_spec`-th key specification.
     pub(super) const fn key(name: &'static str, key_spec: u8) -> Self {
         let mut argument = Self::new(name, ArgumentKind::Key);
         argument.key_spec = Some(key_spec);
         argument
     }
 
-    /// A word that stands for itself.
+    /// A keyword without a value.
     pub(super) const fn word(name: &'static str, token: &'static str) -> Self {
         Self::new(name, ArgumentKind::PureToken).after(token)
     }

@@ -1,11 +1,11 @@
-//! `COMMAND` and `COMMAND INFO`: commands described for programs.
+//! `COMMAND` and `COMMAND INFO`: descriptions of commands for programs.
 //!
-//! Where Redis writes a set, a status or a bulk, so does this, to the byte: clients read the reply by position.
+//! Writes a set, a status or a bulk exactly where Redis does: clients read the reply by position.
 
 use super::{CommandSpec, KeySpec};
 use crate::Reply;
 
-/// One command: ten elements, the last its subcommands, described alike.
+/// One command: ten elements, the last of which are the subcommands in the same form.
 pub(super) fn write_info(spec: &CommandSpec, reply: &mut Reply<'_>) {
     let (first, last, step) = spec.key_range();
     reply.array(10);

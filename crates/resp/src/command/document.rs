@@ -1,10 +1,10 @@
-//! `COMMAND DOCS`: commands described for people, which `redis-cli` completes and hints from.
+//! `COMMAND DOCS`: descriptions of commands for people, which `redis-cli` uses for completion and hints.
 
 use super::describe::write_statuses;
 use super::{Argument, ArgumentKind, CommandSpec};
 use crate::Reply;
 
-/// One command: its full name, then a map of what is known about it.
+/// One command: its full name, then a map of its properties.
 pub(super) fn write_docs(spec: &CommandSpec, reply: &mut Reply<'_>) {
     let optional = [!spec.arguments.is_empty(), !spec.subcommands.is_empty()];
     let deprecation = if spec.deprecation.is_some() { 3 } else { 0 };

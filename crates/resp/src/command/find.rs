@@ -1,20 +1,20 @@
 //! Finds a command by its name, for every request.
 //!
-//! A hash table made by the compiler. A name of up to 16 bytes is packed into two integers that overlap in
-//! the middle, and one `or` makes all letters lower case. With the length they tell it from every other name of letters;
-//! a name that has anything else in it is compared byte by byte then.
+//! A hash table that is built at compile time. A name of up to 16 bytes is packed into two integers that overlap in the
+//! middle, and one `or` makes all letters lower case. The packed name and the length identify a name that consists of
+//! letters; a name with other characters is then also compared byte by byte.
 
 use super::CommandSpec;
 use super::table::FAMILIES;
 
-/// The longest name that is looked for, in bytes.
+/// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 16;
-/// Four times the commands or more, so that most are in their first slot.
+/// At least four times the number of commands, so that most are in their first slot.
 const SLOT_COUNT: usize = 512;
-/// The blank between the cases of a letter, in every byte.
+/// The case bit of a letter, in every byte.
 const LOWER_CASE: u64 = 0x2020_2020_2020_2020;
 
-/// A name, told from every other of at most 16 bytes.
+/// A packed name, unique among the names of letters of at most 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PackedName {
     head: u64,
@@ -23,7 +23,7 @@ struct PackedName {
 }
 
 impl PackedName {
-    /// Packs `name` in lower case. Bytes that are no letters may fall together, but never with a letter.
+    /// Packs `name` in lower case. Bytes that are not letters may collide with each other, but never with a letter.
     #[inline]
     const fn new(name: &[u8]) -> Option<Self> {
         let (head, tail) = if let (Some(head), Some(tail)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
@@ -37,7 +37,7 @@ impl PackedName {
                     let head = [*first, *middle, *last, 0];
                     (u32::from_le_bytes(head) as u64, 0)
                 }
-                // No command is shorter.
+                // No command name is shorter.
                 _ => return None,
             }
         };
@@ -103,12 +103,12 @@ const fn is_of_letters(name: &[u8]) -> bool {
     true
 }
 
-/// The command called `name`, in letters of any case. Subcommands are found in their containers.
+/// The command with this name; the case is ignored. Subcommands are found in their containers.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     let packed = PackedName::new(name)?;
     let mut slot = packed.slot();
-    // The table is never full, so there is an empty slot to stop at.
+    // The table is never full, so an empty slot ends the search.
     while let Some(known) = &SLOTS[slot] {
         if known.name == packed && (known.is_of_letters || known.spec.name.as_bytes().eq_ignore_ascii_case(name)) {
             return Some(known.spec);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_command_is_not_found() {
+    fn similar_names_are_not_found() {
         for name in [
             "",
             "g",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_shorter_ones_fill_a_quarter_of_the_table() {
+    fn names_are_unique_and_fill_a_quarter_of_the_slots() {
         let mut names: Vec<_> = all().map(|spec| spec.name).collect();
         assert!(names.len() * 4 <= SLOT_COUNT);
         names.sort_unstable();
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_found_exactly_if_it_is_one(
+        fn only_names_of_commands_are_found(
             spec in prop::sample::select(all().collect::<Vec<_>>()),
             place: prop::sample::Index,
             byte: u8,

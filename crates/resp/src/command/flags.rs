@@ -1,8 +1,8 @@
-//! Sets of named properties: what a command does, which users may run it, what it does to a key.
+//! Sets of named properties: what a command does, which users may run it, and how it accesses a key.
 //!
-//! The names, and the order in which a set is listed, are those of Redis.
+//! The names and their order are those of Redis.
 
-/// Declares a set of named bits, whose names are listed in the order in which Redis lists them.
+/// Declares a set of named bits; the names are listed in the order of Redis.
 macro_rules! named_bits {
     ($(#[$about:meta])* $set:ident: $bits:ty { $($(#[$doc:meta])* $flag:ident = $name:literal,)* }) => {
         $(#[$about])*
@@ -15,12 +15,12 @@ macro_rules! named_bits {
             named_bits!(@bits $bits, 0, $($(#[$doc])* $flag,)*);
             const NAMES: &'static [&'static str] = &[$($name),*];
 
-            /// Both sets together.
+            /// The union of both sets.
             pub const fn and(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Whether all of `other` is in this set.
+            /// Whether this set contains all of `other`.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
@@ -36,7 +36,7 @@ macro_rules! named_bits {
                 Self::NAMES.iter().copied()
             }
 
-            /// The set with the one member of this name.
+            /// The set with the single member of this name.
             pub fn from_name(name: &[u8]) -> Option<Self> {
                 let mut named = Self::NAMES.iter();
                 let bit = named.position(|known| known.as_bytes().eq_ignore_ascii_case(name))?;
@@ -69,7 +69,7 @@ named_bits! {
         LOADING = "loading",
         /// On a replica whose data is old.
         STALE = "stale",
-        /// Not kept among slow requests.
+        /// Not recorded in the slow log.
         SKIP_SLOWLOG = "skip_slowlog",
         /// Takes constant time, or near it.
         FAST = "fast",
@@ -83,7 +83,7 @@ named_bits! {
 named_bits! {
     /// The access categories of a command.
     Categories: u16 {
-        /// Works on keys whatever their values are.
+        /// Works on keys of any type.
         KEYSPACE = "keyspace",
         /// Reads data.
         READ = "read",
@@ -117,11 +117,11 @@ named_bits! {
         OW = "OW",
         /// Removes the key.
         RM = "RM",
-        /// Gives something of the value away.
+        /// Returns something of the value.
         ACCESS = "access",
         /// Changes the value.
         UPDATE = "update",
-        /// Adds to the value, and changes nothing that is there.
+        /// Adds to the value, and changes nothing else.
         INSERT = "insert",
         /// Removes the value.
         DELETE = "delete",

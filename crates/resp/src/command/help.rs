@@ -1,9 +1,9 @@
-//! `CLIENT HELP`, `CLUSTER HELP` and their like: made from the table, so that they cannot fall behind it.
+//! `CLIENT HELP`, `CLUSTER HELP` and similar commands: generated from the table, so that they are always up to date.
 
 use super::{Argument, ArgumentKind, CommandSpec};
 use crate::Reply;
 
-/// Describes the subcommands of `container`, two lines each, as Redis lays them out.
+/// Describes the subcommands of `container` in two lines each, in the layout of Redis.
 pub fn write_help(container: &CommandSpec, reply: &mut Reply<'_>) {
     let bare = container.accepts(1);
     reply.array(1 + 2 * (container.subcommands.len() + usize::from(bare)));
@@ -26,7 +26,7 @@ pub fn write_help(container: &CommandSpec, reply: &mut Reply<'_>) {
     }
 }
 
-/// An argument as it is typed: brackets around what may be left out, bars between choices.
+/// The syntax of an argument: brackets around optional parts, bars between choices.
 fn syntax(argument: &Argument) -> String {
     let parts = |separator| {
         let parts: Vec<_> = argument.arguments.iter().map(syntax).collect();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_what_to_type() {
+    fn help_shows_the_syntax() {
         let client = help("client");
         let head = "*23\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n";
         assert!(client.starts_with(head), "{client}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn help_has_as_many_lines_as_it_says() {
+    fn help_has_the_announced_number_of_lines() {
         for container in ["client", "cluster", "config", "command"] {
             let text = help(container);
             let lines = text.lines().count() - 1;

@@ -1,4 +1,4 @@
-//! The name of each command inside the program.
+//! The identifiers of commands inside the program.
 
 /// A command or subcommand that the server knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,19 +1,19 @@
-//! Where the keys of a command are among its arguments.
+//! The positions of the keys of a command among its arguments.
 //!
-//! Enough to route a request and to check rights on stores without knowing what the command does.
+//! Sufficient to route a request and to check rights on stores without knowing what the command does.
 
 use super::{CommandSpec, KeyAccess};
 
 /// A run of keys among the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeySpec {
-    /// What happens to them.
+    /// How the command accesses them.
     pub access: KeyAccess,
-    /// The argument that the run begins at; 0 is the command's name.
+    /// The argument at which the run begins; 0 is the command's name.
     pub first: i32,
-    /// Where it ends: so many arguments after the first, or when negative counted from the end.
+    /// The last key: relative to the first one, or if negative, counted from the end.
     pub last: i32,
-    /// From one key to the next.
+    /// The distance between two keys.
     pub step: i32,
 }
 
@@ -40,8 +40,8 @@ impl KeySpec {
 }
 
 impl CommandSpec {
-    /// The places of the keys in a request of `argument_count` arguments, all names included. The
-    /// first key of a pair is given even if the request ends before its value.
+    /// The indexes of the keys in a request of `argument_count` arguments, including all names. The first key of a pair
+    /// is included even if the request ends before its value.
     pub fn key_places(&self, argument_count: usize) -> impl Iterator<Item = usize> + use<> {
         let count = i32::try_from(argument_count).unwrap_or(i32::MAX);
         self.keys.iter().flat_map(move |keys| {
@@ -56,8 +56,8 @@ impl CommandSpec {
         })
     }
 
-    /// First key, last key and step, as clients from before key specifications know them. The last is
-    /// negative when it is counted from the end; all are 0 when there are no keys.
+    /// First key, last key and step, in the format that predates key specifications. The last key is negative if it is
+    /// counted from the end; all are 0 if there are no keys.
     pub fn key_range(&self) -> (i32, i32, i32) {
         match self.keys {
             [] => (0, 0, 0),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_where_the_command_has_them() {
+    fn keys_are_at_the_places_of_the_command() {
         assert_eq!(places("get", 2), [1]);
         assert_eq!(places("mget", 4), [1, 2, 3]);
         assert_eq!(places("mset", 5), [1, 3]);

@@ -1,7 +1,7 @@
-//! The commands that a server knows: one table, and all that can be answered from it.
+//! The commands of a server: one table, and everything that can be answered from it.
 //!
-//! A server [`resolve`]s a request to its [`CommandSpec`], and runs what its [`CommandId`] names. What a
-//! command does is not here. [`answer_command`] and [`write_help`] answer what asks about commands.
+//! A server [`resolve`]s a request to its [`CommandSpec`], and runs the command with its [`CommandId`]; that code is
+//! not here. [`answer_command`] and [`write_help`] answer requests about commands.
 
 mod alternative;
 mod answer;

@@ -1,20 +1,19 @@
-//! What a request is answered that names no command, or gives it the wrong number of arguments.
+//! The errors for requests with an unknown command or a wrong number of arguments.
 //!
-//! The wording is that of Redis, since clients match on it.
+//! The wording is that of Redis, because clients match on it.
 
 use super::alternative::alternative;
 use super::{CommandSpec, find};
 use crate::Arguments;
 
-/// How much of a name is quoted, in bytes; and of its arguments together, as far as Redis counts them.
+/// How much of a name is quoted, in bytes; also the limit for all arguments together, as Redis counts them.
 const QUOTED_BYTES_MAX: usize = 128;
 
-/// The command or subcommand that a request is for. `buffer` is the one that was parsed.
+/// The command or subcommand of a request. `buffer` must be the parsed one.
 ///
 /// # Errors
 ///
-/// The error to answer with, its code included, when there is no such command or it does not take that
-/// many arguments.
+/// The error to reply with, including its code, if the command does not exist or does not accept that many arguments.
 #[inline]
 pub fn resolve(arguments: &Arguments, buffer: &[u8]) -> Result<&'static CommandSpec, String> {
     let name = arguments.get(0, buffer).unwrap_or_default();
@@ -35,7 +34,7 @@ pub fn resolve(arguments: &Arguments, buffer: &[u8]) -> Result<&'static CommandS
     }
 }
 
-/// The error for a request whose first argument is no command's name.
+/// The error for a request whose first argument is not the name of a command.
 #[cold]
 pub fn unknown_command_error<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut arguments = arguments.into_iter();
@@ -58,7 +57,7 @@ pub fn unknown_command_error<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) 
     format!("ERR unknown command '{name}', with args beginning with: {beginning}")
 }
 
-/// The error for a container followed by a name that is none of its subcommands'.
+/// The error for a container with an unknown subcommand.
 #[cold]
 pub fn unknown_subcommand_error(container: &CommandSpec, name: &[u8]) -> String {
     let name = quoted(name, QUOTED_BYTES_MAX);
@@ -72,9 +71,9 @@ pub fn argument_count_error(spec: &CommandSpec) -> String {
     format!("ERR wrong number of arguments for '{}' command", spec.name)
 }
 
-/// Whether a first argument is the start of a line of HTTP, sent to the wrong port: by mistake, or by a web
-/// page that makes a browser do so. As Redis does, close such a connection without an answer, since the
-/// lines that follow may read as commands.
+/// Whether a first argument is the start of a line of HTTP that was sent to the wrong port: by mistake, or because a
+/// web page makes a browser do so. Close such a connection without an answer, as Redis does, since the following lines
+/// might be valid commands.
 #[cold]
 pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_worded_as_redis_words_it() {
+    fn errors_have_the_wording_of_redis() {
         for (line, expected) in [
             ("FOO", "ERR unknown command 'FOO', with args beginning with: "),
             (
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_only_redis_has_is_refused_with_what_to_use_instead() {
+    fn a_command_that_only_redis_has_gets_an_alternative() {
         for (line, expected) in [
             ("KEYS *", "SCAN"),
             ("Eval x 0", "client"),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_http_are_known_and_are_no_commands() {
+    fn lines_of_http_are_detected_and_are_not_commands() {
         for name in ["POST", "post", "Host:"] {
             assert!(is_http(name.as_bytes()));
             assert!(find(name.as_bytes()).is_none());
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_quotes_no_more_than_redis_does() {
+    fn errors_quote_no_more_than_redis_does() {
         let (long_x, long_y) = ("x".repeat(100), "y".repeat(100));
         let expected = format!(
             "ERR unknown command '{}', with args beginning with: '{long_x}' '{}' ",

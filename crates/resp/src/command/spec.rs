@@ -1,36 +1,36 @@
-//! What there is to know about a command before it runs.
+//! Properties of a command that are known before it runs.
 //!
-//! Plain data in Redis's own terms, so that clients which read `COMMAND` route and complete as they do
-//! against Redis. Not what a command does: that is the server's.
+//! Plain data in the terms of Redis, so that clients which read `COMMAND` route and complete as with Redis. The server
+//! implements the commands.
 
 use super::{Argument, Categories, CommandId, Flags, KeySpec};
 
 /// A command, or the subcommand of one.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandSpec {
-    /// Which command this is.
+    /// The identifier.
     pub id: CommandId,
-    /// Its name in lower case; a subcommand's is `container|subcommand`.
+    /// The name in lower case; for a subcommand `container|subcommand`.
     pub name: &'static str,
-    /// How many arguments it takes, all names included; when negative, at least so many.
+    /// The number of arguments, including all names; if negative, the minimum number.
     pub arity: i32,
-    /// What it does to data, and when it may run.
+    /// What the command does to data, and when it may run.
     pub flags: Flags,
-    /// The part of the command set that it is documented with.
+    /// Its group in the documentation.
     pub group: Group,
-    /// Its access categories, save those that follow from the flags. See [`CommandSpec::categories`].
+    /// Its access categories without those that follow from the flags. See [`CommandSpec::categories`].
     pub own_categories: Categories,
-    /// Where its keys are.
+    /// The positions of its keys.
     pub keys: &'static [KeySpec],
-    /// Hints for clients and proxies, in the words of Redis.
+    /// Hints for clients and proxies, in the terms of Redis.
     pub tips: &'static [&'static str],
-    /// One line for people.
+    /// A one-line summary for people.
     pub summary: &'static str,
-    /// The version of Redis that brought it.
+    /// The version of Redis that introduced it.
     pub since: &'static str,
     /// The cost of running it.
     pub complexity: &'static str,
-    /// What replaced it, if something did.
+    /// Its replacement, if it is deprecated.
     pub deprecation: Option<Deprecation>,
     /// Its arguments, after the names.
     pub arguments: &'static [Argument],
@@ -107,7 +107,7 @@ impl CommandSpec {
         self
     }
 
-    /// Whether a request of `argument_count` arguments, all names included, can be this command.
+    /// Whether a request with `argument_count` arguments, including all names, can be this command.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {
         let named = self.arity.unsigned_abs() as usize;
@@ -118,7 +118,7 @@ impl CommandSpec {
         }
     }
 
-    /// All its access categories: its own and those that follow from its flags.
+    /// All its access categories, including those that follow from its flags.
     pub const fn categories(&self) -> Categories {
         let mut all = self.own_categories;
         if self.flags.contains(Flags::WRITE) {
@@ -137,7 +137,7 @@ impl CommandSpec {
         })
     }
 
-    /// The subcommand called `name`, in letters of any case.
+    /// The subcommand with this name; the case is ignored.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static CommandSpec> {
         self.subcommands
             .iter()
@@ -150,7 +150,7 @@ impl CommandSpec {
     }
 }
 
-/// When a command went out of use, and what to use instead.
+/// When a command was deprecated, and what to use instead.
 #[derive(Debug, Clone, Copy)]
 pub struct Deprecation {
     /// The version of Redis.
@@ -159,22 +159,22 @@ pub struct Deprecation {
     pub replaced_by: &'static str,
 }
 
-/// The part of the command set that a command is documented with.
+/// The group of a command in the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// String values.
     String,
-    /// Keys, whatever their values are.
+    /// Keys, independent of their values.
     Generic,
     /// The connection.
     Connection,
-    /// Commands that run together.
+    /// Transactions.
     Transactions,
     /// The server.
     Server,
     /// The cluster.
     Cluster,
-    /// What no Redis has.
+    /// Commands that Redis does not have.
     Own,
 }
 
@@ -188,7 +188,7 @@ impl Group {
             Self::Transactions => "transactions",
             Self::Server => "server",
             Self::Cluster => "cluster",
-            // As Redis calls what it does not bring itself.
+            // Redis uses this name for commands that are not its own.
             Self::Own => "module",
         }
     }

@@ -1,4 +1,4 @@
-//! A real `redis-server` of version 7.0, to hold our replies and refusals against.
+//! A real `redis-server` of version 7.0, to compare our replies and errors with.
 
 use redis::{Parser, Value};
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 const START_SECONDS_MAX: u64 = 20;
 const REPLY_SECONDS_MAX: u64 = 10;
 
-/// The version whose facts the table of commands has.
+/// The version that the table of commands describes.
 const VERSION: &str = "redis_version:7.0.";
 
 pub struct RedisServer {
@@ -19,7 +19,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// None, and a line that says why, where there is no such server.
+    /// `None`, after printing a line with the reason, if there is no such server.
     pub fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let spawned = Command::new("redis-server")
@@ -65,7 +65,7 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing left to do.
+        // It may have ended by itself; then nothing is left to do.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -76,14 +76,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sends bytes that hold one request, and reads one reply.
+    /// Sends one request, and reads one reply.
     pub fn value(&mut self, request: &[u8]) -> Result<Value, String> {
         self.stream.write_all(request).unwrap();
         let parsed = Parser::new().parse_value(&mut self.stream);
         parsed.map_err(|error| error.to_string())
     }
 
-    /// Sends bytes, and reads one line, its end taken off.
+    /// Sends bytes, and reads one line without its line end.
     pub fn line(&mut self, request: &[u8]) -> String {
         self.stream.write_all(request).unwrap();
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Clients of the store: what they do next, by chance, and how it is written down as history.
+//! Clients of the store: their random operations, and how the history records them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::coordinator::{Bases, Doing, Work, values};
 use super::history::Knows;
 use super::world::World;
 
-/// How long an operation may take.
+/// The timeout of an operation.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The most that is added at a time.
+/// The maximum that is added at a time.
 const ADD_MAX: u32 = 9;
 
 impl World {
-    /// A client does something.
+    /// A client begins a random operation.
     pub(super) fn operate(&mut self) {
         let process = self.rng.usize(..self.processes.len());
         if !self.processes[process].is_running(self.now_us) {
@@ -69,7 +69,7 @@ impl World {
         self.begin_writing(process, &key, Intent::All, update, Doing::Add(number));
     }
 
-    /// A plain write over all, or one over what was read last.
+    /// Begins a plain write over everything, or a write over the values that were last read.
     fn begin_write(&mut self, process: usize, key: Bytes, is_put: bool, over_all: bool) {
         let value = is_put.then(|| self.new_value());
         let now_unix_ms = self.unix_ms(process);

@@ -1,4 +1,4 @@
-//! Coordinators, which drive the real operations over the simulated network, and write down what came of them.
+//! Coordinators, which run the real operations over the simulated network, and record their outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::sums::AddNumber;
 use super::topology::id;
 use super::world::{Process, World};
 
-/// Coordinates the operations of one process.
+/// The coordinator of one process.
 #[derive(Debug)]
 pub(super) struct Coordinator {
     home: Arc<Home>,
@@ -31,12 +31,12 @@ pub(super) struct Coordinator {
     steering: Steering,
     counts: QuorumCounters,
     operations: BTreeMap<u64, Running>,
-    /// What was read last under each key, with its context.
+    /// The last values read of each key, with their context.
     read: BTreeMap<Bytes, (VectorClock, Vec<Bytes>)>,
 }
 
 impl Coordinator {
-    /// An operation that is under way, and what it is to know of now.
+    /// An operation in progress, and its view of the present.
     fn running(&mut self, number: u64, now_us: u64, now_unix_ms: u64) -> Option<(&mut Running, Moment<'_>)> {
         let moment = Moment {
             now_us,
@@ -49,19 +49,19 @@ impl Coordinator {
     }
 }
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Debug)]
 struct Running {
     work: Work,
     doing: Doing,
-    /// What an update has read, try by try.
+    /// The values that an update has read, for each attempt.
     bases: Bases,
     puts: u32,
     is_told: bool,
     wake_us: u64,
 }
 
-/// What an update has read, try by try.
+/// The values that an update has read, for each attempt.
 pub(super) type Bases = Arc<Mutex<Vec<Vec<Bytes>>>>;
 
 /// A real operation.
@@ -72,14 +72,14 @@ pub(super) enum Work {
     Update(Box<Update>),
 }
 
-/// What a client has begun.
+/// The operation of a client.
 #[derive(Debug, Clone)]
 pub(super) enum Doing {
     Read {
         key: Bytes,
         began_us: u64,
     },
-    /// A write, over all that is there or not.
+    /// A write, over all present values or only over those read.
     Write {
         number: WriteNumber,
         over_all: bool,
@@ -111,28 +111,28 @@ impl Coordinator {
         }
     }
 
-    /// The routing table that it goes by.
+    /// The routing table that it uses.
     pub(super) fn table(&self) -> &Arc<RoutingTable> {
         &self.table
     }
 
-    /// The nodes that it takes to be there.
+    /// The nodes that it believes to be live.
     pub(super) fn live(&self) -> BTreeSet<NodeId> {
         let members = self.directory.members().iter();
         members.filter(|member| member.live).map(|member| member.id).collect()
     }
 
-    /// What was read last under a key, with its context.
+    /// The last values read of a key, with their context.
     pub(super) fn read_last(&self, key: &Bytes) -> Option<&(VectorClock, Vec<Bytes>)> {
         self.read.get(key)
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The nodes that it has stopped to ask, and that are to be probed.
+    /// The suspended nodes that must be probed.
     pub(super) fn to_probe(&self, now_us: u64) -> Vec<NodeId> {
         let due = |at_us: u64| at_us <= now_us;
         let members = self.directory.members().iter();
@@ -141,7 +141,7 @@ impl Coordinator {
         members.map(|member| member.id).collect()
     }
 
-    /// A node was probed.
+    /// Records the result of a probe.
     pub(super) fn probed(&self, node: NodeId, is_there: bool, now_us: u64) {
         if let Some(member) = self.directory.member(node) {
             match is_there {
@@ -153,7 +153,7 @@ impl Coordinator {
 }
 
 impl World {
-    /// Drives an operation, if it could be begun.
+    /// Starts an operation, if it could be created.
     pub(super) fn begin(&mut self, process: usize, work: Result<Work, ClientError>, doing: Doing, bases: Bases) {
         let Ok(work) = work else {
             self.outcome.failed += 1;
@@ -173,7 +173,7 @@ impl World {
         self.drive(process, number);
     }
 
-    /// Tells an operation that something happened, and does what it wants then.
+    /// Passes an event to an operation, and does what the operation requests.
     pub(super) fn operation_answered(
         &mut self,
         process: usize,
@@ -187,7 +187,7 @@ impl World {
         });
     }
 
-    /// It is time for an operation to look at the clock.
+    /// Wakes an operation that waits for a time.
     pub(super) fn wake_operation(&mut self, process: usize, number: u64) {
         if let Some(running) = self.processes[process].coordinator.operations.get_mut(&number) {
             running.wake_us = u64::MAX;
@@ -200,7 +200,7 @@ impl World {
         });
     }
 
-    /// A coordinator learns which nodes are there, and where partitions are. It never goes back.
+    /// A coordinator learns the live nodes and the routing table. It never goes back to an older table.
     pub(super) fn learn(&mut self, process: usize, live: &BTreeSet<NodeId>, table: &Arc<RoutingTable>) {
         let known = &self.processes[process].coordinator;
         let table = match table.epoch() > known.table.epoch() {
@@ -241,7 +241,7 @@ impl World {
         self.drive(process, number);
     }
 
-    /// Sends what an operation wants sent, and writes down what came of it.
+    /// Sends the requests of an operation, and records its outcome.
     fn drive(&mut self, process: usize, number: u64) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let life = self.processes[process].life;
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// A client has its answer.
+    /// A client receives its result.
     fn answered(&mut self, process: usize, number: u64) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let Some(running) = self.processes[process].coordinator.operations.get_mut(&number) else {
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// What an operation of a process begins with: where it is, and what it may look at.
+    /// The input of an operation of a process: its home node, and the present state.
     pub(super) fn moment(&self, process: usize) -> (Arc<Home>, Moment<'_>) {
         let coordinator = &self.processes[process].coordinator;
         let moment = Moment {
@@ -371,14 +371,14 @@ impl World {
     }
 }
 
-/// Has a replica write over all that it holds, whatever that is when it does.
+/// Makes a replica write over everything that it holds at that moment.
 fn write_over_all(outgoing: &mut Outgoing<ReplicaRequest>) {
     if let ReplicaOperation::Put { over, .. } = &mut outgoing.request.operation {
         *over = PutOver::All;
     }
 }
 
-/// All values that stand side by side.
+/// All concurrent values.
 pub(super) fn values(record: &Record) -> Vec<Bytes> {
     record
         .siblings()
@@ -387,7 +387,7 @@ pub(super) fn values(record: &Record) -> Vec<Bytes> {
         .collect()
 }
 
-/// What a counter comes to.
+/// The total of a counter.
 pub(super) fn count(record: &Record, now_unix_ms: u64) -> i64 {
     let resolved = resolve(record, Resolution::Counter, now_unix_ms);
     let text = resolved.value().and_then(|value| std::str::from_utf8(value).ok());

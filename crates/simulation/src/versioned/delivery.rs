@@ -1,4 +1,4 @@
-//! Requests and answers on their way: what the network makes of them, and what is falsified on purpose.
+//! Requests and replies in flight: what the network does to them, and what flaws falsify.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::scenario::Flaw;
 use super::world::World;
 
 impl World {
-    /// A request has arrived. The replica answers at once, or when what it wrote is on the disk.
+    /// A request has arrived. The replica replies immediately, or when its write has been synced.
     pub(super) fn serve(&mut self, process: usize, asker: Asker, mut request: ReplicaRequest) {
         let flaw = self.scenario.flaw;
         if flaw == Some(Flaw::MergesByTime) {
@@ -33,7 +33,7 @@ impl World {
             .request(request, move |reply| outbox.reply(asker, falsify(reply)));
     }
 
-    /// Leaves only those records to be merged that are newer than what is there.
+    /// Keeps only the records to merge that are newer than the present ones.
     fn drop_older(&self, process: usize, request: &mut ReplicaRequest) {
         let ReplicaOperation::Merge { records } = &mut request.operation else {
             return;
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// Sends an answer to the process that waits for it.
+    /// Sends a reply to the waiting process.
     pub(super) fn answer(&mut self, from: usize, asker: Asker, reply: ReplicaReply) {
         let Asker { process, life, of } = asker;
         let event = Event::Answer { of, answer: Ok(reply) };
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// A process that another one waits for is gone.
+    /// A process that another one waits for has ended.
     pub(super) fn connection_broke(&mut self, asker: Asker) {
         self.fail(asker, 500, Failure::Lost("connection reset".into()));
     }
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// Asks the replica of a coordinator's own node for what it has in memory: it answers at once.
+/// Asks the replica on a coordinator's own node for a record in memory, which it returns immediately.
 pub(super) fn serve_own(flaw: Option<Flaw>, replica: &Replica, mut request: ReplicaRequest) -> ReplicaReply {
     let falsify = falsified(flaw, replica.table.epoch(), &mut request);
     let reply = replica.ask_now(request);
@@ -129,7 +129,7 @@ pub(super) fn serve_own(flaw: Option<Flaw>, replica: &Replica, mut request: Repl
     )
 }
 
-/// Falsifies a request to a replica that knows the table of this epoch, and then what it answers.
+/// Falsifies a request to a replica that uses the table of this epoch, and then its reply.
 fn falsified(
     flaw: Option<Flaw>,
     epoch: u64,

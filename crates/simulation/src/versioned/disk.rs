@@ -1,6 +1,6 @@
-//! The disk of a node: tables in memory, by the real engine for that, with what can happen to a disk. The end of the process
-//! loses nothing. The loss of power loses the end of what was not synced: never a write with one that came after it kept.
-//! Records become unreadable, the disk is full, an older copy takes its place.
+//! The disk of a node: tables in the real memory engine, with the faults of a disk. The end of the process loses
+//! nothing. A loss of power loses the last unsynced writes: a write is never lost while a later one is kept. Records
+//! become unreadable, the disk becomes full, an older copy replaces it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteB
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many of the last writes power can undo: the operating system has written what came before.
+/// How many of the last writes a loss of power can undo: the operating system has already written the earlier ones.
 const UNSYNCED_MAX: usize = 256;
 
-/// What a node keeps. Clones are the same disk.
+/// The durable state of a node. Clones share the same disk.
 #[derive(Clone)]
 pub(super) struct Disk {
     kept: Arc<Mutex<Kept>>,
-    /// How many keys its tables say that they have, at least: hash trees are made for so many.
+    /// The minimum number of keys that its tables report: Merkle trees are sized for that many keys.
     tree_keys: u64,
-    /// Whether it says that it has synced, and has not.
+    /// Whether it only pretends to sync.
     never_syncs: bool,
 }
 
 struct Kept {
     memory: Arc<MemoryEngine>,
-    /// What the tables were before each of the last writes.
+    /// The tables before each of the last writes.
     unsynced: VecDeque<MemoryEngine>,
-    /// Records that cannot be read: by table and key.
+    /// Unreadable records, by table and key.
     unreadable: BTreeSet<(String, Bytes)>,
     is_full: bool,
-    /// Drawn when the disk was new.
+    /// Drawn when the disk was created.
     identity: u64,
     /// The file of incarnations.
     incarnation: Option<Vec<u8>>,
-    /// What was noted to be lost.
+    /// The noted loss.
     lost: Option<String>,
 }
 
@@ -63,12 +63,12 @@ impl Disk {
         }
     }
 
-    /// How many writes power would undo.
+    /// How many writes a loss of power would undo.
     pub(super) fn unsynced(&self) -> usize {
         self.kept.lock().unsynced.len()
     }
 
-    /// Power is lost: of what was not synced, the first `kept` writes are there.
+    /// Loses power: of the unsynced writes, only the first ones are kept.
     pub(super) fn lose_power(&self, first: usize) {
         let mut kept = self.kept.lock();
         let before = kept.unsynced.drain(..).nth(first);
@@ -77,7 +77,7 @@ impl Disk {
         }
     }
 
-    /// A copy of it.
+    /// Copies the disk.
     pub(super) fn copy(&self) -> DiskCopy {
         let kept = self.kept.lock();
         DiskCopy {
@@ -88,7 +88,7 @@ impl Disk {
         }
     }
 
-    /// It is replaced by a copy, or by a new one with nothing on it.
+    /// Replaces the disk by a copy, or by a new empty one.
     pub(super) fn replace(&self, copy: Option<DiskCopy>, new_identity: u64) {
         let mut kept = self.kept.lock();
         kept.unsynced.clear();
@@ -103,7 +103,7 @@ impl Disk {
         (kept.identity, kept.incarnation, kept.lost) = (copy.identity, copy.incarnation, copy.lost);
     }
 
-    /// All tables are gone, and what stands beside them is as it was.
+    /// Loses all tables, but keeps the files beside them.
     pub(super) fn lose_tables(&self) {
         let mut kept = self.kept.lock();
         kept.unsynced.clear();
@@ -135,12 +135,12 @@ impl Disk {
         scan.map_or_else(|_| Vec::new(), |scan| scan.flatten().map(|(key, _)| key).collect())
     }
 
-    /// A record cannot be read from now on, until it is written again.
+    /// Makes a record unreadable, until it is written again.
     pub(super) fn spoil(&self, table: &str, key: Bytes) {
         self.kept.lock().unreadable.insert((table.to_owned(), key));
     }
 
-    /// The records that cannot be read, by their keys.
+    /// The keys of the unreadable records.
     pub(super) fn unreadable(&self) -> Vec<Bytes> {
         let kept = self.kept.lock();
         kept.unreadable.iter().map(|(_, key)| key.clone()).collect()
@@ -263,7 +263,7 @@ impl Table for DiskTable {
     }
 
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
-        // Some records are on the disk alone.
+        // Some records are only on the disk.
         match xxh3_64(key) % 4 {
             0 => Ok(Hot::Cold),
             _ if self.check(key).is_err() => Ok(Hot::Cold),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn power_undoes_the_end_of_what_was_not_synced() {
+    fn a_loss_of_power_undoes_the_last_unsynced_writes() {
         let disk = Disk::new(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_can_be_written() {
+    fn an_unreadable_record_can_be_overwritten() {
         let disk = Disk::new(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_as_the_disk_was() {
+    fn a_copy_keeps_the_old_state_of_the_disk() {
         let disk = Disk::new(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");

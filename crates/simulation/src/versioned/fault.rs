@@ -1,4 +1,4 @@
-//! What breaks, and how it is repaired.
+//! Faults, and their repair.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,14 +10,14 @@ use super::replica::{Replica, TABLE};
 use super::scenario::Flaw;
 use super::world::World;
 
-/// The most disks that are lost in a run.
+/// The maximum number of lost disks in a run.
 const DISKS_MAX: usize = 4;
 
-/// How wrong clocks may be, in milliseconds: by more than the time for which deletions are remembered.
+/// The maximum error of clocks, in milliseconds: longer than deletions are remembered.
 const OFFSET_MS_MAX: i64 = 40_000;
 
 impl World {
-    /// Something breaks.
+    /// Causes a random fault.
     pub(super) fn break_something(&mut self) {
         let process = self.rng.usize(..self.processes.len());
         let other = self.rng.usize(..self.processes.len());
@@ -86,14 +86,14 @@ impl World {
         }
     }
 
-    /// A process dies, or is stopped in good order, and starts again later; maybe its machine lost power, or its disk, or an
-    /// older copy of that was put back. That something is lost, the node knows.
+    /// Ends a process, by a crash or a clean stop; it restarts later. Its machine may also lose power, or its disk, or
+    /// the disk may be replaced by an older copy. The node knows that something is lost.
     fn end(&mut self, process: usize) {
         if !self.processes[process].is_up || self.deaths >= self.scenario.deaths_max {
             return;
         }
         self.deaths += 1;
-        // A disk is lost best when there is the least else, or others rely on what was on it.
+        // A disk loss is most interesting when the fewest other copies exist, or when others rely on this one.
         let nodes = &self.processes[..self.scenario.nodes];
         let is_missed = nodes.iter().any(|node| !node.is_up) || self.is_relied_on(process);
         let loses_power = self.scenario.loses_power && self.rng.bool();
@@ -115,10 +115,10 @@ impl World {
         self.after(away_us, Happening::Restart(process));
     }
 
-    /// A process is stopped in good order: what it has taken in it answers.
+    /// Stops a process cleanly: it replies to all accepted requests.
     fn stop(&mut self, process: usize) {
         self.outcome.stops += 1;
-        self.note(|| format!("{process} is stopped in good order"));
+        self.note(|| format!("{process} is stopped cleanly"));
         let replica = self.processes[process].replica.as_mut();
         let (deeds, replies) = replica.map(Replica::stop).unwrap_or_default();
         self.count(&deeds);
@@ -164,7 +164,7 @@ impl World {
         self.note(|| format!("its machine loses power, and {} writes", unsynced - kept));
     }
 
-    /// A disk is lost, or an older copy of it takes its place.
+    /// Loses a disk, or replaces it by an older copy.
     fn lose_disk(&mut self, process: usize) {
         let is_put_back = self.scenario.remembers_deletions_for_long() && self.rng.bool();
         let identity = self.rng.u64(1..);
@@ -194,7 +194,7 @@ impl World {
             }
             None => {
                 replica.disk().lose_tables();
-                "empty, and does not know"
+                "empty, and does not know it"
             }
         };
         if let Some(kept) = kept {
@@ -207,7 +207,7 @@ impl World {
         self.note(|| format!("the disk of {process} is {became}"));
     }
 
-    /// A record cannot be read any more.
+    /// Makes a record unreadable.
     fn spoil(&mut self, process: usize) {
         if process >= self.scenario.nodes || !self.scenario.loses_disk || !self.survives_the_disk_of(process) {
             return;
@@ -227,8 +227,8 @@ impl World {
         self.note(|| format!("{process} cannot read {key:?}"));
     }
 
-    /// Whether what was acknowledged is there if a disk is lost: another node has it that has not lost its own, or has had
-    /// from others what was on it.
+    /// Whether acknowledged writes survive the loss of this disk: another node has them that has not lost its own disk,
+    /// or has recovered its content.
     fn survives_the_disk_of(&self, process: usize) -> bool {
         if !self.scenario.promise().reads_see_writes {
             return self.lost_disks == 0;
@@ -244,7 +244,7 @@ impl World {
         self.lost_disks < DISKS_MAX && lost < self.scenario.settings.writes as usize
     }
 
-    /// A process starts again.
+    /// Restarts a process.
     pub(super) fn restart(&mut self, process: usize) {
         if self.processes[process].is_up {
             return;
@@ -257,7 +257,7 @@ impl World {
         self.go_on(process);
     }
 
-    /// The replica of a process starts.
+    /// Starts the replica of a process.
     pub(super) fn start_replica(&mut self, process: usize, is_first: bool) {
         let Some(replica) = &mut self.processes[process].replica else {
             return;
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// A process goes on: what came meanwhile comes at once.
+    /// Resumes a process: the events that arrived meanwhile happen at once.
     pub(super) fn resume(&mut self, process: usize) {
         if self.processes[process].stopped_until_us > self.now_us {
             return;
@@ -280,14 +280,14 @@ impl World {
         self.go_on(process);
     }
 
-    /// A disk is full, or has room again.
+    /// A disk becomes full, or has room again.
     pub(super) fn set_full(&mut self, process: usize, is_full: bool) {
         if let Some(replica) = &self.processes[process].replica {
             replica.disk().set_full(is_full);
         }
     }
 
-    /// Nothing breaks any more, and what is broken is repaired.
+    /// Stops the faults, and repairs everything.
     pub(super) fn repair_everything(&mut self) {
         self.note(|| "nothing breaks any more".to_owned());
         self.network.heal();

@@ -1,18 +1,18 @@
-//! What clients of a versioned store did and saw, and whether that can have been.
+//! The operations of clients of a versioned store, and checks whether their results are consistent.
 //!
-//! Stores are not linearizable, and do not say so: a write that failed may appear, now and later, and several
-//! writes may stand side by side. So no checker of linearizability fits. What is promised is less, and is
-//! checked for each read by itself, from values alone, without a look at the clocks that the store gives out:
+//! Stores are not linearizable and do not claim to be: a failed write may appear, now or later, and several writes may
+//! be concurrent. So checkers of linearizability do not fit. The weaker guarantees of stores are checked for each read
+//! separately, from the values alone, without the vector clocks that the store returns:
 //!
-//! - *nothing gets lost*: a write that was acknowledged before the read began is there, or there is another one
-//!   that may have taken its place: one over all that was not through when it began, or one that had read it;
-//!   or one that may have taken the place of that one, and so on;
-//! - *nothing comes back*: what is there was not known to a write that was acknowledged before the read began. One
-//!   that was given to several replicas may stand beside that, since each may have taken it, but where the store
-//!   resolves by the latest, that one is not shown;
-//! - *nothing comes from nowhere*: a client wrote it.
+//! - *nothing gets lost*: a read returns every write that was acknowledged before the read began, or another write that
+//!   may have replaced it. A write may replace another one if it had read its value, or if it overwrites everything and
+//!   was not finished when the other one began. Replacements may form a chain;
+//! - *nothing comes back*: a read returns no value that was replaced by a write which was acknowledged before the read
+//!   began. A write that was sent to several replicas may remain beside its replacement, since each replica may have
+//!   applied it; but if the store resolves by the latest write, it is not returned;
+//! - *nothing comes from nowhere*: every value was written by a client.
 //!
-//! Every value is to be written once only, so that it tells its write. Times are of any one clock that is never
+//! Every value must be written only once, so that it identifies its write. All times are from one clock that is never
 //! set.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +20,12 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// What a store promises, by its settings and by what may happen to it.
+/// The guarantees of a store, given its settings and faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
-    /// A read sees all writes that were acknowledged before it: R + W > N, and hints do not count.
+    /// A read sees all writes acknowledged before it: R + W > N, and hints do not count.
     pub reads_see_writes: bool,
-    /// What was acknowledged survives what happens.
+    /// Acknowledged writes survive all faults of the run.
     pub writes_stay: bool,
 }
 
@@ -33,21 +33,21 @@ pub struct Promise {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriteNumber(usize);
 
-/// What a write takes the place of.
+/// The values that a write replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Knows {
-    /// Of all that is there.
+    /// All present values.
     All,
-    /// Of these values, which were read, and of what these have taken the place of.
+    /// These values, which were read, and everything that they have replaced.
     Read(Vec<Bytes>),
 }
 
-/// A promise that was broken.
+/// A broken guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// Of which key.
+    /// The key.
     pub key: Bytes,
-    /// What happened.
+    /// A description.
     pub what: String,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// What was done to the keys of a store.
+/// The operations on the keys of a store.
 #[derive(Debug)]
 pub struct History {
     promise: Promise,
@@ -69,25 +69,25 @@ pub struct History {
 
 #[derive(Debug)]
 struct Write {
-    /// None for a deletion.
+    /// `None` for a deletion.
     value: Option<Bytes>,
-    /// Whether it may make obsolete all that is there.
+    /// Whether it may replace everything that is there.
     over_all: bool,
-    /// What it may have made obsolete besides.
+    /// Further values that it may have replaced.
     may_know: BTreeSet<Bytes>,
-    /// What it has made obsolete if it was acknowledged.
+    /// The values that it has replaced if it was acknowledged.
     knows: BTreeSet<Bytes>,
     began: u64,
-    /// When it was acknowledged; none as long as it is not known whether it was done: then it may be at any time.
+    /// When it was acknowledged; `None` while its outcome is unknown: then it may be applied at any time.
     acknowledged: Option<u64>,
-    /// Whether several replicas may have taken it, each for itself.
+    /// Whether several replicas may have applied it separately.
     is_several: bool,
-    /// It certainly was not done.
+    /// It was certainly not applied.
     is_undone: bool,
 }
 
 impl History {
-    /// Nothing has happened yet.
+    /// An empty history.
     pub fn new(promise: Promise) -> Self {
         Self {
             promise,
@@ -96,7 +96,7 @@ impl History {
         }
     }
 
-    /// A client begins to write a value, or to delete what is there.
+    /// A client begins to write a value, or to delete a key.
     pub fn write_began(&mut self, key: &Bytes, value: Option<Bytes>, knows: Knows, now: u64) -> WriteNumber {
         let (over_all, read) = match knows {
             Knows::All => (true, BTreeSet::new()),
@@ -117,31 +117,31 @@ impl History {
         WriteNumber(number)
     }
 
-    /// The write has read, and is now over these values instead.
+    /// The write has read the key again, and now replaces these values.
     pub fn write_read(&mut self, write: WriteNumber, values: Vec<Bytes>) {
         let write = &mut self.writes[write.0];
         write.may_know.extend(values.iter().cloned());
         write.knows = values.into_iter().collect();
     }
 
-    /// The write was given to another replica, since it was not clear whether the first had taken it: that one may
-    /// do so late. Then it is there twice.
+    /// The write was sent to another replica, because it was unclear whether the first one had applied it; the first
+    /// one may still do so later. Then the write is there twice.
     pub fn write_tried_again(&mut self, write: WriteNumber) {
         self.writes[write.0].is_several = true;
     }
 
-    /// The write was given to one replica, and no other took it for itself, although that was
-    /// [feared](Self::write_tried_again).
+    /// The write was sent to one replica, and no other has applied it, although that was
+    /// [possible](Self::write_tried_again).
     pub fn write_tried_once(&mut self, write: WriteNumber) {
         self.writes[write.0].is_several = false;
     }
 
-    /// The write was acknowledged. One that fails may be done nevertheless, at any time: of that nothing is told.
+    /// The write was acknowledged. A failed write may still be applied at any time: nothing is recorded for it.
     pub fn write_acknowledged(&mut self, write: WriteNumber, now: u64) {
         self.writes[write.0].acknowledged = Some(now);
     }
 
-    /// The write certainly was not done, and never will be.
+    /// The write was certainly not applied, and never will be.
     pub fn write_undone(&mut self, write: WriteNumber) {
         self.writes[write.0].is_undone = true;
     }
@@ -156,10 +156,10 @@ impl History {
         self.keys.keys()
     }
 
-    /// A read is answered: with all values that stand side by side.
+    /// A read has returned all concurrent values.
     ///
     /// # Errors
-    /// It cannot have seen that.
+    /// The read cannot have seen these values.
     pub fn read(&self, key: &Bytes, values: &[Bytes], began: u64) -> Result<(), Broken> {
         self.nothing_from_nowhere(key, values)?;
         if self.promise.reads_see_writes && self.promise.writes_stay {
@@ -169,10 +169,10 @@ impl History {
         Ok(())
     }
 
-    /// All is quiet, and all replicas are equal: this is what is there.
+    /// After everything has settled and all replicas are equal: the final values.
     ///
     /// # Errors
-    /// It cannot be.
+    /// These final values are impossible.
     pub fn settled(&self, key: &Bytes, values: &[Bytes]) -> Result<(), Broken> {
         self.nothing_from_nowhere(key, values)?;
         if self.promise.writes_stay {
@@ -182,10 +182,10 @@ impl History {
         Ok(())
     }
 
-    /// All siblings were resolved by the latest, for a read that began then: to this value, or to none.
+    /// A read that began at this time resolved all siblings to the latest: to this value, or to none.
     ///
     /// # Errors
-    /// One that was acknowledged before the read began had taken its place.
+    /// A write that was acknowledged before the read began had replaced the value.
     pub fn resolved(&self, key: &Bytes, value: Option<&Bytes>, began: u64) -> Result<(), Broken> {
         let acknowledged = |write: &&Write| write.acknowledged.is_some_and(|at| at <= began);
         if !self.promise.writes_stay || (value.is_none() && !self.of(key).any(|write| acknowledged(&write))) {
@@ -198,7 +198,7 @@ impl History {
         };
         match self.of(key).filter(may_be_it).all(is_replaced) {
             true => {
-                let what = format!("{value:?} is the latest, and others were acknowledged that had taken its place");
+                let what = format!("{value:?} was returned as the latest, but acknowledged writes had replaced it");
                 Err(broken(key, what))
             }
             false => Ok(()),
@@ -213,7 +213,7 @@ impl History {
     fn nothing_from_nowhere(&self, key: &Bytes, values: &[Bytes]) -> Result<(), Broken> {
         for value in values {
             if !self.of(key).any(|write| write.value.as_ref() == Some(value)) {
-                return Err(broken(key, format!("{value:?} is there, and nobody wrote it")));
+                return Err(broken(key, format!("{value:?} is there, but no client wrote it")));
             }
         }
         Ok(())
@@ -221,7 +221,7 @@ impl History {
 
     fn nothing_lost(&self, key: &Bytes, values: &[Bytes], began: u64) -> Result<(), Broken> {
         let writes: Vec<&Write> = self.of(key).filter(|write| !write.is_undone).collect();
-        // Deletions are not seen, and may be forgotten: where one can be, it is taken to be there.
+        // Deletions are invisible and may be forgotten: a deletion that is possible counts as present.
         let is_there = |write: &Write| write.value.as_ref().is_none_or(|value| values.contains(value));
         let mut is_accounted: Vec<bool> = writes.iter().map(|write| is_there(write)).collect();
         let mut reached: Vec<usize> = (0..writes.len()).filter(|&at| is_accounted[at]).collect();
@@ -236,7 +236,7 @@ impl History {
         for (write, is_accounted) in writes.iter().zip(is_accounted) {
             if !is_accounted && write.acknowledged.is_some_and(|at| at <= began) {
                 let what = format!(
-                    "{:?} was acknowledged, and is lost: there is {values:?}, and none of it can have taken its place",
+                    "{:?} was acknowledged, but is lost: none of the present values {values:?} can have replaced it",
                     write.value
                 );
                 return Err(broken(key, what));
@@ -253,7 +253,7 @@ impl History {
             let replaces = |write: &&Write| write.replaces(old, self.promise);
             if let Some(later) = later.find(replaces) {
                 let what = format!(
-                    "{:?} is back: {:?} was acknowledged, and had taken its place",
+                    "{:?} is back, although {:?} was acknowledged and had replaced it",
                     old.value, later.value
                 );
                 return Err(broken(key, what));
@@ -264,14 +264,14 @@ impl History {
 }
 
 impl Write {
-    /// Whether it can have made another write obsolete.
+    /// Whether it may have replaced another write.
     fn may_replace(&self, other: &Self) -> bool {
         let may_know = other.value.as_ref().is_some_and(|value| self.may_know.contains(value));
         let is_after = self.acknowledged.is_none_or(|at| at >= other.began);
         may_know || (self.over_all && is_after && !std::ptr::eq(self, other))
     }
 
-    /// Whether it must have made another write obsolete, if it was acknowledged.
+    /// Whether it must have replaced another write, if it was acknowledged.
     fn replaces(&self, other: &Self, promise: Promise) -> bool {
         let knows = other.value.as_ref().is_some_and(|value| self.knows.contains(value));
         let is_after = other.acknowledged.is_some_and(|at| at < self.began);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_may_see_what_was_acknowledged_or_what_was_written_over_it() {
+    fn a_read_may_see_an_acknowledged_write_or_its_replacement() {
         let mut history = History::new(PROMISE);
         written(&mut history, "a", Knows::All, 1, 2);
         history.read(&text("k"), &[text("a")], 3).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_over_may_not_come_back() {
+    fn a_replaced_value_may_not_come_back() {
         let mut history = History::new(PROMISE);
         written(&mut history, "a", Knows::All, 1, 2);
         written(&mut history, "b", Knows::All, 3, 4);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_writes_over_one_context_both_must_be_there() {
+    fn two_writes_with_the_same_context_must_both_be_there() {
         let mut history = History::new(PROMISE);
         written(&mut history, "a", Knows::All, 1, 2);
         written(&mut history, "b", Knows::Read(vec![text("a")]), 3, 5);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_may_be_what_is_there_and_not_if_it_came_before() {
+    fn a_deletion_explains_a_missing_value_unless_it_came_before() {
         let mut history = History::new(PROMISE);
         let deletion = history.write_began(&text("k"), None, Knows::All, 1);
         history.write_acknowledged(deletion, 2);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_there_twice_may_stand_beside_what_took_its_place_and_is_not_the_latest() {
+    fn a_duplicated_write_may_remain_but_is_not_the_latest() {
         let mut history = History::new(PROMISE);
         let write = history.write_began(&text("k"), Some(text("a")), Knows::All, 1);
         history.write_tried_again(write);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_key_is_not_there_is_due_to_a_deletion_that_nothing_has_taken_the_place_of() {
+    fn a_missing_key_needs_a_deletion_that_was_not_replaced() {
         let mut history = History::new(PROMISE);
         history.resolved(&text("k"), None, 0).unwrap();
         let deletion = history.write_began(&text("k"), None, Knows::All, 1);
@@ -374,13 +374,13 @@ mod tests {
         written(&mut history, "a", Knows::All, 4, 5);
         history.resolved(&text("k"), None, 4).unwrap();
         history.resolved(&text("k"), None, 6).unwrap_err();
-        // One that may be made yet is no wonder.
+        // A deletion that may still be applied explains the missing key.
         history.write_began(&text("k"), None, Knows::All, 7);
         history.resolved(&text("k"), None, 8).unwrap();
     }
 
     #[test]
-    fn where_nothing_is_promised_of_reads_the_end_is_checked_all_the_same() {
+    fn the_final_state_is_checked_even_without_guarantees_for_reads() {
         let mut history = History::new(Promise {
             reads_see_writes: false,
             writes_stay: true,

@@ -1,4 +1,4 @@
-//! The end of a run: whether replicas have become equal, and whether what they hold can be.
+//! The end of a run: whether replicas have become equal, and whether their content is possible.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use super::coordinator::{count, values};
 use super::replica::{Replica, decode};
 use super::world::World;
 
-/// Where the key begins in a key of the table: behind the partition and the hash.
+/// The offset of the key in a key of the table: after the partition and the hash.
 const KEY_AT: usize = 10;
 
 impl World {
-    /// Why the end is not there yet; nothing if it is.
+    /// Why the run has not settled yet; `None` if it has.
     pub(super) fn unsettled(&self) -> Option<String> {
         for (process, at) in self.processes.iter().enumerate() {
             if !at.coordinator.is_idle() {
-                return Some(format!("{process} has operations under way"));
+                return Some(format!("{process} has operations in progress"));
             }
             let life = at.replica.as_ref().and_then(|replica| replica.life.as_ref());
             let hinted = life.map_or(0, |life| life.driven.hinted_nodes());
@@ -54,7 +54,7 @@ impl World {
         self.check_trees().err()
     }
 
-    /// Reads what cannot be read, as clients do now and then: so it is found.
+    /// Reads the unreadable records, as clients occasionally do: so the damage is found.
     pub(super) fn read_what_is_spoilt(&self) {
         for replica in self.processes.iter().filter_map(|process| process.replica.as_ref()) {
             for table_key in replica.disk().unreadable() {
@@ -62,13 +62,13 @@ impl World {
                     part: RecordPart::Full,
                     keys: vec![table_key.slice(KEY_AT..)],
                 };
-                // It says that it cannot.
+                // The replica replies with an error.
                 replica.ask_now(self.store.request(operation));
             }
         }
     }
 
-    /// Holds what there is in the end to what was promised.
+    /// Checks the final state against the guarantees.
     pub(super) fn judge(&mut self) {
         let mut checked = Ok(());
         let keys: Vec<Bytes> = match self.scenario.counts() {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Whether hash trees are those of what is there.
+    /// Checks that the Merkle trees match the records.
     fn check_trees(&self) -> Result<(), String> {
         for partition in self.store.partitions.partitions() {
             for replica in self.replicas_of(partition) {
@@ -116,7 +116,7 @@ impl World {
                     Some(ReplicaReply::Hashes { nodes, .. }) if nodes == [expected] => {}
                     other => {
                         return Err(format!(
-                            "node {}: the hash tree of {partition} is not that of its records: {other:?}",
+                            "node {}: the Merkle tree of {partition} does not match its records: {other:?}",
                             replica.node
                         ));
                     }

@@ -1,5 +1,5 @@
-//! What replicas find around them: clocks, chance and files, and the way to other nodes. What they want to say waits until the
-//! world takes it.
+//! The environment of replicas: clocks, randomness, files, and other nodes. Outgoing messages wait until the world
+//! takes them.
 
 use std::fmt;
 use std::io;
@@ -17,13 +17,13 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use super::message::Asker;
 
-/// When the world begins by the clocks on its walls, in milliseconds since 1970.
+/// The wall-clock time at which the world begins, in milliseconds since 1970.
 const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;
 
 /// The time of the world.
 #[derive(Debug)]
 pub(super) struct WorldClock {
-    /// Any time: only what passes since is looked at.
+    /// An arbitrary time: only the time since then matters.
     began: Instant,
     now_us: AtomicU64,
 }
@@ -40,13 +40,13 @@ impl WorldClock {
         self.now_us.store(now_us, Relaxed);
     }
 
-    /// When it shows this time, in microseconds.
+    /// The simulated time of this instant, in microseconds.
     pub(super) fn us_of(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_micros() as u64
     }
 }
 
-/// What time it is by a clock that is so much off, in milliseconds since 1970.
+/// The time of a clock with this offset, in milliseconds since 1970.
 pub(super) fn unix_ms(now_us: u64, offset_ms: i64) -> u64 {
     (BEGINS_UNIX_MS + now_us / 1_000).saturating_add_signed(offset_ms)
 }
@@ -55,7 +55,7 @@ pub(super) fn unix_ms(now_us: u64, offset_ms: i64) -> u64 {
 pub(super) struct Machine {
     pub(super) clock: Arc<WorldClock>,
     pub(super) disk: Disk,
-    /// How wrong its clock is.
+    /// The error of its clock.
     pub(super) offset_ms: AtomicI64,
     pub(super) rng: Mutex<Rng>,
 }
@@ -97,14 +97,14 @@ impl Host for Machine {
     }
 }
 
-/// What a chore asks another node.
+/// A request of a chore to another node.
 pub(super) struct Ask {
     pub(super) node: NodeId,
     pub(super) request: ReplicaRequest,
     pub(super) answer: OnReply,
 }
 
-/// What the replica of one life of a process wants to be sent.
+/// The outgoing requests of the replica, in one life of a process.
 #[derive(Default)]
 pub(super) struct Outbox {
     asks: Mutex<Vec<Ask>>,

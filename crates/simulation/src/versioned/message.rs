@@ -1,4 +1,4 @@
-//! What happens: messages between processes, timers, and what waits for them.
+//! Events: messages between processes, and timers.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asker {
     pub(super) process: usize,
-    /// The life of the process: the next one knows nothing of it.
+    /// The life of the process: a later one does not know the operation.
     pub(super) life: u32,
     pub(super) of: Matter,
 }
 
-/// What an answer is for.
+/// The purpose of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matter {
     /// A request of an operation.
@@ -25,48 +25,48 @@ pub(super) enum Matter {
     Chore(u64),
 }
 
-/// Something that happens to a process.
+/// An event of a process.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     /// A request arrives.
     Request { asker: Asker, request: Box<ReplicaRequest> },
-    /// An answer arrives, or word that none will.
+    /// A reply arrives, or the news that none will.
     Answer {
         of: Matter,
         answer: Result<ReplicaReply, Failure>,
     },
-    /// A shard of the replica commits what waits.
+    /// A shard of the replica commits its waiting writes.
     Commit(usize),
-    /// What a shard has committed is on the disk.
+    /// The committed writes of a shard are synced.
     Sync(usize),
-    /// The chores of the replica are to go on.
+    /// The chores of the replica continue.
     Poll,
-    /// An operation is to look at the clock.
+    /// An operation reaches a deadline.
     Wake(u64),
-    /// A chore has taken too long.
+    /// A chore times out.
     ChoreEnds(u64),
-    /// A coordinator is told of a topology.
+    /// A coordinator receives a topology.
     Told(Arc<RoutingTable>),
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Debug)]
 pub(super) enum Happening {
-    /// To one life of a process.
+    /// An event of one life of a process.
     To { process: usize, life: u32, event: Event },
-    /// A process looks around.
+    /// A process does its periodic work.
     Tick(usize),
-    /// A client does something.
+    /// A client begins an operation.
     Operate,
-    /// An operator begins a plan, or gives one up.
+    /// An operator begins a plan, or cancels one.
     Plan,
-    /// It is looked whether a plan can go on.
+    /// Checks whether a plan can continue.
     LookAtPlan,
-    /// Something breaks.
+    /// A fault happens.
     Fault,
-    /// A process starts again.
+    /// A process restarts.
     Restart(usize),
-    /// A process goes on that was stopped.
+    /// A paused process resumes.
     Resume(usize),
     /// Messages get through again.
     Unblock(usize, usize),
@@ -74,6 +74,6 @@ pub(super) enum Happening {
     Join(usize),
     /// A disk has room again.
     Room(usize),
-    /// Nothing breaks any more, and clients stop.
+    /// The faults end, and clients stop.
     Calm,
 }

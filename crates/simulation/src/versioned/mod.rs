@@ -1,16 +1,16 @@
-//! Versioned stores under faults, run from a seed: whether a write that was acknowledged can get lost.
+//! Versioned stores under faults, run from a seed: whether an acknowledged write can get lost.
 //!
-//! Coordinators drive the real operations of `fondaco_client::quorum`. Replicas are those of `fondaco_replica`: they commit
-//! in groups, keep hints and hand them over, begin incarnations, compare partitions, forget deletions and catch up by the
-//! code of nodes, which the world drives step by step. Simulated are time, clocks, the network and disks: messages are lost,
-//! late and doubled; nodes die, are stopped in good order, lose power, pause, are cut off, have full disks and wrong clocks;
-//! records become unreadable, and disks are lost or replaced by older copies. Partitions move, and coordinators go by an old
-//! routing table for long.
+//! Coordinators run the real operations of `fondaco_client::quorum`. Replicas are those of `fondaco_replica`: the world
+//! drives the code of nodes step by step through group commits, hinted handoff, new incarnations, anti-entropy,
+//! tombstone garbage collection and catching up. Time, clocks, the network and disks are simulated: messages are lost,
+//! late and duplicated; nodes crash, stop cleanly, lose power, pause, are cut off, have full disks and wrong clocks;
+//! records become unreadable, and disks are lost or replaced by older copies. Partitions move, and coordinators use an
+//! old routing table for a long time.
 //!
-//! What clients saw is a [`History`], and that is held to what stores promise ([`Promise`]). It knows nothing of
-//! the simulation, so that real clusters can be held to it, too.
+//! The observations of clients form a [`History`], which is checked against the guarantees of stores ([`Promise`]). It
+//! does not depend on the simulation, so real clusters can be checked with it, too.
 //!
-//! It is not a test of the engines on disk, of the threads of a node or of sockets.
+//! It does not test the engines on disk, the threads of a node, or sockets.
 
 mod client;
 mod coordinator;

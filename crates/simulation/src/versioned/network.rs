@@ -1,20 +1,20 @@
-//! The simulated network: which processes cannot reach each other, and how bad the rest is.
+//! The simulated network: which processes cannot reach each other, and how unreliable the other lines are.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-/// How long a message takes that is late, in microseconds, at most. A coordinator gives up before.
+/// The maximum latency of a late message, in microseconds. A coordinator gives up earlier.
 const LATE_US_MAX: u64 = 600_000;
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It arrives after so many microseconds.
+    /// It arrives after this many microseconds.
     Arrives(u64),
     /// It arrives twice.
     Doubled(u64, u64),
-    /// The connection breaks, and both sides learn of it after so many microseconds.
+    /// The connection breaks, and both sides notice after this many microseconds.
     Breaks(u64),
     /// It is lost.
     Vanishes,
@@ -23,11 +23,11 @@ pub(super) enum Fate {
 /// The network.
 #[derive(Debug, Default)]
 pub(super) struct Network {
-    /// Processes that do not reach each other.
+    /// Pairs of processes that do not reach each other.
     blocked: BTreeSet<(usize, usize)>,
-    /// Processes that are cut off from all others, the coordination service too.
+    /// Processes that are cut off from all others, including the coordination service.
     isolated: BTreeSet<usize>,
-    /// Chances in a thousand.
+    /// Probabilities in thousandths.
     late: u32,
     lost: u32,
     doubled: u32,
@@ -64,7 +64,7 @@ impl Network {
         self.isolated.remove(&process);
     }
 
-    /// All is well from now on.
+    /// Repairs everything.
     pub(super) fn heal(&mut self) {
         *self = Self::default();
     }
@@ -74,8 +74,8 @@ impl Network {
         from == to || !(self.is_isolated(from) || self.is_isolated(to) || self.blocked.contains(&(from, to)))
     }
 
-    /// What becomes of a message. Only what does no harm when it is done twice may be doubled: a request is sent
-    /// over one connection, which doubles nothing, but it may be a repair that another one sent, too.
+    /// The fate of a message. Only idempotent messages may be duplicated: a connection never duplicates a request, but
+    /// the same request may also be a repair that another process sent.
     pub(super) fn fate(&self, from: usize, to: usize, may_double: bool, rng: &mut Rng) -> Fate {
         let near_us = rng.u64(50..1_500);
         if from == to {

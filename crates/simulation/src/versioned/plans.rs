@@ -1,8 +1,8 @@
-//! Partitions move: plans that begin, are given up or come to their end, and when each process hears of it.
+//! Moving partitions: plans that begin, are cancelled or finish, and when each process learns of them.
 //!
-//! The steps of a plan are those of the real routing table. When it is time for one is what the real controller waits
-//! for: that the next owners say that they were compared with enough of the owners, and that the former ones that are
-//! there know of the switch. Reads that see all writes need besides that these are enough: so that is waited for, too.
+//! The steps of a plan are those of the real routing table. A step waits for the same conditions as in the real
+//! controller: the next owners report that they were compared with enough of the owners, and the live former owners
+//! know the switch. Reads that see all writes also need enough of those owners, so the simulation waits for that, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::scenario::Flaw;
 use super::topology::{id, member};
 use super::world::World;
 
-/// How often it is looked whether a plan can go on, in microseconds, about.
+/// The approximate interval between checks whether a plan can continue, in microseconds.
 const LOOK_US: u64 = 200_000;
 
-/// How often at times.
+/// The interval when the controller is slow.
 const LOOK_LATE_US: u64 = 4_000_000;
 
-/// How long it takes to be told of a topology, in microseconds, at most.
+/// The maximum time to learn of a topology, in microseconds.
 const TOLD_US_MAX: u64 = 5_000;
 
 impl World {
-    /// Plans begin from now on, if they do in this world.
+    /// Begins plans from now on, if the scenario has plans.
     pub(super) fn begin_plans(&mut self) {
         if let Some(every_ms) = self.scenario.plan_every_ms {
             self.after(every_ms * 1_000, Happening::Plan);
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// An operator begins a plan, or gives one up.
+    /// An operator begins a plan, or cancels one.
     pub(super) fn plan(&mut self) {
         let every_us = self.scenario.plan_every_ms.unwrap_or(1_000) * 1_000;
         let next_us = self.rng.u64(..2 * every_us);
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Any nodes for some of the partitions.
+    /// Random nodes for some of the partitions.
     fn shuffled_owners(&mut self) -> Vec<Vec<NodeId>> {
         let mut next = self.table.all_owners().to_vec();
         for owners in &mut next {
@@ -69,8 +69,7 @@ impl World {
         next
     }
 
-    /// What the real plan makes of it that some nodes are to hold nothing, and others something again; `None` if too few
-    /// would be left.
+    /// The real plan for removing some nodes and adding others again; `None` if too few would be left.
     fn planned_owners(&mut self) -> Option<Vec<Vec<NodeId>>> {
         let members = (0..self.scenario.nodes).map(|process| member(process, &self.scenario));
         let mut members: Vec<Member> = members.collect();
@@ -81,9 +80,9 @@ impl World {
         (plan.changes && is_enough).then_some(plan.owners)
     }
 
-    /// The plan under way goes on, if it is time for that.
+    /// Continues the current plan, if its conditions are met.
     pub(super) fn look_at_plan(&mut self) {
-        // The controller may be another one by now, and what it goes by old.
+        // There may be a new controller by now, with an old view.
         let every_us = if self.rng.u8(..4) == 0 { LOOK_LATE_US } else { LOOK_US };
         let next_us = self.rng.u64(every_us / 2..every_us * 3 / 2);
         self.after(next_us, Happening::LookAtPlan);
@@ -103,13 +102,14 @@ impl World {
         self.note(|| format!("a plan is {what}: epoch {epoch}, {changes} partitions move"));
     }
 
-    /// Whether all next owners have said that they have all that the owners have. They may have lost it since.
+    /// Whether all next owners have reported that they have everything that the owners have. They may have lost it
+    /// since.
     fn are_next_owners_ready(&self) -> bool {
         let mut next = self.table.next().into_iter().flatten().flatten();
         next.all(|node| self.reports.get(node) == Some(&(self.table.epoch(), true)))
     }
 
-    /// A node says by which table it goes, and whether it has what that gives it.
+    /// A node reports the epoch of its table, and whether it has all data that the table assigns to it.
     pub(super) fn report(&mut self, process: usize) {
         let at = &self.processes[process];
         let Some(replica) = &at.replica else { return };
@@ -117,7 +117,7 @@ impl World {
         self.reports.insert(replica.node, (replica.table.epoch(), has_all));
     }
 
-    /// Whether the switch of the plan under way rests on what a node has got from others.
+    /// Whether the switch of the current plan relies on data that a node has received from others.
     pub(super) fn is_relied_on(&self, process: usize) -> bool {
         let node = id(process);
         let is_next = |(partition, next): (PartitionId, &[NodeId])| {
@@ -128,7 +128,7 @@ impl World {
             && self.table.changes().any(is_next)
     }
 
-    /// Whether former owners refuse all readers that have not heard of the switch.
+    /// Whether former owners refuse all readers that do not know the switch.
     fn is_switch_known(&self) -> bool {
         let settings = &self.scenario.settings;
         self.table.changes().all(|(_, former)| {
@@ -138,13 +138,14 @@ impl World {
         })
     }
 
-    /// Whether a node goes by the present table.
+    /// Whether a node uses the current table.
     fn knows(&self, node: NodeId) -> bool {
         let replica = self.processes[node.get() as usize - 1].replica.as_ref();
         replica.is_some_and(|replica| replica.table.epoch() == self.table.epoch())
     }
 
-    /// What the coordination service says, as far as the replica and the coordinator of a process listen.
+    /// The replica and the coordinator of a process receive the state of the cluster from the coordination service,
+    /// unless they are deaf.
     pub(super) fn hear(&mut self, process: usize, live: &BTreeSet<NodeId>) {
         let (now_us, table) = (self.now_us, Arc::clone(&self.table));
         let at = &mut self.processes[process];
@@ -152,14 +153,14 @@ impl World {
             && let Some(replica) = &mut at.replica
             && let Err(error) = replica.hear(&self.store, &table, live)
         {
-            self.violated(format!("{process} cannot take in how the cluster is: {error}"));
+            self.violated(format!("{process} cannot apply the state of the cluster: {error}"));
         }
         if self.processes[process].deaf_until_us <= now_us {
             self.learn(process, live, &table);
         }
     }
 
-    /// A coordinator has found that its topology is old, and asks some node for a newer one.
+    /// A coordinator that has detected an old topology asks a random node for a newer one.
     pub(super) fn ask_for_topology(&mut self, process: usize) {
         let from = self.rng.usize(..self.scenario.nodes);
         let is_there = self.processes[from].is_running(self.now_us);
@@ -173,10 +174,10 @@ impl World {
         self.after(after_us, Happening::To { process, life, event });
     }
 
-    /// Why moves are not over yet; nothing if they are.
+    /// Why moves are not finished yet; `None` if they are.
     pub(super) fn moving(&self) -> Option<String> {
         if self.table.is_in_plan() {
-            return Some(format!("a plan is under way: {:?}", self.table));
+            return Some(format!("a plan is in progress: {:?}", self.table));
         }
         for (process, at) in self.processes.iter().enumerate() {
             if at.coordinator.table().epoch() != self.table.epoch() {

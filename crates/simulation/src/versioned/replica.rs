@@ -1,4 +1,4 @@
-//! The replica of a node: the real one, which the world drives, on a disk that outlives its processes.
+//! The replica of a node: the real one, driven by the world, on a disk that outlives its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,35 +18,35 @@ use super::machine::{Machine, Outbox};
 use super::message::Asker;
 use super::scenario::Flaw;
 
-/// The number of the store, and when it was created.
+/// The number of the store, and its time of creation.
 pub(super) const STORE_ID: u16 = 1;
 const CREATED_UNIX_MS: u64 = 7;
 
 /// The name of its table.
 pub(super) const TABLE: &str = "store-1-7";
 
-/// How often a partition is compared, about.
+/// The approximate interval between comparisons of a partition.
 const EXCHANGE_PERIOD: Duration = Duration::from_secs(4);
 
-/// How often it is looked for hints to hand over.
+/// The interval between attempts to hand over hints.
 const HANDOFF_PERIOD: Duration = Duration::from_millis(500);
 
-/// How often a node looks for deletions to forget.
+/// The interval between searches for expired deletions.
 const SWEEP_PERIOD: Duration = Duration::from_secs(3);
 
-/// How long another node may take for a request in the background.
+/// The timeout of a background request to another node.
 const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many threads a node would commit with.
+/// The number of threads with which a node would commit.
 const SHARDS: usize = 2;
 
-/// What all replicas know of the store.
+/// The properties of the store that all replicas know.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: StoreName,
     pub(super) partitions: PartitionCount,
     pub(super) settings: VersionedSettings,
-    /// How many nodes hold each partition.
+    /// The number of nodes that hold each partition.
     pub(super) replicas: usize,
     pub(super) nodes: usize,
     pub(super) flaw: Option<Flaw>,
@@ -64,20 +64,20 @@ impl Store {
 pub(super) struct Replica {
     pub(super) node: NodeId,
     pub(super) machine: Arc<Machine>,
-    /// A copy of the disk, as it was at an earlier end of the process, with the routing table that it knew.
+    /// A copy of the disk from an earlier end of the process, with the routing table that the process knew.
     pub(super) copy: Option<(DiskCopy, Arc<RoutingTable>)>,
-    /// Whether its disk was lost, or a part of it, and something of what it holds, or is to own, has not been had from
-    /// others yet.
+    /// Whether its disk, or a part of it, was lost, and a part of the data that it holds or will own has not been
+    /// recovered from others yet.
     pub(super) has_lost: bool,
-    /// The routing table that it goes by.
+    /// The routing table that it uses.
     pub(super) table: Arc<RoutingTable>,
-    /// Whether the next process remembers that.
+    /// Whether the next process remembers that table.
     pub(super) remembers: bool,
-    /// What the next process is told to be lost.
+    /// The loss that the next process is told.
     pub(super) went_back: bool,
-    /// How often the machine was started.
+    /// How often the machine was booted.
     pub(super) boots: u32,
-    /// The process that runs.
+    /// The running process.
     pub(super) life: Option<Life>,
 }
 
@@ -85,15 +85,15 @@ pub(super) struct Replica {
 pub(super) struct Life {
     pub(super) driven: DrivenReplicas,
     pub(super) outbox: Arc<Outbox>,
-    /// The chores that are polled.
+    /// The polled chores.
     pub(super) chores: Vec<Chore>,
-    /// What chores wait for.
+    /// The pending requests of chores.
     pub(super) asks: BTreeMap<u64, OnReply>,
-    /// Of each shard, whether the world knows already when it goes on.
+    /// For each shard, whether its next event is already scheduled.
     pub(super) is_busy: Vec<bool>,
-    /// When chores are polled next, in microseconds.
+    /// The next time at which chores are polled, in microseconds.
     pub(super) polled_at_us: u64,
-    /// The epoch of the table and the nodes that it was told to be there.
+    /// The epoch of the table, and the live nodes, that it was last told.
     told: Option<(u64, BTreeSet<NodeId>)>,
 }
 
@@ -104,8 +104,8 @@ pub(super) struct Chore {
     pub(super) name: &'static str,
 }
 
-/// The chores that are polled: all but the one that lets engines go on that have found a loss while they were in use, which
-/// the disk here does not.
+/// The polled chores: all except the one that resumes engines after they have detected a loss during use, which never
+/// happens with the simulated disk.
 fn polled(driven: &DrivenReplicas, flaw: Option<Flaw>) -> Vec<Chore> {
     let chores = driven.chores().into_iter().enumerate();
     let all = chores.map(|(number, name)| Chore { number, name });
@@ -113,7 +113,7 @@ fn polled(driven: &DrivenReplicas, flaw: Option<Flaw>) -> Vec<Chore> {
     all.filter(|chore| !never(chore.name)).collect()
 }
 
-/// What a process has done.
+/// The counts of a process.
 #[derive(Debug, Default)]
 pub(super) struct Deeds {
     pub(super) exchanges: u64,
@@ -140,7 +140,7 @@ impl Replica {
         &self.machine.disk
     }
 
-    /// The process starts. The first one is there before the store is.
+    /// Starts the process. The first one starts before the store exists.
     pub(super) fn start(&mut self, store: &Store, is_first: bool) -> Result<(), String> {
         let outbox = Arc::new(Outbox::default());
         let options = ReplicaOptions {
@@ -184,7 +184,7 @@ impl Replica {
         }
     }
 
-    /// The process dies: those that waited for its answers get none. Returns them.
+    /// Kills the process. Returns the clients that wait for its replies and will get none.
     pub(super) fn die(&mut self) -> (Deeds, Vec<Asker>) {
         let Some(life) = self.life.take() else {
             return (Deeds::default(), Vec::new());
@@ -196,7 +196,7 @@ impl Replica {
         (deeds, replies.into_iter().map(|(asker, _)| asker).collect())
     }
 
-    /// The process ends in good order: what it has still answered.
+    /// Stops the process cleanly. Returns its last replies.
     pub(super) fn stop(&mut self) -> (Deeds, Vec<(Asker, ReplicaReply)>) {
         let Some(life) = self.life.take() else {
             return (Deeds::default(), Vec::new());
@@ -206,21 +206,21 @@ impl Replica {
         (deeds, life.outbox.take_replies())
     }
 
-    /// The file of incarnations says that the process has ended in good order.
+    /// Makes the file of incarnations say that the process was stopped cleanly.
     pub(super) fn say_that_it_ended_well(&self) {
         let file = self.disk().incarnation().unwrap_or_default();
         let text = String::from_utf8_lossy(&file).replace("\"ended\":false", "\"ended\":true");
         self.disk().set_incarnation(text.into_bytes());
     }
 
-    /// The file of incarnations, as if something was lost, and nothing of the incarnation that lasts.
+    /// The file of incarnations after a loss, but still with the current incarnation.
     pub(super) fn kept_incarnation(&self) -> Option<Vec<u8>> {
         let file = self.disk().incarnation()?;
         let text = String::from_utf8_lossy(&file).replace("\"behind\":false", "\"behind\":true");
         Some(text.into_bytes())
     }
 
-    /// Hears how the cluster is, unless it knows. It never goes back.
+    /// Receives the state of the cluster, unless it is known already. Never goes back to an older table.
     pub(super) fn hear(
         &mut self,
         store: &Store,
@@ -264,21 +264,21 @@ impl Replica {
         life.driven.set_view(&view).map_err(|error| error.to_string())
     }
 
-    /// Whether it has what the plan under way gives it, and all that it ever had.
+    /// Whether it has all the data that the current plan assigns to it, and everything that it ever had.
     pub(super) fn has_all(&self) -> bool {
         let status = self.life.as_ref().filter(|life| life.told.is_some());
         let status = status.and_then(|life| life.driven.status(STORE_ID));
         status.is_some_and(|status| status.held == status.synchronised)
     }
 
-    /// Looks whether what was lost is here again.
+    /// Checks whether the lost data has been recovered.
     pub(super) fn look_what_is_lost(&mut self) {
         let is_behind = |life: &Life| life.driven.partitions_behind() > 0;
         self.has_lost &=
             !self.has_all() || self.life.as_ref().is_none_or(is_behind) || !self.disk().unreadable().is_empty();
     }
 
-    /// Gives up what it has lost and no other node has.
+    /// Gives up the lost data that no other node has.
     pub(super) fn accept_losses(&self) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
         let losses = life.driven.losses().into_iter();
@@ -288,7 +288,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Asks what is answered at once.
+    /// Sends a request that is answered immediately.
     pub(super) fn ask_now(&self, request: ReplicaRequest) -> Option<ReplicaReply> {
         let answer = Arc::new(Mutex::new(None));
         let theirs = Arc::clone(&answer);
@@ -297,22 +297,22 @@ impl Replica {
         answer.lock().take()
     }
 
-    /// All that it can read of a partition that it owns; `None` while it may lack something.
+    /// All readable records of a partition that it owns; `None` while some may be missing.
     pub(super) fn records(&self, partition: PartitionId) -> Option<BTreeMap<Bytes, Bytes>> {
         let life = self.life.as_ref()?;
         let page = life
             .driven
             .records_page(STORE_ID, partition, None, None, usize::MAX)
             .ok()??;
-        // What cannot be read has no bytes.
+        // Unreadable records have no bytes.
         let readable = page.records.into_iter().filter(|pair| !pair.record.is_empty());
         Some(readable.map(|pair| (pair.key, pair.record)).collect())
     }
 }
 
-/// What a replica is told.
+/// The information that a replica receives.
 enum Said {
-    /// What an earlier process knew.
+    /// The knowledge of an earlier process.
     Remembered,
     /// The cluster, before the store was created.
     WithoutStore,
@@ -320,7 +320,7 @@ enum Said {
 }
 
 impl Store {
-    /// A request whose answer is not counted: it goes by no routing table.
+    /// A request that uses no routing table, and whose result is not counted.
     pub(super) fn request(&self, operation: ReplicaOperation) -> ReplicaRequest {
         ReplicaRequest {
             store_id: STORE_ID,
@@ -362,7 +362,7 @@ impl fmt::Debug for Replica {
     }
 }
 
-/// The record under a key; none if it cannot be understood.
+/// The record of a key; `None` if it cannot be decoded.
 pub(super) fn decode(record: &Bytes) -> Option<Record> {
     Record::decode(record.clone()).ok()
 }

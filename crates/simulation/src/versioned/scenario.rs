@@ -1,4 +1,4 @@
-//! What is simulated: how large, with which settings, for how long, and what is wrong with it.
+//! The parameters of a simulation: its size, its settings, its duration, and its faults.
 
 use fastrand::Rng;
 use fondaco_model::Placement;
@@ -6,100 +6,101 @@ use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution, Vers
 
 use super::history::Promise;
 
-/// How long deletions are remembered, in milliseconds: longer than messages are late.
+/// How long deletions are remembered, in milliseconds: longer than messages can be late.
 const GRACE_MS: u64 = 15_000;
 
-/// The most ends of processes in a run, mostly: clocks of records have room for so many incarnations, and keys that
-/// had more of them are none of the rules here. Counters have room for more.
+/// The usual maximum number of process ends in a run: the vector clocks of records have room for this many
+/// incarnations, and keys with more of them are not covered by the rules here. Counters have room for more.
 const DEATHS_MAX: u32 = 20;
 
-/// A cluster with one versioned store, and what happens to it. The same scenario always runs the same.
+/// A cluster with one versioned store, and its events. The same scenario always gives the same run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Where everything random comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// How many nodes there are: each has replicas and a coordinator.
+    /// The number of nodes: each one has replicas and a coordinator.
     pub nodes: usize,
-    /// How many coordinators there are that have no replicas.
+    /// The number of coordinators without replicas.
     pub clients: usize,
-    /// How many zones the nodes stand in.
+    /// The number of zones of the nodes.
     pub zones: usize,
-    /// How partitions get their nodes. Grouped, there are as many groups as replicas.
+    /// How partitions are assigned to nodes. With groups, there are as many groups as replicas.
     pub placement: Placement,
-    /// How many partitions there are; a power of two.
+    /// The number of partitions; a power of two.
     pub partitions: u32,
-    /// How many nodes hold each.
+    /// The number of nodes that hold each partition.
     pub replicas: u32,
-    /// What is said of the store.
+    /// The settings of the store.
     pub settings: VersionedSettings,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
-    /// Whether nodes lose power, and not only their processes.
+    /// Whether whole machines lose power, and not only processes end.
     pub loses_power: bool,
-    /// Whether nodes lose all that is on their disks, or have it replaced by an older copy.
+    /// Whether nodes lose their disks, or have them replaced by older copies.
     pub loses_disk: bool,
-    /// How long clients work and faults happen, in milliseconds.
+    /// The duration of operations and faults, in milliseconds.
     pub busy_ms: u64,
-    /// How often something breaks, in milliseconds.
+    /// The interval of faults, in milliseconds.
     pub fault_every_ms: u64,
-    /// How often processes end at most.
+    /// The maximum number of process ends.
     pub deaths_max: u32,
-    /// How often an operator begins to move partitions, in milliseconds; none if they stay where they are.
+    /// The interval at which an operator begins to move partitions, in milliseconds; `None` if partitions do not move.
     pub plan_every_ms: Option<u64>,
-    /// How often a client does something, in milliseconds.
+    /// The interval of client operations, in milliseconds.
     pub operate_every_ms: u64,
-    /// How long it is watched at least what happens after the last fault, in milliseconds: deletions are forgotten.
+    /// The minimum time to watch after the last fault, in milliseconds: deletions are forgotten meanwhile.
     pub watched_ms: u64,
-    /// How long replicas may take to become equal after the last fault, in milliseconds.
+    /// The maximum time until replicas become equal after the last fault, in milliseconds.
     pub settle_ms: u64,
-    /// What is broken on purpose.
+    /// The rule that is broken on purpose.
     pub flaw: Option<Flaw>,
 }
 
-/// A rule broken on purpose, to show that the simulation notices. None of them is in the real code: they falsify
-/// what it is told, or what becomes of what it says, or what is on its disk.
+/// A rule broken on purpose, to show that the simulation detects it. None of them is in the real code: they falsify its
+/// inputs, its outputs, or its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Coordinators take a write for done when one replica fewer has it than W.
+    /// Coordinators consider a write successful with W - 1 replicas.
     CountsOneWriteTooFew,
-    /// Coordinators take a read for done when one replica fewer has answered than R.
+    /// Coordinators consider a read successful with R - 1 replies.
     CountsOneReadTooFew,
-    /// Of two records, a replica that is sent one keeps its own where that has the newer write, and does not join them.
+    /// A replica that receives a record keeps its own if that has the newer write, instead of merging the two.
     MergesByTime,
-    /// Deletions are forgotten as soon as all have been compared: replicas are told of no time for which to remember them.
+    /// Deletions are forgotten as soon as all replicas have been compared: the grace period is zero.
     CollectsEarly,
-    /// Replicas say that they have seen nothing when they are asked for contexts.
+    /// Replicas return empty contexts.
     TellsNoContext,
-    /// Replicas that have lost their disk answer reads before they have everything again.
+    /// Replicas that have lost their disk answer reads before they have recovered everything.
     AnswersForWhatItLost,
-    /// Replicas that have lost their disk count what they were compared with that has lost something, too.
+    /// Replicas that have lost their disk also count comparisons with replicas that have lost data themselves.
     CountsWhoIsBehind,
-    /// Replicas that lose their disk while they are to own a partition answer reads when they own it.
+    /// Replicas that lose their disk while they are the next owner of a partition answer reads after they become its
+    /// owner.
     OwnsWhatItLost,
-    /// Replicas that are told what another one has say that they have the same.
+    /// Replicas that receive the digest of another replica always reply that they have the same record.
     AlwaysHasTheSame,
-    /// Replicas do not look at the context that a client has read.
+    /// Replicas ignore the context that a client has read.
     IgnoresClientContext,
-    /// A node that comes back goes on with its incarnation, although it did not end in good order, or its disk was lost.
+    /// A restarted node keeps its incarnation, although it was not stopped cleanly or has lost its disk.
     KeepsIncarnation,
-    /// Replicas of stores that sync acknowledge before.
+    /// Replicas of stores that sync acknowledge writes before the sync.
     AcknowledgesUnsynced,
-    /// What is added is added twice when it comes late.
+    /// A late increment is applied twice.
     AddsTwice,
     /// Replicas are never compared.
     NeverCompares,
-    /// Replicas carry plain writes out over all that they hold, however late.
+    /// Replicas apply plain writes over everything that they hold, even if the writes are late.
     WritesOverAll,
-    /// Hints are thrown away when those are there whose they are.
+    /// Hints are dropped when their target is back.
     DropsHints,
-    /// Replicas do what they are asked by whatever routing table.
+    /// Replicas serve requests with any routing table.
     TakesAnyTable,
-    /// Plans are finished although former owners have not heard of their switch.
+    /// Plans are finished although former owners do not know the switch yet.
     FinishesAtOnce,
 }
 
 impl Flaw {
-    /// All of them.
+    /// All flaws.
     pub const ALL: [Self; 18] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
@@ -123,10 +124,10 @@ impl Flaw {
 }
 
 impl Scenario {
-    /// A small cluster with much trouble, all of it derived from the seed.
+    /// A small cluster with many faults, all derived from the seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        // The disk of one of two replicas is lost while the other is away: there is a hint, and nothing else.
+        // One of two replicas loses its disk while the other one is away: only a hint is left.
         let relies_on_hints = rng.u8(..8) == 0;
         let replicas = match relies_on_hints {
             true => 2,
@@ -165,7 +166,7 @@ impl Scenario {
             scenario.let_partitions_move(&mut rng);
         }
         if scenario.loses_disk && !relies_on_hints && rng.u8(..3) == 0 {
-            // Each replica answers alone: what one lacks is missed at once, until it is written again.
+            // Each replica answers alone: a missing write is noticed immediately, until it is written again.
             let settings = &mut scenario.settings;
             (settings.reads, settings.writes, settings.sloppy) = (1, replicas, false);
             (settings.preferred_reads, settings.preferred_writes) = (1, replicas);
@@ -175,8 +176,8 @@ impl Scenario {
         scenario
     }
 
-    /// A counter on a small cluster whose nodes end and start again many times: under many more incarnations than a record
-    /// has concurrent values.
+    /// A counter on a small cluster whose nodes restart many times: with many more incarnations than a record has
+    /// concurrent values.
     pub fn counter_from_seed(seed: u64) -> Self {
         let mut scenario = Self::from_seed(seed);
         scenario.settings.resolution = Resolution::Counter;
@@ -188,24 +189,24 @@ impl Scenario {
         scenario
     }
 
-    /// Partitions move, to some nodes that do not have them at first.
+    /// Makes partitions move, to some nodes that do not have them at first.
     fn let_partitions_move(&mut self, rng: &mut Rng) {
         self.plan_every_ms = Some(rng.u64(1_000..=6_000));
         self.nodes = self.replicas as usize + rng.usize(1..=3);
-        // What goes by an old table does so for moments: much is to happen in them.
+        // Old tables are used only for moments, so these need many operations.
         self.keys = rng.usize(1..=3);
         self.operate_every_ms = rng.u64(20..=150);
-        // A node that is away, and owns nothing any more when it is back, may have what others have forgotten.
+        // A node that was away and owns nothing when it is back may have deletions that others have forgotten.
         self.settings.tombstone_grace_ms = 1_000 * GRACE_MS;
     }
 
-    /// The same with a flaw.
+    /// The same scenario with a flaw.
     pub fn with_flaw(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
         self
     }
 
-    /// Whether a flaw can make a difference here that is noticed: a cheap look, before a run.
+    /// Whether a flaw can have a detectable effect here: a cheap check before a run.
     pub fn may_show(&self, flaw: Flaw) -> bool {
         let moves = self.plan_every_ms.is_some();
         let promises = self.promise().reads_see_writes;
@@ -221,7 +222,7 @@ impl Scenario {
         }
     }
 
-    /// What the store promises, given what happens to it.
+    /// The guarantees of the store, given its faults.
     pub fn promise(&self) -> Promise {
         let settings = &self.settings;
         let overlaps = settings.reads + settings.writes > self.replicas && !settings.sloppy;
@@ -231,18 +232,18 @@ impl Scenario {
         }
     }
 
-    /// Whether deletions are remembered for longer than a copy of a disk can be old: it would bring back what was deleted
-    /// and forgotten since.
+    /// Whether deletions are remembered for longer than the age of any disk copy: otherwise an older copy would bring
+    /// back values whose deletion was forgotten.
     pub(super) fn remembers_deletions_for_long(&self) -> bool {
         self.settings.tombstone_grace_ms > self.busy_ms + self.settle_ms
     }
 
-    /// Whether the store has counters, and nothing else.
+    /// Whether the store has only counters.
     pub(super) fn counts(&self) -> bool {
         self.settings.resolution == Resolution::Counter
     }
 
-    /// What coordinators are told of the settings.
+    /// The settings that coordinators are told.
     pub(super) fn told(&self) -> VersionedSettings {
         let mut told = self.settings;
         match self.flaw {

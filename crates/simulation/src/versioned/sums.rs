@@ -1,4 +1,4 @@
-//! Counters that were added to, and what they may come to: no less than was acknowledged, no more than was begun.
+//! Increments of counters, and the possible totals: at least the acknowledged increments, at most all that were begun.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::history::{Broken, Promise, broken};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddNumber(usize);
 
-/// What was added to the counters of a store: by nothing less than nothing.
+/// The increments of the counters of a store; they are never negative.
 #[derive(Debug)]
 pub struct Sums {
     promise: Promise,
@@ -26,7 +26,7 @@ struct Add {
 }
 
 impl Sums {
-    /// Nothing was added yet.
+    /// An empty history.
     pub fn new(promise: Promise) -> Self {
         Self {
             promise,
@@ -47,7 +47,7 @@ impl Sums {
         AddNumber(number)
     }
 
-    /// It was acknowledged. One that fails may have been done, once.
+    /// The increment was acknowledged. One that failed may have been applied once.
     pub fn add_acknowledged(&mut self, add: AddNumber, now: u64) {
         self.adds[add.0].acknowledged = Some(now);
     }
@@ -57,15 +57,15 @@ impl Sums {
         self.adds.iter().filter(|add| add.acknowledged.is_some()).count()
     }
 
-    /// All counters that were added to.
+    /// All counters with increments.
     pub fn keys(&self) -> impl Iterator<Item = &Bytes> {
         self.by_key.keys()
     }
 
-    /// A counter was read.
+    /// Checks the result of a read.
     ///
     /// # Errors
-    /// It cannot have come to that.
+    /// The total is impossible.
     pub fn read(&self, key: &Bytes, total: i64, began: u64, now: u64) -> Result<(), Broken> {
         let least = match self.promise.reads_see_writes && self.promise.writes_stay {
             true => self.total(key, |add| add.acknowledged.is_some_and(|at| at <= began)),
@@ -74,10 +74,10 @@ impl Sums {
         self.check(key, total, least, self.total(key, |add| add.began <= now))
     }
 
-    /// All is quiet, and all replicas are equal: the counter comes to this.
+    /// Checks the final total, after everything has settled and all replicas are equal.
     ///
     /// # Errors
-    /// It cannot.
+    /// The total is impossible.
     pub fn settled(&self, key: &Bytes, total: i64) -> Result<(), Broken> {
         let least = match self.promise.writes_stay {
             true => self.total(key, |add| add.acknowledged.is_some()),
@@ -96,7 +96,8 @@ impl Sums {
         if (least..=most).contains(&total) {
             return Ok(());
         }
-        let what = format!("the counter is {total}: {least} was acknowledged, and {most} was added at most");
+        let what =
+            format!("the counter is {total}, but at least {least} was acknowledged, and at most {most} was added");
         Err(broken(key, what))
     }
 }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_at_least_what_was_acknowledged_and_at_most_what_was_begun() {
+    fn a_total_is_between_acknowledged_and_begun_increments() {
         let mut sums = Sums::new(Promise {
             reads_see_writes: true,
             writes_stay: true,

@@ -1,4 +1,4 @@
-//! The live nodes, and what coordinators are told of them.
+//! The live nodes, and the topologies that coordinators receive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::scenario::Scenario;
 use super::world::World;
 
 impl World {
-    /// A coordinator that takes all nodes to be there. That of a node begins with the table that the node remembers.
+    /// A coordinator that assumes that all nodes are live. The coordinator of a node begins with the node's remembered
+    /// table.
     pub(super) fn new_coordinator(&self, process: usize) -> Coordinator {
         let replica = self.processes.get(process).and_then(|known| known.replica.as_ref());
         let table = replica.map_or(&self.table, |replica| &replica.table);
@@ -23,7 +24,7 @@ impl World {
         Coordinator::new(Home { node, zone }, self.topology(&all, table), Arc::clone(table))
     }
 
-    /// The topology in which these nodes are live, and partitions are where this table says.
+    /// The topology with these live nodes and this routing table.
     pub(super) fn topology(&self, live: &BTreeSet<NodeId>, table: &RoutingTable) -> Topology {
         let node = |place: usize| {
             let node = TopologyNode {
@@ -68,12 +69,12 @@ impl World {
 pub(super) fn first_table(scenario: &Scenario, partitions: PartitionCount) -> RoutingTable {
     let members: Vec<Member> = (0..scenario.nodes).map(|process| member(process, scenario)).collect();
     let lists = place(scenario.placement, partitions, scenario.replicas, &members);
-    // There are at least as many nodes as replicas, and as many groups.
+    // There are at least as many nodes as replicas, and at least as many as groups.
     let lists = lists.unwrap_or_else(|error| unreachable!("{error}"));
     RoutingTable::first(partitions, lists).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// A node, as far as its place matters.
+/// A node, with the properties that placement uses.
 pub(super) fn member(process: usize, scenario: &Scenario) -> Member {
     Member {
         id: id(process),
@@ -84,7 +85,7 @@ pub(super) fn member(process: usize, scenario: &Scenario) -> Member {
     }
 }
 
-/// The node that a process is.
+/// The node of a process.
 pub(super) fn id(process: usize) -> NodeId {
     NodeId::new(process as u32 + 1).unwrap_or(NodeId::FIRST)
 }
@@ -98,8 +99,8 @@ pub(super) fn name() -> StoreName {
     "versioned".parse().unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// How many partitions there are.
+/// The number of partitions.
 pub(super) fn partitions(count: u32) -> PartitionCount {
-    // A scenario names a power of two.
+    // The number in a scenario is a power of two.
     PartitionCount::try_from(count.next_power_of_two()).unwrap_or_else(|error| unreachable!("{error}"))
 }

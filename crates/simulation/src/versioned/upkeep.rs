@@ -1,5 +1,5 @@
-//! The world drives the real replicas: it says when what waits is committed and when it is on the disk, lets chores go on,
-//! and carries what they want to say.
+//! The world drives the real replicas: it decides when waiting writes are committed and synced, polls chores, and
+//! delivers their messages.
 
 use fondaco_client::read::Failure;
 use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
@@ -10,15 +10,15 @@ use super::replica::{Chore, Life};
 use super::scenario::Flaw;
 use super::world::World;
 
-/// How long a chore waits for an answer, in microseconds.
+/// The timeout of a chore's request, in microseconds.
 const CHORE_US: u64 = 2_000_000;
 
-/// How long a shard takes to commit, and how long until that is on the disk, in microseconds.
+/// The durations of a commit of a shard, and of its sync, in microseconds.
 const COMMIT_US: std::ops::Range<u64> = 20..1_500;
 const SYNC_US: std::ops::Range<u64> = 500..8_000;
 
 impl World {
-    /// Lets the replica of a process go on, as far as it can by now.
+    /// Runs the replica of a process as far as it can get now.
     pub(super) fn go_on(&mut self, process: usize) {
         if !self.processes[process].is_running(self.now_us) {
             return;
@@ -34,7 +34,7 @@ impl World {
         self.processes[process].replica.as_mut()?.life.as_mut()
     }
 
-    /// The first chore that is to be polled now. Waits for the next one if no chore is due.
+    /// The first due chore. If none is due, schedules the next one.
     fn due_chore(&mut self, process: usize) -> Option<Chore> {
         let (now_us, clock) = (self.now_us, std::sync::Arc::clone(&self.clock));
         let life = self.life_of(process)?;
@@ -56,7 +56,7 @@ impl World {
         None
     }
 
-    /// Lets a chore go on.
+    /// Polls a chore.
     fn poll(&mut self, process: usize, chore: Chore) {
         let flaw = self.scenario.flaw;
         let Some(life) = self.life_of(process) else { return };
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Asks another node something for a chore, which does not wait for ever.
+    /// Sends a request of a chore to another node, with a timeout.
     fn ask_for_chore(&mut self, process: usize, ask: Ask) {
         self.last_number += 1;
         let (number, life) = (self.last_number, self.processes[process].life);
@@ -87,7 +87,7 @@ impl World {
         self.after(CHORE_US, Happening::To { process, life, event });
     }
 
-    /// What a chore has waited for.
+    /// A chore receives its reply.
     pub(super) fn chore_answered(&mut self, process: usize, number: u64, answer: Result<ReplicaReply, Failure>) {
         let answers = self.life_of(process).and_then(|life| life.asks.remove(&number));
         if let Some(tell) = answers {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// A chore has waited long enough.
+    /// The request of a chore times out.
     pub(super) fn chore_ends(&mut self, process: usize, number: u64) {
         self.chore_answered(process, number, Err(Failure::Lost("no answer".into())));
     }
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Shards on which something waits commit it soon.
+    /// Schedules the commits of shards with waiting writes.
     fn wait_for_shards(&mut self, process: usize) {
         let shards = self.life_of(process).map_or(0, |life| life.is_busy.len());
         for shard in 0..shards {
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// It was time for chores to go on: they do after this.
+    /// The scheduled poll is due: chores are polled after this.
     pub(super) fn polled(&mut self, process: usize) {
         let now_us = self.now_us;
         if let Some(life) = self.life_of(process).filter(|life| life.polled_at_us <= now_us) {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// A shard commits what waits.
+    /// A shard commits its waiting writes.
     pub(super) fn commit(&mut self, process: usize, shard: usize) {
         let Some(life) = self.life_of(process) else { return };
         match life.driven.write(shard) {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// What a shard has committed is on the disk.
+    /// The committed writes of a shard are synced.
     pub(super) fn sync(&mut self, process: usize, shard: usize) {
         let Some(life) = self.life_of(process) else { return };
         life.driven.sync(shard);

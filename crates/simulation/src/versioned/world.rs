@@ -20,83 +20,84 @@ use super::sums::Sums;
 use super::topology::{first_table, id, name, partitions};
 use crate::outcome::Violation;
 
-/// How often a process looks around, in microseconds, about.
+/// The approximate interval of a process's periodic work, in microseconds.
 const TICK_US: u64 = 250_000;
 
-/// How long the coordination service waits for word of a node, in microseconds.
+/// The session timeout of a silent node in the coordination service, in microseconds.
 const SESSION_US: u64 = 3_000_000;
 
-/// How often it is looked in the end whether all is well, in microseconds.
+/// The interval between checks at the end whether everything has settled, in microseconds.
 const LOOK_US: u64 = 1_000_000;
 
-/// The most events of a run: more are a loop.
+/// The maximum number of events in a run: more indicate a loop.
 const EVENTS_MAX: u64 = 5_000_000;
 
-/// How many lines of what happened last are remembered.
+/// How many of the last notes are kept.
 const NOTES_MAX: usize = 2_000;
 
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// A promise was broken, or replicas do not become equal.
+/// A guarantee was broken, or replicas do not become equal.
 pub fn simulate(scenario: &Scenario) -> Result<Outcome, Violation> {
     World::new(scenario, false).run()
 }
 
-/// Runs a scenario to its end, and notes what happens: slower, and the same otherwise.
+/// Runs a scenario to its end with notes: slower, but otherwise identical.
 ///
 /// # Errors
-/// A promise was broken, or replicas do not become equal.
+/// A guarantee was broken, or replicas do not become equal.
 pub fn simulate_traced(scenario: &Scenario) -> Result<Outcome, Violation> {
     World::new(scenario, true).run()
 }
 
-/// What came of a run.
+/// The statistics of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Operations that did what they were to do.
+    /// Successful operations.
     pub answered: u64,
     /// Operations that failed.
     pub failed: u64,
     /// Writes that were acknowledged.
     pub acknowledged: u64,
-    /// Comparisons of two replicas that came to their end.
+    /// Completed comparisons of two replicas.
     pub exchanges: u64,
     /// Groups of writes that were committed together.
     pub commits: u64,
     /// Deletions that replicas have forgotten.
     pub forgotten: u64,
-    /// Steps of plans that move partitions: that they began, were given up, switched or finished.
+    /// Steps of plans that move partitions: begun, cancelled, switched or finished.
     pub steps_of_plans: u64,
     /// How often processes ended.
     pub deaths: u32,
-    /// How often they did so in good order.
+    /// How many of these were clean stops.
     pub stops: u64,
     /// How many disks were lost, or replaced by older copies.
     pub disks: u64,
     /// How many records became unreadable.
     pub unreadable: u64,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// How long it took, in the world's milliseconds.
+    /// The duration in simulated milliseconds.
     pub took_ms: u64,
-    /// A hash of when what happened: that of another run of the scenario is the same.
+    /// A hash of all events and their times: another run of the scenario has the same hash.
     pub trace: u64,
 }
 
-/// A node, or a client that is none.
+/// A node, or a client without a replica.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) life: u32,
     pub(super) is_up: bool,
     pub(super) stopped_until_us: u64,
-    /// What came while it was stopped.
+    /// The events that arrived while it was paused.
     pub(super) waiting: Vec<Event>,
-    /// How wrong its clock is.
+    /// The error of its clock.
     pub(super) offset_ms: i64,
-    /// When the coordination service last heard of it.
+    /// When the coordination service last heard from it.
     heard_us: u64,
-    /// Until when its coordinator hears nothing of the cluster but what it asks for, and its replica nothing at all.
+    /// Until this time, its coordinator learns nothing of the cluster except on request, and its replica nothing at
+    /// all.
     pub(super) deaf_until_us: u64,
     pub(super) replica_deaf_until_us: u64,
     pub(super) replica: Option<Replica>,
@@ -112,11 +113,11 @@ impl Process {
 pub(super) struct World {
     pub(super) scenario: Scenario,
     pub(super) store: Store,
-    /// Where partitions are, as the coordination service says.
+    /// The routing table in the coordination service.
     pub(super) table: Arc<RoutingTable>,
     pub(super) rng: Rng,
     pub(super) now_us: u64,
-    /// The same, for replicas.
+    /// The same time, for replicas.
     pub(super) clock: Arc<WorldClock>,
     pub(super) network: Network,
     pub(super) processes: Vec<Process>,
@@ -125,9 +126,9 @@ pub(super) struct World {
     pub(super) outcome: Outcome,
     pub(super) deaths: u32,
     pub(super) lost_disks: usize,
-    /// What nodes said last: the epoch of the table that they go by, and whether they have what that gives them.
+    /// The last reports of nodes: the epoch of their table, and whether they have all data that it assigns to them.
     pub(super) reports: BTreeMap<NodeId, (u64, bool)>,
-    /// The last number of an operation, a piece of work or a value.
+    /// The last number given to an operation, a chore's request or a value.
     pub(super) last_number: u64,
     is_calm: bool,
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
@@ -244,7 +245,7 @@ impl World {
                 self.outcome.trace,
             );
             if self.outcome.events > EVENTS_MAX {
-                self.violated(format!("after {EVENTS_MAX} events there is no end"));
+                self.violated(format!("the run does not end after {EVENTS_MAX} events"));
             }
             if self.violation.is_some() {
                 break;
@@ -346,7 +347,7 @@ impl World {
         }
     }
 
-    /// A process tells the coordination service that it is live, learns which others are, and does what is to be done.
+    /// A process reports that it is live, learns which other nodes are, and does its periodic work.
     fn look_around(&mut self, process: usize) {
         let now_us = self.now_us;
         if !self.network.is_isolated(process) {
@@ -360,11 +361,11 @@ impl World {
         }
         if let Some(replica) = &mut self.processes[process].replica {
             replica.look_what_is_lost();
-            // An operator gives up what no other node has: not at once.
+            // An operator gives up data that no other node has, but not immediately.
             if self.rng.u8(..16) == 0
                 && let Err(error) = replica.accept_losses()
             {
-                self.violated(format!("{process} cannot give up what is lost: {error}"));
+                self.violated(format!("{process} cannot give up the lost data: {error}"));
             }
         }
         for node in self.processes[process].coordinator.to_probe(now_us) {
@@ -376,36 +377,36 @@ impl World {
         }
     }
 
-    /// Whether the coordination service takes a node to be there.
+    /// Whether the coordination service considers a node live.
     pub(super) fn is_seen(&self, node: NodeId) -> bool {
         self.processes[node.get() as usize - 1].heard_us + SESSION_US > self.now_us
     }
 
-    /// What time it is by the clock of a process, in milliseconds since 1970.
+    /// The time of a process's clock, in milliseconds since 1970.
     pub(super) fn unix_ms(&self, process: usize) -> u64 {
         machine::unix_ms(self.now_us, self.processes[process].offset_ms)
     }
 
-    /// Something is to happen in so many microseconds.
+    /// Schedules an event in this many microseconds.
     pub(super) fn after(&mut self, after_us: u64, happening: Happening) {
         self.last_happening += 1;
         self.agenda.push(Reverse((self.now_us + after_us, self.last_happening)));
         self.happenings.insert(self.last_happening, happening);
     }
 
-    /// What a process has done is counted when it ends.
+    /// Adds the counts of a process when it ends.
     pub(super) fn count(&mut self, deeds: &Deeds) {
         self.outcome.exchanges += deeds.exchanges;
         self.outcome.forgotten += deeds.forgotten;
         self.outcome.commits += deeds.commits;
     }
 
-    /// A promise is broken: the first is told.
+    /// Records a broken guarantee; only the first one counts.
     pub(super) fn violated(&mut self, what: String) {
         self.violation.get_or_insert(what);
     }
 
-    /// Notes what happens, if that is wanted.
+    /// Adds a note, if the run is traced.
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
         if self.is_traced {
             if self.notes.len() >= NOTES_MAX {

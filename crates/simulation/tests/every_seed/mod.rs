@@ -1,12 +1,13 @@
-//! Runs a simulation from many seeds, on all cores, and one of them again where it says so.
+//! Runs a simulation from many seeds on all cores, or replays a single seed.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What came of each seed, and how many there were; `None` if only one was to be replayed. `FONDACO_SIMULATION_SEED`
-/// is that one, `FONDACO_SIMULATION_SEEDS` says how many run otherwise, and `FONDACO_SIMULATION_FIRST` where they begin.
+/// Returns the outcome of each seed, and their number; `None` if a single seed was replayed. `FONDACO_SIMULATION_SEED`
+/// replays that seed; otherwise `FONDACO_SIMULATION_SEEDS` sets the number of seeds, and `FONDACO_SIMULATION_FIRST` the
+/// first one.
 ///
-/// `simulate` fails with the seed. `replay` runs it again, with all that happens noted, and panics where it fails.
+/// `simulate` fails with the seed. `replay` runs it again with notes of all events, and panics if it fails.
 pub fn run<O: Clone + Debug + Send>(
     seeds: u64,
     simulate: impl Fn(u64) -> Result<O, u64> + Sync,
@@ -38,7 +39,7 @@ pub fn run<O: Clone + Debug + Send>(
     });
     let outcomes = outcomes.unwrap_or_else(|seed| {
         replay(seed);
-        panic!("seed {seed} broke a rule, and broke none when it ran again: the simulation is not deterministic");
+        panic!("seed {seed} broke a rule, but not in a second run: the simulation is not deterministic");
     });
     Some((seeds, outcomes))
 }

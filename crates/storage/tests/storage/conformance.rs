@@ -1,4 +1,4 @@
-//! The promises that hold everywhere.
+//! The guarantees of every kind of storage.
 
 use std::io::{Read, Write};
 
@@ -6,7 +6,7 @@ use fondaco_storage::{Location, StorageError};
 
 use crate::place::{content, write};
 
-/// Each check as a test of its own, for each kind of storage.
+/// Each check as a separate test, for each kind of storage.
 macro_rules! on_every_storage {
     ($($check:ident),* $(,)?) => {
         on_every_storage!(@on local: $($check),*);
@@ -31,12 +31,12 @@ on_every_storage!(
     an_atomic_write_replaces_and_leaves_no_other_file,
     a_file_longer_than_allowed_is_not_read_whole,
     a_list_is_sorted_and_holds_files_only,
-    what_is_missing_is_said_so,
+    a_missing_file_or_directory_is_reported,
     a_file_is_never_overwritten_by_create,
     a_file_may_get_its_name_after_it_was_written,
-    a_file_that_was_not_finished_is_no_file_elsewhere,
+    an_unfinished_file_does_not_exist_on_remote_storage,
     a_deleted_tree_leaves_the_place_vacant,
-    a_location_is_found_again_by_what_it_prints,
+    a_printed_location_parses_to_the_same_location,
 );
 
 fn read(location: &Location, name: &str, offset: u64) -> Vec<u8> {
@@ -51,7 +51,7 @@ fn names(location: &Location) -> Vec<String> {
 
 fn a_file_is_read_back_from_any_offset(location: &Location) {
     location.create_directory().unwrap();
-    // More than two parts of an upload, and than two pieces of a reader.
+    // More than two parts of an upload, and more than two pieces of a reader.
     let content = content(20_000_000);
     write(location, "x.data", &content);
     for offset in [0, 1, 8 << 20, (8 << 20) + 1, 19_999_999, 20_000_000, 30_000_000] {
@@ -116,7 +116,7 @@ fn a_list_is_sorted_and_holds_files_only(location: &Location) {
     assert_eq!(files, [("a".to_owned(), 0), ("c".to_owned(), 3)]);
 }
 
-fn what_is_missing_is_said_so(location: &Location) {
+fn a_missing_file_or_directory_is_reported(location: &Location) {
     location.create_directory().unwrap();
     assert!(!location.exists("x").unwrap());
     assert!(matches!(location.open("x", 0), Err(StorageError::NotFound { .. })));
@@ -140,7 +140,7 @@ fn a_file_is_never_overwritten_by_create(location: &Location) {
 
 fn a_file_may_get_its_name_after_it_was_written(location: &Location) {
     location.create_directory().unwrap();
-    // A part of an upload, and several.
+    // One part of an upload, and several.
     for (name, bytes) in [("short", 1000), ("long", 20_000_000)] {
         let content = content(bytes);
         let mut file = location.create_file("unnamed").unwrap();
@@ -156,7 +156,7 @@ fn a_file_may_get_its_name_after_it_was_written(location: &Location) {
     assert_eq!(names(location), ["long", "short"]);
 }
 
-fn a_file_that_was_not_finished_is_no_file_elsewhere(location: &Location) {
+fn an_unfinished_file_does_not_exist_on_remote_storage(location: &Location) {
     use std::io::Write;
     location.create_directory().unwrap();
     let mut abandoned = location.create_file("x").unwrap();
@@ -165,7 +165,10 @@ fn a_file_that_was_not_finished_is_no_file_elsewhere(location: &Location) {
         assert!(!location.exists("x").unwrap());
         drop(abandoned);
         assert!(!location.exists("x").unwrap());
-        assert!(location.is_vacant().unwrap(), "what was begun was cleaned up");
+        assert!(
+            location.is_vacant().unwrap(),
+            "the parts of the aborted upload were not cleaned up"
+        );
     }
 }
 
@@ -185,7 +188,7 @@ fn a_deleted_tree_leaves_the_place_vacant(location: &Location) {
     assert!(location.is_vacant().unwrap() && inner.is_vacant().unwrap());
 }
 
-fn a_location_is_found_again_by_what_it_prints(location: &Location) {
+fn a_printed_location_parses_to_the_same_location(location: &Location) {
     let inner = location.join("v 1 %41").unwrap();
     let again: Location = inner.to_string().parse().unwrap();
     assert_eq!(again, inner);

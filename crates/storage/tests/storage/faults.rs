@@ -1,4 +1,4 @@
-//! Servers that die, objects that change, credentials that are wrong.
+//! Servers that die, objects that change, and wrong credentials.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,11 +10,11 @@ use fondaco_testing::{Hdfs, S3, free_port, wait_until};
 
 use crate::place::{content, on_hdfs, on_s3, options, write};
 
-/// Time for a server to start again, on a busy machine.
+/// Time for a server to restart, on a busy machine.
 const RETURN_MAX: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_replaced_object_is_not_mixed_with_the_one_that_was_opened() {
+fn a_replaced_object_is_not_mixed_with_the_old_one() {
     for place in [crate::place::s3(), crate::place::hdfs()] {
         let location = &place.location;
         location.create_directory().unwrap();
@@ -22,7 +22,7 @@ fn a_replaced_object_is_not_mixed_with_the_one_that_was_opened() {
         let mut reader = location.open("x", 0).unwrap();
         reader.next_piece().unwrap().unwrap();
         location.write_atomically("x", &vec![7; 30_000_001]).unwrap();
-        // The piece that was asked for ahead may still be of the first one.
+        // The prefetched piece may still be of the first file.
         let error = loop {
             match reader.next_piece() {
                 Ok(Some(piece)) => assert_ne!(piece[..8], [7; 8]),
@@ -35,7 +35,7 @@ fn a_replaced_object_is_not_mixed_with_the_one_that_was_opened() {
 }
 
 #[test]
-fn an_s3_server_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
+fn transfers_resume_after_the_s3_server_has_died() {
     let mut server = S3::start();
     let location = on_s3(&server);
     let interrupted = Interrupted::begin(&location);
@@ -46,7 +46,7 @@ fn an_s3_server_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
 }
 
 #[test]
-fn an_hdfs_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
+fn transfers_resume_after_the_hdfs_server_has_died() {
     let mut server = Hdfs::start();
     let location = on_hdfs(&server);
     let interrupted = Interrupted::begin(&location);
@@ -56,19 +56,19 @@ fn an_hdfs_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
     rest.goes_on(&location);
 }
 
-/// A file that is being read, and one that is being written, while their server dies.
+/// A file being read, and a file being written, while their server dies.
 struct Interrupted {
     content: Vec<u8>,
     reader: FileReader,
-    /// How much was read before it died, in bytes.
+    /// How much was read before the server died, in bytes.
     read: usize,
     writer: FileWriter,
 }
 
-/// What can be had once it is back.
+/// What is still to be read after the server has returned.
 struct Rest {
     content: Vec<u8>,
-    /// How much of it was read, in bytes.
+    /// How much of it was already read, in bytes.
     read: usize,
 }
 
@@ -89,7 +89,7 @@ impl Interrupted {
         }
     }
 
-    /// Both end with an error, the reader's with the name of the server, and what came before it is right.
+    /// Both end with an error, that of the reader with the name of the server, and everything read before is right.
     fn fail(mut self, server: &str) -> Rest {
         let mut rest = Vec::new();
         let error = self.reader.read_to_end(&mut rest).unwrap_err();
@@ -115,7 +115,7 @@ impl Rest {
 }
 
 #[test]
-fn a_server_that_is_away_for_a_moment_is_waited_for() {
+fn a_read_waits_for_a_server_that_is_briefly_away() {
     let mut server = S3::start();
     let location = on_s3(&server);
     write(&location, "x", b"here");
@@ -156,7 +156,7 @@ fn wrong_credentials_are_denied_and_not_printed() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_soon() {
+fn an_absent_server_is_an_error_soon() {
     let endpoint = format!("http://127.0.0.1:{}", free_port());
     let nowhere = StorageOptions {
         s3: S3Options {

@@ -1,11 +1,11 @@
-//! What only a local directory does.
+//! Behaviour of local directories only.
 
 use fondaco_storage::StorageError;
 
 use crate::place::{self, write};
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_is_an_error() {
+fn a_file_that_shrinks_during_a_read_is_an_error() {
     let place = place::local();
     place.location.create_directory().unwrap();
     write(&place.location, "x", &vec![7; 3 << 20]);

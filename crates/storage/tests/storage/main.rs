@@ -1,5 +1,4 @@
-//! What a location promises, held against each kind of storage: a local directory, and real servers of S3
-//! and HDFS.
+//! Checks the guarantees of a location on each kind of storage: a local directory, and real servers of S3 and HDFS.
 
 mod conformance;
 mod faults;

@@ -8,7 +8,7 @@ use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
 use fondaco_testing::{Hdfs, S3};
 use tempfile::TempDir;
 
-/// A location that nothing was written to, in a directory that does not exist yet.
+/// A location without files, in a directory that does not exist yet.
 pub struct Place {
     pub location: Location,
     _dir: Option<TempDir>,
@@ -71,7 +71,7 @@ pub fn write(location: &Location, name: &str, content: &[u8]) {
     file.finish().unwrap();
 }
 
-/// Bytes that are nowhere alike, so that a piece out of place shows.
+/// Bytes without repetition, so that a piece at the wrong place is detected.
 pub fn content(bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8) as u64)
         .flat_map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())

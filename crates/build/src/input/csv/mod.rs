@@ -1,7 +1,7 @@
-//! Reads CSV: a header row, then a row a record; a field is the key or the value as it is written.
+//! Reads CSV: a header row, then one record per row. A field is used as key or value without conversion.
 //!
-//! Where a row ends depends on the quotes of all rows before it, so that one file is read by one
-//! thread; several files are read by several.
+//! The end of a row depends on the quotes of all rows before it, so one thread reads a whole file; several files are
+//! read in parallel.
 
 mod quotes;
 mod rows;
@@ -27,7 +27,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     let delimiter = reading.options.delimiter.unwrap_or_else(|| delimiter_of_name(path));
     let mut rows = Rows::new(text::open(path, sink.progress())?, delimiter);
     let Some(header) = rows.next().map_err(failed)?.cloned() else {
-        // An empty file has no row, whatever its columns would have been.
+        // An empty file has no rows, so its missing columns are no error.
         return Ok(());
     };
     if let Some(fault) = rows.quotes().fault() {
@@ -106,7 +106,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     Ok(())
 }
 
-/// The delimiter of a file that is not told otherwise.
+/// The default delimiter of a file.
 fn delimiter_of_name(path: &Path) -> u8 {
     let name = path.to_string_lossy().to_ascii_lowercase();
     match [".tsv", ".tab"]
@@ -118,7 +118,7 @@ fn delimiter_of_name(path: &Path) -> u8 {
     }
 }
 
-/// A delimiter with which the header would have the column that is missing.
+/// A delimiter with which the header would contain the missing column.
 fn guess_delimiter(columns: &[&str], missing: &str, delimiter: u8) -> Option<char> {
     let header = columns.join(char::from(delimiter).encode_utf8(&mut [0; 4]));
     [',', ';', '\t', '|', ':', ' ']

@@ -1,19 +1,19 @@
-//! Checks the quotes of CSV, about which `csv-core` says nothing: it takes the end of the file for
-//! a closing quote, and text after a closing quote for a part of the field.
+//! Checks the quotes of CSV, which `csv-core` does not: it takes the end of the file for a closing quote, and text
+//! after a closing quote for a part of the field.
 //!
-//! It sees the same bytes as the parser, and follows RFC 4180: a field that begins with a quote ends
-//! with one, and a quote within it is written twice. A quote within any other field is plain text.
+//! It sees the same bytes as the parser, and follows RFC 4180: a field that begins with a quote ends with one, and a
+//! quote within it is written twice. A quote within any other field is plain text.
 
-/// Where the next byte is.
+/// The position of the next byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     RowStart,
     FieldStart,
     /// In a field without quotes.
     Plain,
-    /// Behind an opening quote.
+    /// After an opening quote.
     Quoted,
-    /// Behind a quote in a quoted field: it is closed, unless another quote follows.
+    /// After a quote in a quoted field: the field is closed, unless another quote follows.
     Closed,
 }
 
@@ -46,7 +46,7 @@ impl Quotes {
         }
     }
 
-    /// Takes the next bytes of the file: of one row, and of the line ends around it.
+    /// Processes the next bytes of the file: those of one row, and of the line breaks around it.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -63,7 +63,7 @@ impl Quotes {
         }
     }
 
-    /// Moves over the first bytes, and returns how many. It is none only before a row.
+    /// Skips the first bytes, and returns how many; 0 only before a row.
     fn skip(&mut self, bytes: &[u8]) -> usize {
         match self.place {
             Place::RowStart => {
@@ -126,7 +126,7 @@ impl Quotes {
         }
     }
 
-    /// The lines of the row that was taken last, as a text.
+    /// The lines of the last row, as text.
     pub(super) fn lines(&self) -> String {
         if self.row_last_line == self.row_line {
             format!("line {}", self.row_line)
@@ -135,14 +135,14 @@ impl Quotes {
         }
     }
 
-    /// What is wrong with the quotes of the row that was taken last.
+    /// The quoting error of the last row, if any.
     pub(super) fn fault(&self) -> Option<String> {
         self.text_after_quote.map(|line| {
             format!("text follows a closing quote in line {line}: write a quote within a quoted field twice, as \"\"")
         })
     }
 
-    /// What is wrong with the file if it ends here.
+    /// The error if the file ends here.
     pub(super) fn fault_at_end(&self) -> Option<String> {
         (self.place == Place::Quoted).then(|| {
             format!(
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// The same, a byte at a time and by the book: the places of texts after quotes, and whether the end is in quotes.
+    /// A simple reference: one byte at a time; the offsets of text after quotes, and whether the end is in quotes.
     fn by_the_book(text: &[u8]) -> (usize, bool) {
         let (mut faults, mut quoted, mut closed, mut start) = (0, false, false, true);
         for &byte in text {
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quotes_are_the_same_in_any_pieces(
+        fn the_check_of_quotes_does_not_depend_on_pieces(
             text in "[\",\na]{0,30}", pieces in prop::collection::vec(1..5_usize, 30),
         ) {
             let mut quotes = Quotes::new(b',');

@@ -1,4 +1,4 @@
-//! The rows of a CSV file, one after the other: parsed by `csv-core`, their quotes checked.
+//! Iterates over the rows of a CSV file: parsed by `csv-core`, with their quotes checked.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -9,7 +9,7 @@ use crate::input::text::LINE_BYTES_MAX;
 
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
-/// Reads rows into memory that it uses again.
+/// Reads rows into a reused buffer.
 pub(super) struct Rows<R> {
     reader: BufReader<R>,
     parser: csv_core::Reader,
@@ -20,15 +20,15 @@ pub(super) struct Rows<R> {
 /// One row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
-    /// The bytes of all fields. There may be more than the row has.
+    /// The bytes of all fields. The buffer may be longer than the row.
     bytes: Vec<u8>,
-    /// Where each field ends. There may be more than the row has.
+    /// The end of each field. The buffer may have more entries than the row has fields.
     ends: Vec<usize>,
     fields: usize,
 }
 
 impl Row {
-    /// How many fields it has.
+    /// The number of fields.
     pub(super) fn len(&self) -> usize {
         self.fields
     }
@@ -59,7 +59,7 @@ impl<R: Read> Rows<R> {
         }
     }
 
-    /// The next row. `None` at the end.
+    /// Reads the next row; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<&Row>> {
         let row = &mut self.row;
         let (mut read, mut bytes, mut ends) = (0, 0, 0);
@@ -97,12 +97,12 @@ impl<R: Read> Rows<R> {
         }
     }
 
-    /// The row that was read last.
+    /// The last row.
     pub(super) fn row(&self) -> &Row {
         &self.row
     }
 
-    /// The quotes of the row that was read last.
+    /// The quotes of the last row.
     pub(super) fn quotes(&self) -> &Quotes {
         &self.quotes
     }

@@ -1,5 +1,5 @@
-//! The configuration file of a process: TOML, unknown keys refused. One file may serve all roles: what a
-//! role has no use for does not count.
+//! The configuration file of a process: TOML, unknown keys are refused. One file may serve all roles: a role ignores
+//! the settings that it does not need.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use serde::Deserialize;
 use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};
 use super::{HTTP_DEFAULT, LogFormat, RESP_DEFAULT, resolve};
 
-/// The path in ZooKeeper unless said otherwise.
+/// The default path in ZooKeeper.
 const ROOT_DEFAULT: &str = "/fondaco";
 
-/// The longest time between two comparisons of a partition with its other replicas: a week.
+/// The longest interval of anti-entropy between the replicas of a partition: a week.
 const EXCHANGE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
 /// The longest time for which deleted data is kept: a year.
 const KEEP_DELETED_SECONDS_MAX: u64 = 366 * 24 * 3600;
 
-/// The file.
+/// The configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ConfigurationFile {
@@ -96,7 +96,7 @@ struct VersionedSection {
 
 impl fmt::Debug for VersionedSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the database: it has a password.
+        // Leaves out the database URL, which contains a password.
         f.debug_struct("VersionedSection")
             .field("cache", &self.cache)
             .field("exchange_every_seconds", &self.exchange_every_seconds)
@@ -155,7 +155,7 @@ impl ConfigurationFile {
         self.log.format
     }
 
-    /// Puts flags in the place of what the file says of ZooKeeper.
+    /// Lets flags override the ZooKeeper settings of the file.
     pub(super) fn override_zookeeper(&mut self, connect: Option<String>, root: Option<String>) -> anyhow::Result<()> {
         match (&mut self.zookeeper, connect, root) {
             (Some(section), connect, root) => {
@@ -170,16 +170,16 @@ impl ConfigurationFile {
                     auth: None,
                 });
             }
-            (None, None, Some(root)) => bail!("the root {root:?} is one in ZooKeeper: say where that is, too"),
+            (None, None, Some(root)) => bail!("the root {root:?} is a ZooKeeper path: set zookeeper too"),
             (None, None, None) => {}
         }
         Ok(())
     }
 
-    /// The configuration of a process of this role.
+    /// The configuration of a process in this role.
     pub(super) fn into_config(self, role: Role) -> anyhow::Result<Config> {
         let data = match (role.holds_data(), self.data) {
-            (true, None) => bail!("no data directory: set data in the file, or say --data"),
+            (true, None) => bail!("no data directory: set data in the file, or use --data"),
             (true, Some(data)) => data,
             (false, _) => PathBuf::new(),
         };
@@ -327,7 +327,7 @@ mod tests {
     "#;
 
     #[test]
-    fn everything_in_the_file_arrives_in_the_configuration() {
+    fn every_setting_of_the_file_reaches_the_configuration() {
         let file = ConfigurationFile::parse(WHOLE).unwrap();
         assert_eq!(
             (file.log_filter(), file.log_format()),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_means_nothing_is_refused() {
+    fn an_unknown_word_is_refused() {
         for text in ["data = \"x\"\npartitons = 3", "[cluster]\npartitons = 3"] {
             let error = ConfigurationFile::parse(text).unwrap_err();
             assert!(error.to_string().contains("partitons"), "{error}");
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_data_needs_a_place_for_it_and_who_does_not_needs_none() {
+    fn only_roles_that_hold_data_need_a_directory() {
         let file = || ConfigurationFile::parse("http = \"127.0.0.1:0\"").unwrap();
         let error = file().into_config(Role::Node).unwrap_err().to_string();
         assert!(error.contains("--data"), "{error}");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_compared_at_least_once_a_week_and_not_all_the_time() {
+    fn the_interval_of_anti_entropy_is_bounded() {
         let config = |seconds: u64| {
             let text = format!("data = \"x\"\n[versioned]\nexchange-every-seconds = {seconds}");
             ConfigurationFile::parse(&text).unwrap().into_config(Role::Node)
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_where_zookeeper_is_in_place_of_the_file() {
+    fn flags_override_the_zookeeper_of_the_file() {
         let zookeeper = |text: &str, connect: Option<&str>, root: Option<&str>| {
             let mut file = ConfigurationFile::parse(text)?;
             file.override_zookeeper(connect.map(str::to_owned), root.map(str::to_owned))?;

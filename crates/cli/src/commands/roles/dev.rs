@@ -1,4 +1,4 @@
-//! `fondaco dev`: a node, or a whole cluster, in one process, for trying things and for tests.
+//! `fondaco dev`: a node or a whole cluster in one process, for experiments and tests.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use super::super::build::{PARTITIONS_DEFAULT, partition_count};
 use super::{HTTP_DEFAULT, LogFormat, LogOptions, RESP_DEFAULT, Signals, Started, announce, resolve, start_log};
 use crate::output::{Output, table};
 
-/// How many nodes a partition gets unless said otherwise, where there are as many.
+/// The default number of replicas, if there are that many nodes.
 const REPLICAS_DEFAULT: u32 = 2;
-/// The most nodes of one process: each has threads and files of its own.
+/// The most nodes in one process: each has its own threads and files.
 const NODES_MAX: u32 = 32;
 
 /// `fondaco dev`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With several nodes, --resp and --http are where the first router serves; all other members get ports that are free.
-Stop one of them, and start it again, by its name:
+With several nodes, --resp and --http are the ports of the first router; all other members get free ports.
+Stop and start a member by its name:
   curl -X POST http://127.0.0.1:6580/v1/dev/members/node-2/stop
   curl -X POST http://127.0.0.1:6580/v1/dev/members/node-2/start
 
@@ -32,31 +32,32 @@ Example:
   fondaco dev --data /tmp/fondaco
   fondaco dev --data /tmp/fondaco-cluster --nodes 3 --replicas 2")]
 pub struct DevOptions {
-    /// Where to keep data; it is there again the next time
+    /// The data directory; its data is kept for the next start
     #[arg(long, env = "FONDACO_DATA", default_value = "fondaco-data", value_name = "DIRECTORY")]
     data: PathBuf,
 
-    /// How many nodes to run; more than one come with routers and controllers
+    /// How many nodes to run; more than one also starts routers and controllers
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     nodes: u32,
 
-    /// How many nodes hold each partition; two unless there is only one
+    /// How many nodes hold each partition; the default is two, or one with a single node
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
-    /// How many routers to run, of a cluster
+    /// How many routers to run in a cluster
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     routers: u32,
 
-    /// How many controllers to run, of a cluster: one leads, the others wait
+    /// How many controllers to run in a cluster: one leads, the others stand by
     #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     controllers: u32,
 
-    /// In how many zones the members of a cluster stand, in turn; more than one spread the replicas over them
+    /// The number of zones, assigned to the members of a cluster in turn; with more than one, replicas are spread over
+    /// them
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     zones: u32,
 
-    /// Coordinate through ZooKeeper, and not within the process: host:port, several with commas between
+    /// Coordinate through ZooKeeper, not within the process: host:port, several separated by commas
     #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
     zookeeper: Option<String>,
 
@@ -64,19 +65,19 @@ pub struct DevOptions {
     #[arg(long, env = "FONDACO_ROOT", default_value = "/fondaco/dev", value_name = "PATH")]
     root: String,
 
-    /// Where to serve RESP; port 0 is any that is free
+    /// The address of the RESP port; port 0 picks a free port
     #[arg(long, env = "FONDACO_RESP", default_value = RESP_DEFAULT, value_name = "HOST:PORT")]
     resp: String,
 
-    /// Where to serve HTTP; port 0 is any that is free
+    /// The address of the HTTP port; port 0 picks a free port
     #[arg(long, env = "FONDACO_HTTP", default_value = HTTP_DEFAULT, value_name = "HOST:PORT")]
     http: String,
 
-    /// How many event loops serve RESP; 0 is one for each core
+    /// The number of event loops that serve RESP; 0 is one per core
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     loops: usize,
 
-    /// How many partitions there are: a power of two, set when the data directory is made
+    /// The number of partitions: a power of two, fixed when the data directory is created
     #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
     partitions: u32,
 
@@ -84,11 +85,11 @@ pub struct DevOptions {
     #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Serve beyond loopback, to everybody
+    /// Serve on addresses beyond loopback without authentication
     #[arg(long)]
     allow_insecure: bool,
 
-    /// The store of keys whose prefix names no store, so that frameworks with prefixes of their own run unchanged
+    /// The store for keys whose prefix names no store, so that frameworks with their own prefixes run unchanged
     #[arg(long, env = "FONDACO_DEFAULT_STORE", value_name = "STORE")]
     default_store: Option<StoreName>,
 
@@ -96,21 +97,21 @@ pub struct DevOptions {
     log: LogOptions,
 }
 
-/// Where it serves, for programs.
+/// The addresses of the ports, as JSON.
 #[derive(Serialize)]
 struct Serving {
     resp: SocketAddr,
     http: SocketAddr,
     data: String,
     pid: u32,
-    /// Of a cluster.
+    /// The members of a cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<DevMember>,
 }
 
-/// Runs a node, or a cluster, until it is told to stop.
+/// Runs a node or a cluster until it is told to stop.
 pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
-    // What a reader of the first lines should see is below, not the log.
+    // The first lines of output should be the addresses printed below, not log lines.
     start_log(
         options.log.log.as_deref().unwrap_or("warn"),
         options.log.log_format.unwrap_or(LogFormat::Text),
@@ -157,12 +158,12 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
     let replicas = options.replicas.unwrap_or(REPLICAS_DEFAULT.min(options.nodes));
     if replicas > options.nodes {
         let nodes = options.nodes;
-        let reason = format!("{replicas} replicas need as many nodes, and there are to be {nodes}: raise --nodes");
+        let reason = format!("{replicas} replicas need at least as many nodes, but --nodes is {nodes}: raise --nodes");
         return Err(WrongUsage(reason).into());
     }
     if options.zones > options.nodes {
         let (zones, nodes) = (options.zones, options.nodes);
-        let reason = format!("{zones} zones need as many nodes, and there are to be {nodes}: raise --nodes");
+        let reason = format!("{zones} zones need at least as many nodes, but --nodes is {nodes}: raise --nodes");
         return Err(WrongUsage(reason).into());
     }
     let mut config = Config::local(&options.data, partition_count(options.partitions)?);
@@ -186,12 +187,12 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// A node and a cluster keep their data differently: neither is to begin anew where the other has its own.
+/// A single node and a cluster lay out their data differently: neither may start in the data directory of the other.
 fn refuse_the_other_kind(data: &Path, is_cluster: bool) -> anyhow::Result<()> {
     let (node, cluster) = (data.join("node.json").exists(), data.join("node-1").exists());
     match is_cluster {
-        true if node => bail!("{data:?} has the data of a single node: leave --nodes out, or choose another --data"),
-        false if cluster => bail!("{data:?} has the data of a cluster: say --nodes, or choose another --data"),
+        true if node => bail!("{data:?} has the data of a single node: omit --nodes, or choose another --data"),
+        false if cluster => bail!("{data:?} has the data of a cluster: use --nodes, or choose another --data"),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `fondaco server`, `router` and `controller`: one process of a cluster, by its configuration.
+//! `fondaco server`, `router` and `controller`: one process of a cluster, set up by a configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use crate::output::Output;
 /// `fondaco server`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without zookeeper it is a cluster of one, and needs nothing else. Flags override the file;
-docs/operations.md has all that the file may say.
+Without zookeeper the server is a cluster of one, and needs no other process. Flags override the file;
+docs/operations.md lists all settings of the file.
 
 Example:
   fondaco server --config /etc/fondaco.toml")]
@@ -27,15 +27,15 @@ pub struct ServerOptions {
     #[command(flatten)]
     serving: ServingOptions,
 
-    /// Where to keep data
+    /// The data directory
     #[arg(long, env = "FONDACO_DATA", value_name = "DIRECTORY")]
     data: Option<PathBuf>,
 
-    /// Its group, under the placement grouped
+    /// The group of the node, for the placement grouped
     #[arg(long, env = "FONDACO_GROUP", value_name = "NAME")]
     group: Option<String>,
 
-    /// How much it holds, relative to other nodes
+    /// The node's share of partitions, relative to other nodes
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     weight: Option<u32>,
 }
@@ -43,7 +43,7 @@ pub struct ServerOptions {
 /// `fondaco router`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A router holds nothing: to any Redis client it looks like one node that has everything.
+A router stores nothing: to a Redis client it looks like one node with all the data.
 
 Example:
   fondaco router --config /etc/fondaco-router.toml")]
@@ -58,7 +58,7 @@ pub struct RouterOptions {
 /// `fondaco controller`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Run two or more: one leads, and another takes over when it is gone.
+Run two or more: one leads, and another takes over when the leader fails.
 
 Example:
   fondaco controller --config /etc/fondaco-controller.toml")]
@@ -67,22 +67,22 @@ pub struct ControllerOptions {
     process: ProcessOptions,
 }
 
-/// What every process of a cluster may be told.
+/// Options of every process of a cluster.
 #[derive(Debug, Args)]
 struct ProcessOptions {
-    /// The configuration, TOML
+    /// The configuration file, TOML
     #[arg(long, env = "FONDACO_CONFIG", value_name = "FILE")]
     config: PathBuf,
 
-    /// Where to serve HTTP
+    /// The address of the HTTP port
     #[arg(long, env = "FONDACO_HTTP", value_name = "HOST:PORT")]
     http: Option<String>,
 
-    /// Where others reach the HTTP port; where it listens, unless said
+    /// The address at which others reach the HTTP port; the default is the listening address
     #[arg(long, env = "FONDACO_HTTP_ADVERTISED", value_name = "HOST:PORT")]
     http_advertised: Option<String>,
 
-    /// The servers of ZooKeeper: host:port, several with commas between
+    /// The ZooKeeper servers: host:port, several separated by commas
     #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
     zookeeper: Option<String>,
 
@@ -94,7 +94,7 @@ struct ProcessOptions {
     #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Serve beyond loopback even without users or token, and HTTP without a token beside users
+    /// Serve beyond loopback even without users or a token; with users, serve HTTP without a token
     #[arg(long)]
     allow_insecure: bool,
 
@@ -102,27 +102,27 @@ struct ProcessOptions {
     log: LogOptions,
 }
 
-/// What those that serve RESP may be told.
+/// Options of processes that serve RESP.
 #[derive(Debug, Args)]
 struct ServingOptions {
-    /// Where to serve RESP
+    /// The address of the RESP port
     #[arg(long, env = "FONDACO_RESP", value_name = "HOST:PORT")]
     resp: Option<String>,
 
-    /// Where others reach the RESP port; where it listens, unless said
+    /// The address at which others reach the RESP port; the default is the listening address
     #[arg(long, env = "FONDACO_RESP_ADVERTISED", value_name = "HOST:PORT")]
     resp_advertised: Option<String>,
 
-    /// Where it stands: replicas are spread over zones, and those nearby are asked first
+    /// The zone: replicas are spread over zones, and reads prefer replicas in the same zone
     #[arg(long, env = "FONDACO_ZONE", value_name = "NAME")]
     zone: Option<String>,
 
-    /// How many event loops serve RESP; 0 is one for each core
+    /// The number of event loops that serve RESP; 0 is one per core
     #[arg(long, value_name = "COUNT")]
     loops: Option<usize>,
 }
 
-/// Where it serves, for programs.
+/// The addresses of the ports, as JSON.
 #[derive(Serialize)]
 struct Serving {
     role: RoleName,
@@ -159,7 +159,7 @@ pub fn controller(options: ControllerOptions, output: &Output) -> anyhow::Result
 }
 
 impl ProcessOptions {
-    /// The file, with what the flags say in its place; the log is begun.
+    /// Reads the file, applies the flags over it, and starts the log.
     fn read(self) -> anyhow::Result<ConfigurationFile> {
         let mut file = ConfigurationFile::read(&self.config)?;
         let filter = self.log.log.as_deref().or(file.log_filter()).unwrap_or("info");
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_overrides_the_file_and_no_flag_leaves_it() {
+    fn only_a_flag_that_is_set_overrides_the_file() {
         let mut value = Some("file");
         override_with(&mut value, None);
         assert_eq!(value, Some("file"));

@@ -1,5 +1,5 @@
-//! `fondaco dev`, `server`, `router` and `controller`: processes that run in the foreground until they are
-//! told to stop.
+//! `fondaco dev`, `server`, `router` and `controller`: processes that run in the foreground until they are told to
+//! stop.
 
 use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,27 +21,27 @@ mod member;
 pub use dev::{DevOptions, dev};
 pub use member::{ControllerOptions, RouterOptions, ServerOptions, controller, router, server};
 
-/// The usual address of the RESP port.
+/// The default address of the RESP port.
 const RESP_DEFAULT: &str = "127.0.0.1:6500";
-/// The usual address of the control port.
+/// The default address of the control port.
 const HTTP_DEFAULT: &str = "127.0.0.1:6580";
 
-/// How soon it is looked again whether a process serves.
+/// How often to check whether a process serves yet.
 const SERVING_TICK: Duration = Duration::from_millis(5);
 
-/// What to log, and how.
+/// Options of logging.
 #[derive(Debug, Args)]
 struct LogOptions {
     /// What to log: error, warn, info, debug, trace, or a filter by module
     #[arg(long, env = "FONDACO_LOG", value_name = "FILTER")]
     log: Option<String>,
 
-    /// How to log
+    /// The format of the log
     #[arg(long, env = "FONDACO_LOG_FORMAT", value_enum)]
     log_format: Option<LogFormat>,
 }
 
-/// How to log.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum LogFormat {
@@ -51,13 +51,13 @@ enum LogFormat {
     Json,
 }
 
-/// What runs in this process.
+/// The process or cluster that runs here.
 enum Started {
     One(Box<Running>),
     Cluster(Dev),
 }
 
-/// The signals that end a process, listened for since before it began.
+/// The signals that stop a process; handlers are installed before the process starts.
 struct Signals {
     runtime: tokio::runtime::Runtime,
     interrupted: Signal,
@@ -81,7 +81,7 @@ impl Signals {
         })
     }
 
-    /// Waits until a process serves. `None` if it was told to stop before, and has stopped.
+    /// Waits until a process serves. Returns `None` if it was told to stop before that, and has stopped.
     fn wait_serving(&mut self, running: Running) -> anyhow::Result<Option<Running>> {
         self.runtime.block_on(async {
             loop {
@@ -99,13 +99,13 @@ impl Signals {
                     () = tokio::time::sleep(SERVING_TICK) => {}
                 }
             }
-            tracing::info!("stopping before it served");
+            tracing::info!("stopped before it could serve");
             running.shutdown().await;
             Ok(None)
         })
     }
 
-    /// Lets it run until it is told to stop, or must not go on.
+    /// Runs the process until it is told to stop or must not go on.
     fn wait(mut self, started: Started) -> anyhow::Result<()> {
         self.runtime.block_on(async {
             let failed = async {
@@ -132,10 +132,10 @@ impl Signals {
     }
 }
 
-/// Says where something serves. Its standard output may be closed: it serves all the same.
+/// Prints the addresses of the ports. If standard output is closed, the process serves all the same.
 fn announce<T: Serialize>(output: &Output, serving: &T, text: impl FnOnce(&T) -> String) {
     if let Err(error) = output.result(serving, text) {
-        tracing::warn!(%error, "cannot say where it serves");
+        tracing::warn!(%error, "cannot print the addresses of the ports");
     }
 }
 
@@ -143,7 +143,7 @@ fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("invalid log filter {filter:?}"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // Colours are for terminals: in a file they are noise.
+        // Colours are for terminals; in a file they are noise.
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
@@ -153,10 +153,10 @@ fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The address that a text means: numbers, or a name.
+/// Resolves an address: host or IP, and port.
 fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
     let mut found = text
         .to_socket_addrs()
         .with_context(|| format!("invalid address {text:?}: use host:port"))?;
-    found.next().with_context(|| format!("no address is named {text:?}"))
+    found.next().with_context(|| format!("{text:?} resolves to no address"))
 }

@@ -266,7 +266,7 @@ impl Operation for Get {
             let name = self.stores[place].name.clone();
             match Store::of(moment.latest, name.as_str()) {
                 Ok(store) if store.id == self.stores[place].id => self.stores[place] = store,
-                // Another store has the name by now, or none has: the values of this store are gone.
+                // The store was dropped, or recreated under this name: the values of this store are gone.
                 _ => {
                     for key in 0..self.states.len() {
                         let state = &self.states[key];

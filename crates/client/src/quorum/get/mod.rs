@@ -1,10 +1,10 @@
 //! Reads at a quorum: keys of one or several versioned stores, in one operation.
 //!
 //! Each key is read from as many replicas as its store prefers, the nearest first, and from further ones as these fail
-//! or are late, until as many have answered as the store requires. Their records are merged. Replicas that answered
-//! less are then sent the merged record: read repair.
+//! or are late, until as many have answered as the store requires. Their records are merged. Replicas that answered an
+//! older record are then sent the merged record: read repair.
 //!
-//! Where all replicas have the same record, it travels once:
+//! If all replicas have the same record, it travels once:
 //!
 //! - The replica in the coordinator's own process mostly answers at once. Replicas asked after the first answer receive
 //!   its digest, and send their record only if it differs.
@@ -52,7 +52,7 @@ use crate::read::{HeldBudget, KEYS_MAX};
 /// Indices of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
 
-/// What a replica is asked about each of several keys.
+/// The question to a replica about each of several keys.
 type Questions = SmallVec<[Question; 1]>;
 
 /// A read of keys at the quorums of their stores.
@@ -70,7 +70,7 @@ pub struct Get {
     states: SmallVec<[KeyState; 1]>,
     asks: Asks<Purpose>,
     unanswered: usize,
-    /// When keys are answered that have enough answers, but fewer than preferred.
+    /// When to answer keys that have enough answers, but fewer than preferred.
     settle_at_us: u64,
     backoff: Backoff,
     failed: Option<ClientError>,
@@ -95,7 +95,7 @@ enum Purpose {
     Repair { store: u16, records: Vec<KeyRecord> },
 }
 
-/// What a replica is asked about a key.
+/// A question to a replica about a key.
 #[derive(Debug, Clone)]
 enum Question {
     /// The record.
@@ -186,7 +186,7 @@ impl Get {
         }
     }
 
-    /// The answer: for each key the merged record of the replicas, or why it is unknown. To be taken once, when the
+    /// The answer: for each key the merged record of the replicas, or why it is unknown. Call it once, when the
     /// operation is answered.
     ///
     /// # Errors

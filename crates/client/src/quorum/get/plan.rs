@@ -1,4 +1,4 @@
-//! Decides which nodes are asked for which keys, and when: at first, and as replicas fail or are late.
+//! Decides which nodes are asked for which keys, at first and when replicas fail or are late.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -54,7 +54,7 @@ impl Get {
         for &key in keys {
             let nodes = self.choose(key as usize, cause, moment);
             let store = self.states[key as usize].store;
-            // Where not all are needed, the node that is asked for the record may turn out to be the late one.
+            // If not all replicas are needed, the node that is asked for the record may turn out to be the late one.
             let reads = self.stores[usize::from(store)].settings.reads;
             let are_all_needed = cause == Cause::First && nodes.len() as u32 == reads;
             wanted.extend(nodes.into_iter().enumerate().map(|(at, node)| WantedKey {
@@ -70,7 +70,7 @@ impl Get {
 
     /// Plans to ask for these keys, as far as the budgets allow.
     pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, moment: &Moment<'_>) {
-        // The replica in this process first: other replicas need not send what it has.
+        // The local replica first: other replicas need not send the record that it has.
         let home = self.home.node;
         wanted.sort_unstable_by_key(|wanted| (Some(wanted.node) != home, wanted.store, wanted.node, wanted.key));
         for group in wanted.chunk_by(|a, b| (a.store, a.node) == (b.store, b.node)) {

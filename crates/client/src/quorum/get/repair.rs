@@ -1,5 +1,5 @@
-//! Read repair: when all keys are answered, replicas that answered less, or whose record is damaged, get the merged
-//! record.
+//! Read repair: when all keys are answered, replicas that answered an older record, or whose record is damaged, get the
+//! merged record.
 
 use bytes::Bytes;
 use fondaco_model::NodeId;

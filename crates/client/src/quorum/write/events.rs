@@ -69,8 +69,8 @@ impl Write {
         }
     }
 
-    /// A replica has taken the write. If another one had before, both have: the first one's record reaches this one
-    /// like any other replica.
+    /// A replica has taken the write. If another one had taken it before, both have: the record of the first one is
+    /// merged here like in any other replica.
     fn taken(&mut self, node: NodeId, record: Bytes, decoded: &Record) {
         if self.record.is_none() {
             self.known = known(&self.update, &self.context, decoded, node);
@@ -79,7 +79,7 @@ impl Write {
         }
     }
 
-    /// A node failed to do what it was asked.
+    /// Handles a failed request to a node.
     fn note_failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
         if failure.is_elsewhere() {
             self.in_flux = true;
@@ -87,7 +87,7 @@ impl Write {
         }
         let step = match failure {
             ReplicaFailure::TimedOut => Step::Late,
-            // It is no longer, or not yet, a replica of the key: it needs no hint.
+            // It is not, or not yet, a replica of the key: it needs no hint.
             _ if purpose == Purpose::Merge && failure.is_elsewhere() && !failure.is_old_table() => Step::Moot,
             _ => Step::Failed,
         };
@@ -121,7 +121,7 @@ impl Write {
         self.replica_failures.add(node, failure);
     }
 
-    /// A replica did not take the write, or it is unknown whether it did.
+    /// A replica did not take the write, or may not have taken it.
     fn not_taken(&mut self, node: NodeId, failure: ReplicaFailure, moment: &Moment<'_>) {
         let fate = match (failure.is_elsewhere(), failure.is_ambiguous()) {
             (true, _) => Fate::Elsewhere,
@@ -137,10 +137,10 @@ impl Write {
             let store = self.store.name.clone();
             return self.fail(ClientError::Conflict { store });
         }
-        // A slow replica may still report what it did.
+        // A slow replica may still report its result.
         let is_lost = fate == Fate::Unknown && failure != ReplicaFailure::TimedOut;
         self.replica_failures.add(node, failure);
-        // The conflict may be with this very write, which must not be made twice either.
+        // The replica may conflict with this same write, which must not be made twice either.
         if is_conflict || (is_lost && self.is_made_once()) {
             self.fail_short(QuorumPart::Writes, moment);
         }
@@ -230,7 +230,7 @@ impl Operation for Write {
         self.backoff.end();
         match Store::of(moment.latest, self.store.name.as_str()) {
             Ok(store) if store.id == self.store.id => self.store = store,
-            // Another store has the name by now, or none has.
+            // The store was dropped, or recreated under this name.
             _ => {
                 let store = self.store.name.as_str().into();
                 return self.fail(ClientError::UnknownStore { store });

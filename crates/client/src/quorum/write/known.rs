@@ -1,4 +1,4 @@
-//! The context returned to the caller of a write: what its next write may replace.
+//! The context returned to the caller of a write, which determines what its next write replaces.
 //!
 //! Siblings may exist that the caller never saw. A clock only says up to which write each replica was seen. A clock
 //! that covers the new write may thus cover unseen siblings too, and a write with it would replace values that were
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_writes_keep_what_others_wrote_meanwhile() {
+    fn repeated_writes_keep_concurrent_writes_of_others() {
         let mut replica = Replica::new(1);
         let first = replica.put("a", &VectorClock::new());
         replica.put("other", &first);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_at_another_replica_is_distinguished_from_the_own_one() {
+    fn writes_at_different_replicas_are_distinguished() {
         let (mut here, mut there) = (Replica::new(1), Replica::new(2));
         there.put("other", &VectorClock::new());
         here.record = there.record.clone();

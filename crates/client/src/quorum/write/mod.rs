@@ -8,11 +8,11 @@
 //!
 //! A slow replica may take the write after another one was asked and the write was acknowledged. Then the write exists
 //! twice. All replicas get the same context and time, so the late copy replaces nothing newer, and is older than
-//! anything that replaced the write. If a partition has only one replica, that replica is told to write over all that
-//! it has, without being asked for a context first: therefore no other replica is asked to take such a write as long as
-//! the first may still take it.
+//! anything that replaced the write. If a partition has only one replica, that replica overwrites its whole record
+//! without being asked for a context first: therefore no other replica is asked to take such a write as long as the
+//! first may still take it.
 //!
-//! `prepare` covers the time before the write is taken, `spread` the time after, `events` what comes from outside.
+//! `prepare` covers the time before the write is taken, `spread` the time after, `events` the events from outside.
 //!
 //! While a plan changes the owners of the partition, the next or former owners take the record as well, and the write
 //! is done when both tables have a quorum: it can then be read at a quorum of either. The tables are those known when
@@ -51,15 +51,15 @@ use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::operation::Moment;
 
-/// For how long hints are stored after the deadline of the write, which is answered by then.
+/// How long hints are stored after the deadline of the write, by which it is answered.
 const HINT_TIME_US: u64 = 1_000_000;
 
-/// What a write replaces.
+/// The values that a write replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
-    /// All that was acknowledged before.
+    /// All values that were acknowledged before.
     All,
-    /// What this context covers, and nothing else.
+    /// The values that this context covers, and nothing else.
     Context(VectorClock),
     /// Everything, on condition that this context covers it; else [`ClientError::Conflict`].
     Unchanged(VectorClock),
@@ -158,7 +158,7 @@ struct Try {
     node: NodeId,
     over: PutOver,
     fate: Fate,
-    /// It cannot store the write, for a reason of its own: its disk is full, or what it has of the key is damaged.
+    /// It cannot store the write for a local reason: its disk is full, or its record of the key is damaged.
     is_unable: bool,
 }
 
@@ -167,7 +167,7 @@ struct Try {
 enum Fate {
     /// It may have taken it, or may still do so.
     Unknown,
-    /// It has not, and will not.
+    /// It has not taken it, and will not.
     Refused,
     /// It does not consider itself a replica: under a newer topology it may be asked again.
     Elsewhere,
@@ -182,7 +182,7 @@ enum Step {
     Late,
     Done,
     Failed,
-    /// It will never be done, and need not be.
+    /// It will never be done, and is not needed.
     Moot,
 }
 
@@ -235,7 +235,7 @@ impl Write {
         Ok(write)
     }
 
-    /// The result. To be taken once, when the operation is answered.
+    /// The result. Call it once, when the operation is answered.
     ///
     /// # Errors
     /// [`ClientError::NoQuorum`], [`ClientError::Conflict`], [`ClientError::Refused`], or [`ClientError::UnknownStore`]
@@ -243,7 +243,7 @@ impl Write {
     pub fn take_answer(&mut self) -> Result<Written, ClientError> {
         match std::mem::replace(&mut self.outcome, Outcome::Taken) {
             Outcome::Ready(answer) => answer,
-            // `is_answered` says when it is there; calling too early, or again, gets this error.
+            // Calling before `is_answered`, or twice, gets this error.
             Outcome::Open | Outcome::Taken => Err(ClientError::Timeout { deadline_ms: 0 }),
         }
     }
@@ -331,7 +331,7 @@ impl Write {
         self.asks.end_all();
     }
 
-    /// There are not enough replicas: waits for a newer topology if that may help, else fails.
+    /// There are not enough replicas: waits for a newer topology if that may help, otherwise fails.
     fn come_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
         match self.in_flux {
             true => self.backoff.begin(moment.now_us),
@@ -396,7 +396,7 @@ impl Write {
         self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
     }
 
-    /// When the operation ends at the latest: hints may still be stored after the caller has its answer.
+    /// The latest end of the operation: hints may still be stored after the caller has its answer.
     fn ends_at_us(&self) -> u64 {
         match self.is_open() {
             true => self.deadline_us,

@@ -11,7 +11,7 @@ use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 
 impl Write {
-    /// Asks for contexts until a read quorum has answered, then has the write taken.
+    /// Asks for contexts until a read quorum has answered, then asks a replica to take the write.
     pub(super) fn prepare(&mut self, moment: &Moment<'_>) {
         let is_made_once = self.is_made_once();
         let waits = |ask: &Ask<Purpose>| ask.purpose.is_put() && (is_made_once || ask.is_counted_on());
@@ -39,7 +39,7 @@ impl Write {
             more -= 1;
         }
         if more > 0 && self.store.settings.sloppy && self.count_seen(Step::Asked) == 0 {
-            // Where hints count, a write need not be seen by every read, nor see every write.
+            // If hints count, reads need not see every write, and a write need not see every earlier one.
             self.put(writer, moment);
         } else if more > late {
             self.come_short(QuorumPart::Reads, moment);
@@ -53,8 +53,8 @@ impl Write {
         }
     }
 
-    /// The replica to take the write: of those not asked yet, the first that answered its context, or else the first
-    /// that has not failed to.
+    /// The replica to take the write: of those not asked yet, the first that answered its context, or otherwise the
+    /// first that has not failed to.
     fn writer(&self) -> Option<NodeId> {
         let untried = |owner: &&Owner| self.current.contains(&owner.node) && !self.was_tried(owner.node);
         let rank = |owner: &&Owner| match owner.seen {
@@ -89,7 +89,7 @@ impl Write {
             PutOver::Context if self.intent == Intent::All && !self.is_add() && !self.may_be_taken() => {
                 self.store.settings.reads as usize
             }
-            // It replaces what is there on arrival, what its context covers, or nothing.
+            // It replaces the record on arrival, or the values that its context covers, or nothing.
             PutOver::All | PutOver::Context | PutOver::Unchanged => 0,
         }
     }
@@ -100,7 +100,7 @@ impl Write {
         current.filter(|owner| owner.seen == seen).count()
     }
 
-    /// What a replica that takes the write must replace.
+    /// The values that a replica must replace when it takes the write.
     fn over(&self) -> PutOver {
         // The record of the only replica is all that was acknowledged, if no other node has or will have one.
         let is_only = self.owners.len() == 1 && self.store.settings.reads == 1;
@@ -115,7 +115,7 @@ impl Write {
         matches!(self.update.change, Change::Add(_))
     }
 
-    /// Whether, as far as is known, a replica has taken the write, or may still do so.
+    /// Whether a replica may have taken the write, or may still take it.
     pub(super) fn may_be_taken(&self) -> bool {
         self.tries.iter().any(|tried| tried.fate == Fate::Unknown)
     }
@@ -126,8 +126,8 @@ impl Write {
         others.any(|tried| tried.fate == Fate::Unknown)
     }
 
-    /// Whether only one replica may take the write while another one may have taken it: an addition would count twice,
-    /// and a late write over all would replace what was acknowledged since.
+    /// Whether only one replica may be asked to take the write while another one may have taken it: an addition would
+    /// count twice, and a late write over all values would replace later acknowledged ones.
     pub(super) fn is_made_once(&self) -> bool {
         let is_over_all = |tried: &Try| tried.over == PutOver::All && tried.fate == Fate::Unknown;
         self.is_add() || self.tries.iter().any(is_over_all)

@@ -1,4 +1,4 @@
-//! After a replica has taken the write: the others get its record, or hints are kept for them.
+//! After a replica has taken the write: other replicas get its record, or hints are kept for them.
 
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
@@ -11,11 +11,11 @@ use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 use crate::quorum::replicas::{Nodes, hint_keepers, is_well};
 
-/// How many nodes are asked to keep a hint for one replica before that is given up.
+/// How many nodes are asked to keep a hint for one replica.
 const HINT_TRIES_MAX: usize = 3;
 
 impl Write {
-    /// Sends the record to replicas, and hints for those that do not take it; answers when it is time.
+    /// Sends the record to replicas, and hints for those that do not take it; answers when enough have it.
     pub(super) fn spread(&mut self, moment: &Moment<'_>) {
         let unasked = self.owners.iter().filter(|owner| owner.kept == Step::Unasked);
         let unasked: Nodes = unasked.map(|owner| owner.node).collect();
@@ -106,7 +106,7 @@ impl Write {
         };
         let is_wanted = !keepers.is_empty();
         keepers.retain(|node| may(node));
-        // A hint beside another copy is worth less than one that is a copy of its own.
+        // A hint on a node that has a copy already is worth less than one that is a copy of its own.
         let is_copy =
             |node: &NodeId| self.owners.iter().any(|owner| owner.node == *node) || self.keepers.contains(node);
         keepers.sort_by_key(is_copy);

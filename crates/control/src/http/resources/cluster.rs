@@ -1,4 +1,4 @@
-//! The cluster: its nodes, its routing table, and changes of that.
+//! The cluster: its nodes, its routing table, and changes of the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use fondaco_model::{Placement, Plan, RoutingTable};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How partitions get their nodes.
+/// How partitions are assigned to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementName {
@@ -16,34 +16,34 @@ pub enum PlacementName {
     Zoned,
     /// Each group of nodes has a complete copy.
     Grouped,
-    /// Every node holds everything.
+    /// Every node holds all partitions.
     All,
 }
 
 /// A cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ClusterResource {
-    /// Which cluster it is.
+    /// The identity of the cluster.
     pub identity: String,
-    /// How many partitions it has.
+    /// The number of partitions.
     pub partitions: u32,
-    /// How they get their nodes.
+    /// How partitions are assigned to nodes.
     pub placement: PlacementName,
-    /// How many nodes a partition gets.
+    /// The number of replicas of each partition.
     pub replicas: u32,
     /// How many nodes the first routing table waits for.
     pub nodes_initial: u32,
-    /// How often the routing table was changed; null before there is one.
+    /// The epoch of the routing table: how often it was changed; null before there is one.
     pub routing_epoch: Option<u64>,
     /// Whether a plan for the routing table is under way.
     pub plan_under_way: bool,
-    /// Where the leading controller serves HTTP; null if none leads.
+    /// The HTTP address of the leading controller; null if none leads.
     pub leader: Option<String>,
     /// The nodes, in the order of their numbers.
     pub nodes: Vec<ClusterNode>,
-    /// The routers that are there.
+    /// The live routers.
     pub routers: Vec<ClusterRouter>,
-    /// What keeps the cluster from doing all that it should, as far as the process that answers knows.
+    /// Problems that keep the cluster from working fully, as far as the answering process knows.
     pub problems: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct ClusterResource {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Adoption {
-    /// Those that are in the coordination service now, instead of those that the node remembers.
+    /// Whether the entries in the coordination service now are the true ones, instead of those that the node remembers.
     #[serde(default)]
     pub present: bool,
 }
@@ -59,7 +59,7 @@ pub struct Adoption {
 /// The nodes of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NodeList {
-    /// In the order of their numbers.
+    /// The nodes, in the order of their numbers.
     pub nodes: Vec<ClusterNode>,
 }
 
@@ -68,53 +68,53 @@ pub struct NodeList {
 pub struct ClusterNode {
     /// Its number.
     pub node: u32,
-    /// Who it is.
+    /// Its identity.
     pub identity: String,
-    /// Where it stands.
+    /// Its zone.
     pub zone: String,
     /// Its group, if it has one.
     pub group: Option<String>,
-    /// How much it holds, relative to other nodes.
+    /// Its capacity relative to other nodes.
     pub weight: u32,
-    /// Where it serves RESP.
+    /// Its RESP address.
     pub resp: String,
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub http: String,
-    /// Whether it is there.
+    /// Whether it is live.
     pub live: bool,
-    /// When the process that answers saw it leave, in milliseconds since 1970; null if it is there, or was never seen.
+    /// When the answering process saw it leave, in milliseconds since 1970; null if it is live, or was never seen.
     pub absent_since_unix_ms: Option<u64>,
     /// How many partitions it owns.
     pub partitions: u64,
     /// How many it will own when the plan under way is done; null without one.
     pub partitions_next: Option<u64>,
-    /// The stores of which it does not have the current version yet.
+    /// The stores whose current version it does not have yet.
     pub late: Vec<String>,
 }
 
-/// A router that is there.
+/// A live router.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ClusterRouter {
-    /// Who it is.
+    /// Its identity.
     pub identity: String,
-    /// Where it serves RESP.
+    /// Its RESP address.
     pub resp: String,
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub http: String,
 }
 
 /// The routing table.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RoutingResource {
-    /// How often it was changed, from 1.
+    /// The number of changes of the table, from 1.
     pub epoch: u64,
-    /// How many partitions there are.
+    /// The number of partitions.
     pub partitions: u32,
     /// The numbers of the nodes of each partition, in the order of preference.
     pub owners: Vec<Vec<u32>>,
-    /// The same after the plan under way; null without one.
+    /// The owners after the plan under way; null without a plan.
     pub next: Option<Vec<Vec<u32>>>,
-    /// Of partitions whose owners a plan changes, until it is finished, those that it makes owners, or that were: writes
+    /// For each partition whose owners a plan changes, the next and former owners, until the plan is finished: writes
     /// go to them, too.
     pub joint: BTreeMap<u32, Vec<u32>>,
 }
@@ -127,7 +127,7 @@ pub struct NewPlan {
     #[serde(default)]
     #[schema(example = json!([4]))]
     pub add: BTreeSet<u32>,
-    /// Nodes to hold nothing any more.
+    /// Nodes to lose all their partitions.
     #[serde(default)]
     pub remove: BTreeSet<u32>,
     /// Show it and change nothing.
@@ -138,9 +138,9 @@ pub struct NewPlan {
 /// A change of the routing table.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PlanResource {
-    /// What moves, in the order of partitions.
+    /// The moves, in the order of partitions.
     pub moves: Vec<MoveResource>,
-    /// How many replicas have to be fetched.
+    /// How many replicas must be fetched.
     pub fetches: u64,
 }
 
@@ -149,16 +149,16 @@ pub struct PlanResource {
 pub struct MoveResource {
     /// The partition.
     pub partition: u32,
-    /// The node that gives it up; null where a replica is added.
+    /// The node that gives it up; null if a replica is added.
     pub from: Option<u32>,
-    /// The node that gets it; null where a replica is given up.
+    /// The node that gets it; null if a replica is removed.
     pub to: Option<u32>,
 }
 
 /// The members of a development cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DevMemberList {
-    /// Nodes, routers, controllers.
+    /// The members: nodes, routers, controllers.
     pub members: Vec<DevMember>,
 }
 
@@ -167,13 +167,13 @@ pub struct DevMemberList {
 pub struct DevMember {
     /// Its name, such as `node-1`.
     pub name: String,
-    /// What it does.
+    /// Its role.
     pub role: super::RoleName,
     /// Whether it runs.
     pub running: bool,
-    /// Where it serves RESP; null if it does not.
+    /// Its RESP address; null if it does not serve RESP.
     pub resp: Option<String>,
-    /// Where it serves HTTP; null while it does not run.
+    /// Its HTTP address; null while it does not run.
     pub http: Option<String>,
 }
 

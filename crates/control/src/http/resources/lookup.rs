@@ -1,4 +1,4 @@
-//! Look-ups over HTTP.
+//! Lookups over HTTP.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,19 +12,19 @@ pub struct LookupRequest {
     pub keys: Vec<String>,
 }
 
-/// Values looked up.
+/// The values of looked-up keys.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LookupResponse {
-    /// In the order of the keys; null for a key that is not there. All are of the same versions.
+    /// In the order of the keys; null for a missing key. All values of a store are of one version.
     pub values: Vec<Option<LookupValue>>,
 }
 
-/// A value, as text if it is any.
+/// A value, as text if it is UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LookupValue {
-    /// The value, which is UTF-8 text.
+    /// The value, if it is UTF-8 text.
     Utf8(String),
-    /// The value, which is not, in base 64.
+    /// The value in base 64, if it is not UTF-8.
     Base64(String),
 }

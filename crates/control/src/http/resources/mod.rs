@@ -1,4 +1,4 @@
-//! What the HTTP port speaks of: the JSON objects of requests and answers, and their schemas.
+//! The resources of the HTTP port: the JSON objects of requests and answers, and their schemas.
 
 mod cluster;
 mod lookup;

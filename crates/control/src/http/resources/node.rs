@@ -1,4 +1,4 @@
-//! One process: its status, its settings, whether it is alive and ready.
+//! One process: its status, its settings, liveness and readiness.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,11 +11,11 @@ use crate::config::Role;
 pub enum RoleName {
     /// A cluster of one.
     Single,
-    /// It holds partitions and serves them.
+    /// Holds partitions and serves them.
     Node,
-    /// It serves everything by asking the nodes.
+    /// Serves all partitions by asking the nodes.
     Router,
-    /// It decides for the cluster, while it is the leader.
+    /// Decides for the cluster while it is the leader.
     Controller,
 }
 
@@ -37,15 +37,15 @@ pub struct Front {
     pub name: String,
     /// Its version.
     pub program_version: String,
-    /// What the process does.
+    /// The role of the process.
     pub role: RoleName,
-    /// Where its status is.
+    /// The path of its status.
     pub status: String,
-    /// Where it says whether it is ready.
+    /// The path of its readiness.
     pub ready: String,
-    /// Where its metrics are.
+    /// The path of its metrics.
     pub metrics: String,
-    /// Where the document of the port is, in OpenAPI.
+    /// The path of the OpenAPI document.
     pub document: String,
 }
 
@@ -54,79 +54,79 @@ pub struct Front {
 pub struct NodeStatus {
     /// The version of the program.
     pub program_version: String,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// How long it has been running.
     pub uptime_ms: u64,
-    /// What it does.
+    /// Its role.
     pub role: RoleName,
-    /// Its number; null before it was given one, and of processes that hold nothing.
+    /// Its number; null before one is assigned, and for processes that hold no data.
     pub node: Option<u32>,
-    /// The identity of its cluster; null before it has seen one.
+    /// The identity of its cluster; null before it has seen the cluster.
     pub cluster: Option<String>,
-    /// Where it serves RESP; null if it does not.
+    /// Its RESP address; null if it does not serve RESP.
     pub resp_addr: Option<String>,
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub http_addr: String,
     /// Its data directory; null if it has none.
     pub data_directory: Option<String>,
-    /// How many bytes the disk has left; null if it does not say.
+    /// The free bytes on the disk; null if unknown.
     pub disk_available_bytes: Option<u64>,
     /// How many versions that were given up are kept for now; null if it has no data directory.
     pub versions_in_trash: Option<u64>,
     /// How many partitions the cluster has.
     pub partitions: u32,
-    /// How much memory is resident, mapped files included; null where that cannot be told.
+    /// Resident memory, mapped files included; null if unknown.
     pub resident_bytes: Option<u64>,
-    /// What the keys of stores take that keep them all in memory; null if it holds none.
+    /// The memory used by stores that keep all their keys in memory; null if it has no such store.
     #[serde(default)]
     pub keys_in_memory: Option<KeyMemoryResource>,
     /// How many clients are connected over RESP.
     pub clients: u64,
     /// How many stores there are.
     pub stores: u64,
-    /// For how long the coordination service has not answered; null if it does.
+    /// How long the coordination service has not answered; null while it answers.
     pub coordination_silent_ms: Option<u64>,
-    /// Why the process is not ready to serve all that it should; empty if it is.
+    /// Why the process is not ready to serve everything that it should; empty if it is ready.
     pub not_ready: Vec<String>,
-    /// What keeps the cluster from doing all that it should, though this process does its part.
+    /// Problems that keep the cluster from working fully, though this process does its part.
     pub warnings: Vec<String>,
 }
 
 /// The keys of versioned stores with the engine `log`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 pub struct KeyMemoryResource {
-    /// How many there are, on this node.
+    /// The number of keys on this node.
     pub keys: u64,
-    /// How much memory they take, about.
+    /// Approximately how much memory they use.
     pub bytes: u64,
-    /// How much they may take before new keys are refused.
+    /// How much memory they may use before new keys are refused.
     pub bytes_max: u64,
 }
 
-/// Whether the process serves all that it should: it does if it does its own part. That other processes are absent is
-/// a warning: to take this node out too would help no client.
+/// Whether the process serves everything that it should. If it does its own part, it is ready: absent processes are
+/// only a warning, since taking this node out too would help no client.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
-    /// Whether it does.
+    /// Whether it is ready.
     pub ready: bool,
-    /// Why it does not.
+    /// Why it is not ready.
     pub reasons: Vec<String>,
-    /// What keeps the cluster from doing all that it should, though this process does its part: stores without a quorum.
+    /// Problems that keep the cluster from working fully, though this process does its part: stores without a quorum.
     pub warnings: Vec<String>,
 }
 
 /// A sign of life.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// Always true: what cannot answer does not.
+    /// Always true: a dead process does not answer.
     pub alive: bool,
 }
 
 /// All settings that can be changed while the cluster runs.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SettingList {
-    /// In the order in which the manual has them.
+    /// In the order of the manual.
     pub settings: Vec<SettingResource>,
 }
 
@@ -137,12 +137,12 @@ pub struct SettingResource {
     pub name: String,
     /// Its value.
     pub value: u64,
-    /// Its value unless set.
+    /// Its default value.
     pub default: u64,
-    /// Its least value.
+    /// Its minimum.
     pub min: u64,
-    /// Its greatest value.
+    /// Its maximum.
     pub max: u64,
-    /// What it means.
+    /// Its meaning.
     pub summary: String,
 }

@@ -8,19 +8,20 @@ use utoipa::ToSchema;
 use super::ReplicaResource;
 use crate::status::{DryRun, PushStatus};
 
-/// A push to be started.
+/// A push to start.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPush {
-    /// Where the version was built: a path that all nodes have, a URL that they can read, or the source of an upload.
+    /// The location of the built version: a path that all nodes have, a URL that they can read, or the source of an
+    /// upload.
     #[schema(example = "file:///data/builds/pymk-2026-11-21")]
     pub source: String,
-    /// Check everything and change nothing.
+    /// Whether to check everything and change nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// How far a push is.
+/// The state of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PushStateName {
@@ -28,75 +29,74 @@ pub enum PushStateName {
     Fetching,
     /// The version is complete and open, but not current everywhere.
     Ready,
-    /// The version became current. An end.
+    /// The version became current. A final state.
     Swapped,
-    /// The push was given up. An end.
+    /// The push failed. A final state.
     Failed,
-    /// The push was cancelled. An end.
+    /// The push was cancelled. A final state.
     Cancelled,
 }
 
 /// A push.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PushResource {
-    /// The number that the version has, or would have had.
+    /// The version's number, also if the push failed.
     pub version: u64,
-    /// Where it comes from.
+    /// The source of the version.
     pub source: String,
-    /// How far it is.
+    /// Its state.
     pub state: PushStateName,
     /// Why it failed.
     pub error: Option<String>,
-    /// How many records the version has.
+    /// The number of records of the version.
     pub records: u64,
-    /// The bytes that the nodes fetch together; before they say so, and once it ended, those of all files.
+    /// The bytes that all nodes fetch together; the size of all files before the nodes report, and after the push.
     pub bytes_total: u64,
-    /// How many of them are there and verified.
+    /// How many of these bytes are fetched and verified.
     pub bytes_done: u64,
-    /// The number of files that the node which answers fetches; 0 before it is known, and of others.
+    /// The number of files that the answering node fetches; 0 while unknown, and for other processes.
     pub files_total: u64,
-    /// The number of files that are there and verified.
+    /// The number of files that are fetched and verified.
     pub files_done: u64,
-    /// How fast it goes on the node which answers, in bytes a second; 0 when it ended, and of others.
+    /// The fetch rate of the answering node, in bytes a second; 0 after the push, and for other processes.
     pub rate_bytes_per_second: u64,
-    /// How fast it may go there, in bytes a second; 0 is as fast as it can.
+    /// The limit of that rate, in bytes a second; 0 is no limit.
     pub rate_limit_bytes_per_second: u64,
-    /// In how many seconds the last node will have it, if all go on as fast as they did lately; null if that is not
-    /// known.
+    /// In how many seconds the last node will be done, at the present rates; null if unknown.
     pub seconds_left: Option<u64>,
     /// When it began, in milliseconds since 1970.
     pub started_unix_ms: u64,
     /// When it ended, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// How far each node is, while the push is under way.
+    /// The state of each node, while the push is under way.
     pub nodes: Vec<ReplicaResource>,
-    /// The nodes that should have it and are not there, while the push is under way: it waits for them a little.
+    /// The absent nodes that should have the version, while the push is under way: it waits for them for a while.
     pub absent: Vec<AbsentNode>,
 }
 
-/// A node that is not there.
+/// An absent node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AbsentNode {
     /// Its number.
     pub node: u32,
-    /// When the process that answers saw it leave, in milliseconds since 1970; null if it never saw the node.
+    /// When the answering process saw it leave, in milliseconds since 1970; null if it never saw the node.
     pub since_unix_ms: Option<u64>,
 }
 
-/// What a push would do.
+/// The effects that a push would have.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DryRunResource {
     /// The number that the version would get.
     pub version: u64,
-    /// Where it would come from.
+    /// The source of the version.
     pub source: String,
-    /// How many records it has.
+    /// The number of records of the version.
     pub records: u64,
-    /// The bytes of all files.
+    /// The size of all files, in bytes.
     pub bytes_total: u64,
-    /// How many bytes it would take on the disk of the node that answers.
+    /// How many bytes it would use on the disk of the answering node.
     pub needed_bytes: u64,
-    /// Whether files would be linked there and not copied.
+    /// Whether the node would link files instead of copying them.
     pub links: bool,
 }
 
@@ -112,7 +112,7 @@ impl From<PushStatus> for PushResource {
         if let (1, Some(only)) = (nodes.len(), nodes.values_mut().next())
             && progress.is_some()
         {
-            // The only node is this one, which knows better than its last report.
+            // This is the only node, and knows more than its last report says.
             only.bytes_done = own.bytes_done;
             only.bytes_total = own.bytes_total;
             only.seconds_left = own.seconds_left;

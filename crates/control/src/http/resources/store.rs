@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::{PushResource, VersionResource, VersionedOptions, VersionedResource};
 use crate::status::StoreStatus;
 
-/// A store to be created.
+/// A store to create.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewStore {
@@ -22,19 +22,19 @@ pub struct NewStore {
     #[serde(default = "backups")]
     #[schema(minimum = 0, maximum = 100, default = 1)]
     pub backups: u32,
-    /// How many nodes hold each partition; as many as the cluster's placement gives, unless said.
+    /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub replicas: Option<u32>,
-    /// How many nodes may be late, or absent, when a version is swapped in; as many as leave a ready replica of each
-    /// partition, unless said.
+    /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
+    /// replica of each partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said.
+    /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
-    /// Settings of a store of kind versioned; of others nothing.
+    /// Settings of a versioned store; not allowed for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
 }
@@ -48,7 +48,7 @@ fn backups() -> u32 {
 }
 
 impl NewStore {
-    /// A batch store of this name, with the defaults of everything.
+    /// A batch store of this name, with all defaults.
     pub fn batch(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -72,7 +72,7 @@ pub enum StoreKindName {
     Versioned,
 }
 
-/// What is to be changed of a store; what is left out stays.
+/// Changes of a store; omitted settings stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoreChange {
@@ -80,7 +80,7 @@ pub struct StoreChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100)]
     pub backups: Option<u32>,
-    /// How many nodes hold each partition; 0 for as many as the cluster's placement gives.
+    /// How many nodes hold each partition; 0 for the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
@@ -96,7 +96,7 @@ pub struct StoreChange {
     pub versioned: Option<VersionedOptions>,
 }
 
-/// A member that is there, though it may be null.
+/// A member that is present, though it may be null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -125,30 +125,30 @@ pub struct StoreResource {
     pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
-    /// What else is said of a store of kind versioned; null of others.
+    /// Settings of a versioned store; null for other kinds.
     pub versioned: Option<VersionedResource>,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// The version that it serves, or should.
+    /// The version that should be served.
     pub current_version: Option<u64>,
     /// Its versions, the current one first, then those most recently current.
     pub versions: Vec<VersionResource>,
     /// The push under way, or the last one.
     pub push: Option<PushResource>,
-    /// Nodes that do not have the current version yet, and are not asked for this store.
+    /// Nodes that do not have the current version yet, and get no requests for this store.
     pub late: Vec<u32>,
-    /// About how many keys a versioned store has, by what nodes report; null of other stores, and if no node reports.
+    /// About how many keys a versioned store has, as nodes report; null for other kinds, and if no node reports.
     pub keys: Option<u64>,
-    /// How many partitions have too few live replicas; null if it is not known yet where partitions are.
+    /// How many partitions have too few live replicas; null while the owners are unknown.
     pub without_quorum: Option<WithoutQuorum>,
 }
 
-/// How many partitions of a store have too few live replicas. A node that has to catch up first counts as live.
+/// How many partitions of a store have too few live replicas. A node that must catch up first counts as live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WithoutQuorum {
-    /// Partitions that cannot be read: without a read quorum, or, of a batch store, without any live replica.
+    /// Partitions that cannot be read: without a read quorum or, for a batch store, without any live replica.
     pub reads: u64,
-    /// Partitions that cannot be written; none of a batch store.
+    /// Partitions that cannot be written; 0 for a batch store.
     pub writes: u64,
 }
 

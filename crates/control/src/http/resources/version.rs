@@ -1,4 +1,4 @@
-//! Versions, and what nodes have of them.
+//! Versions, and their state on nodes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct VersionList {
     pub versions: Vec<VersionResource>,
 }
 
-/// What a version is to the cluster.
+/// The state of a version in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VersionState {
@@ -26,7 +26,7 @@ pub enum VersionState {
     Ready,
     /// A partition of it is on no node yet, and is being fetched.
     Fetching,
-    /// A partition of it is on no node, and cannot be had.
+    /// A partition of it is on no node, and cannot be fetched.
     Failed,
 }
 
@@ -35,43 +35,43 @@ pub enum VersionState {
 pub struct VersionResource {
     /// Its number.
     pub version: u64,
-    /// What it is to the cluster.
+    /// Its state in the cluster.
     pub state: VersionState,
     /// Whether it is the current one.
     pub current: bool,
-    /// How many records it has; null if that is not known, as what follows.
+    /// The number of its records; null if unknown, like the fields below.
     pub records: Option<u64>,
-    /// How many bytes its files have.
+    /// The size of its files in bytes.
     pub bytes: Option<u64>,
-    /// How many of them are indexes, which should be in memory.
+    /// How many of these bytes are indexes, which should be in memory.
     pub index_bytes: Option<u64>,
-    /// How many chunks it has.
+    /// The number of its chunks.
     pub chunks: Option<u64>,
     /// When it was built, in milliseconds since 1970.
     pub built_unix_ms: Option<u64>,
-    /// How its values are compressed.
+    /// The compression of its values.
     pub compression: Option<String>,
-    /// Where it was built.
+    /// The location where it was built.
     pub source: Option<String>,
-    /// Its directory on the node that answers; null if nothing of it is there.
+    /// Its directory on the answering node; null if the node has no file of it.
     pub directory: Option<String>,
     /// Why it cannot be served.
     pub error: Option<String>,
-    /// What each node has of it.
+    /// Its state on each node.
     pub nodes: Vec<ReplicaResource>,
 }
 
-/// How far a version is on a node.
+/// The state of a version on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicaStateName {
     /// Its files are being pulled and verified, or wait to be.
     Fetching,
-    /// All that the node is to hold of it is open.
+    /// The node's partitions of it are all open.
     Ready,
-    /// The same, and it is current.
+    /// They are open, and the version is current.
     Serving,
-    /// It could not be had; it is tried again now and then if the version is kept.
+    /// It could not be fetched; the node tries again from time to time if the version is kept.
     Failed,
 }
 
@@ -80,13 +80,13 @@ pub enum ReplicaStateName {
 pub struct ReplicaResource {
     /// The number of the node.
     pub node: u32,
-    /// How far it is there.
+    /// Its state there.
     pub state: ReplicaStateName,
-    /// The bytes that the fetch under way has brought.
+    /// The bytes that the fetch under way has fetched.
     pub bytes_done: u64,
-    /// The bytes that it is to bring; 0 without one.
+    /// The bytes that it has to fetch; 0 without a fetch.
     pub bytes_total: u64,
-    /// Why it failed, or why it failed last.
+    /// Why it failed last.
     pub error: Option<String>,
 }
 
@@ -103,13 +103,13 @@ pub struct SwapRequest {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
-    /// Its number; the one before the current one unless given.
+    /// Its number; by default the version before the current one.
     #[schema(minimum = 1)]
     pub to: Option<u64>,
 }
 
 impl ReplicaResource {
-    /// What nodes have, in the order of their numbers.
+    /// The replicas of a version, in the order of node numbers.
     pub(super) fn list(nodes: BTreeMap<NodeId, ReplicaReport>) -> Vec<Self> {
         let replica = |(node, report): (NodeId, ReplicaReport)| Self {
             node: node.get(),

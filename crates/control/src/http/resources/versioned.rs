@@ -1,10 +1,10 @@
-//! What is said of stores that clients write.
+//! The settings of versioned stores.
 
 use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution, VersionedChange, VersionedSettings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Settings of a versioned store, for its creation or a change; what is left out has its default, or stays.
+/// Settings of a versioned store to create or change; omitted settings have their default, or stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VersionedOptions {
@@ -16,19 +16,20 @@ pub struct VersionedOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub writes: Option<u32>,
-    /// How many replicas are asked at first; as many as must answer by default.
+    /// How many replicas are asked at first; the number of `reads` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub preferred_reads: Option<u32>,
-    /// How many replicas are waited for a little; as many as must have it by default.
+    /// How many replicas are waited for, for a short time after `writes` have the write; the number of `writes` by
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub preferred_writes: Option<u32>,
-    /// Who keeps a write for a replica that is away.
+    /// Which node stores a write as a hint for an absent replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<HandoffName>)]
     pub handoff: Option<Handoff>,
-    /// Whether a write that is kept for a replica counts as one that has it.
+    /// Whether a stored hint counts towards the number of `writes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sloppy: Option<bool>,
     /// In how many other zones a replica must answer a read.
@@ -41,18 +42,18 @@ pub struct VersionedOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<EngineName>)]
     pub engine: Option<EngineKind>,
-    /// What a write has survived when it is acknowledged.
+    /// Which failures an acknowledged write survives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DurabilityName>)]
     pub durability: Option<Durability>,
-    /// What several concurrent values are to those who ask for one.
+    /// How several concurrent values are resolved for clients that ask for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ResolutionName>)]
     pub resolution: Option<Resolution>,
-    /// How long a value is there when its writer does not say, in milliseconds; 0 for ever.
+    /// The lifetime of a value whose writer sets none, in milliseconds; 0 is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// How long a deletion is remembered, in milliseconds; ten days by default.
+    /// How long tombstones are kept, in milliseconds; ten days by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1000)]
     pub tombstone_grace_ms: Option<u64>,
@@ -70,12 +71,12 @@ pub struct VersionedResource {
     pub writes: u32,
     /// How many replicas are asked at first.
     pub preferred_reads: u32,
-    /// How many replicas are waited for a little.
+    /// How many replicas are waited for, for a short time after `writes` have the write.
     pub preferred_writes: u32,
-    /// Who keeps a write for a replica that is away.
+    /// Which node stores a write as a hint for an absent replica.
     #[schema(value_type = HandoffName)]
     pub handoff: Handoff,
-    /// Whether a write that is kept for a replica counts as one that has it.
+    /// Whether a stored hint counts towards the number of `writes`.
     pub sloppy: bool,
     /// In how many other zones a replica must answer a read.
     pub zone_reads: u32,
@@ -84,29 +85,29 @@ pub struct VersionedResource {
     /// Where replicas keep the records.
     #[schema(value_type = EngineName)]
     pub engine: EngineKind,
-    /// What a write has survived when it is acknowledged.
+    /// Which failures an acknowledged write survives.
     #[schema(value_type = DurabilityName)]
     pub durability: Durability,
-    /// What several concurrent values are to those who ask for one.
+    /// How several concurrent values are resolved for clients that ask for one.
     #[schema(value_type = ResolutionName)]
     pub resolution: Resolution,
-    /// How long a value is there when its writer does not say, in milliseconds; null for ever.
+    /// The lifetime of a value whose writer sets none, in milliseconds; null is unlimited.
     pub ttl_ms: Option<u64>,
-    /// How long a deletion is remembered, in milliseconds.
+    /// How long tombstones are kept, in milliseconds.
     pub tombstone_grace_ms: u64,
     /// How many keys a second may be written; null for no limit.
     pub write_keys_per_second: Option<u64>,
 }
 
-/// Who keeps a write for a replica that is away, as a hint, and brings it when that is back.
+/// Which node stores a write as a hint for an absent replica, and delivers it when the replica is back.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HandoffName {
-    /// Nobody.
+    /// No node.
     None,
-    /// Always the same nodes for one that is away.
+    /// Always the same nodes for one absent replica.
     Consistent,
-    /// Any nodes, other ones for each key.
+    /// Any nodes, different ones for each key.
     Any,
     /// Nodes near the coordinator.
     Proximity,
@@ -122,13 +123,13 @@ pub enum EngineName {
     Log,
     /// In memory.
     Memory,
-    /// In a bounded cache: what does not fit is forgotten.
+    /// In a bounded cache, which evicts records.
     Cache,
     /// In a MySQL database.
     Mysql,
 }
 
-/// What a write has survived when it is acknowledged.
+/// Which failures an acknowledged write survives.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityName {
@@ -138,22 +139,22 @@ pub enum DurabilityName {
     Fsync,
 }
 
-/// What several concurrent values are to those who ask for one.
+/// How several concurrent values are resolved for clients that ask for one.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResolutionName {
     /// The latest of them.
     Latest,
-    /// All: clients read them with FONDACO.GET.
+    /// All of them: clients read them with FONDACO.GET.
     All,
     /// The union of JSON arrays.
     Set,
-    /// The sum of what was added.
+    /// The sum of all increments.
     Counter,
 }
 
 impl VersionedOptions {
-    /// What is to be changed.
+    /// The change of the model's settings.
     pub(crate) fn change(&self) -> VersionedChange {
         let unless_0 = |number: u64| Some(number).filter(|&number| number > 0);
         VersionedChange {

@@ -18,7 +18,7 @@ fn keys(tree: &Tree) -> Vec<Vec<u8>> {
     tree.iter().map(|entry| entry.key().to_vec()).collect()
 }
 
-/// Keys that have much in common, or little: of all lengths around that of heads.
+/// Keys with a long or short common prefix, of all lengths around that of heads.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0_u8), Just(1), Just(255)];
     prop_oneof![
@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn it_does_what_a_map_does(
+    fn it_behaves_like_a_map(
         sorted in prop::collection::btree_set(key(), 0..2000),
         steps in prop::collection::vec((key(), 0..5_u8, any::<bool>()), 1..3000),
         from in key(),
@@ -42,7 +42,7 @@ proptest! {
             tree.push(entry(&key, u32::MAX));
             map.insert(key, u32::MAX);
         }
-        // Where a key was, by now or long ago; or another.
+        // The spot of a key now or earlier, or the spot of another key.
         let mut spot = Spot::default();
         for (number, (key, action, is_asked)) in steps.iter().enumerate() {
             let number = number as u32;

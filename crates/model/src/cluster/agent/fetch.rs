@@ -11,15 +11,15 @@ use crate::partition_set::PartitionSet;
 /// How many fetches a node runs at a time.
 pub const FETCHES_MAX: usize = 8;
 
-/// How many of them only versions that are being pushed may have: a push waits for each node, and not for long, but what
-/// a new node catches up with takes hours.
+/// How many of them are reserved for versions that are being pushed: a push waits for each node only for a short time,
+/// while a new node may catch up for hours.
 const PUSHED_FETCHES: usize = 2;
 
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
 
-/// How often a fetch is tried before the node reports it as failed. A push is not tried more often; a kept version is
-/// retried now and then, for ever.
+/// How often a fetch is tried before the node reports it as failed. After that, a fetch of a push is not retried; a kept
+/// version is retried from time to time, without end.
 pub const FETCH_ATTEMPTS_MAX: u32 = 5;
 
 /// The wait after the first failure; it doubles with each, in milliseconds.
@@ -42,7 +42,7 @@ impl Failure {
         self.attempts >= FETCH_ATTEMPTS_MAX
     }
 
-    /// Whether it is to be tried again.
+    /// Whether it should be retried now.
     fn is_due(&self, urgency: Urgency, at_ms: u64) -> bool {
         let doublings = self.attempts.saturating_sub(1).min(16);
         let wait_ms = (RETRY_MS_MIN << doublings).min(RETRY_MS_MAX);
@@ -52,7 +52,7 @@ impl Failure {
 }
 
 impl Agent {
-    /// Stops what is not wanted, and begins what is missing: the most urgent first, as many as may run.
+    /// Stops unwanted fetches, and begins missing ones: the most urgent first, as many as may run.
     pub(super) fn fetches(
         &mut self,
         view: &ClusterView,
@@ -62,7 +62,8 @@ impl Agent {
         actions: &mut Vec<AgentAction>,
     ) {
         for (key, fetch) in &local.fetches {
-            // Partitions of a cancelled plan end it, too. The other partitions of the fetch are begun again.
+            // Partitions of a cancelled plan end the fetch, too. Its other partitions are fetched again by the next
+            // one.
             let want = wants.get(key);
             let want = want.filter(|want| want.detail.manifest_checksum == fetch.manifest_checksum);
             let unwanted = match want {
@@ -126,13 +127,13 @@ impl Agent {
         }
     }
 
-    /// The nodes that are there and may have some of these partitions. Each node begins with those
-    /// after itself, so that not all ask the same.
+    /// The live nodes that may have some of these partitions. Each node begins with those after itself, so that not all
+    /// ask the same node.
     fn peers(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> Vec<NodeId> {
         let Some(table) = &view.routing else {
             return Vec::new();
         };
-        // Also those that are no longer to hold it: they may still have it.
+        // Also nodes that should no longer hold it: they may still have it.
         let owners = partitions.iter().flat_map(|partition| table.record.owners(partition));
         let is_late = |node: &NodeId| want.urgency == Urgency::Current && want.store.late.contains(node);
         let peers: BTreeSet<NodeId> = owners

@@ -10,7 +10,7 @@ use crate::version::VersionNumber;
 /// A version of a store.
 pub type ReplicaKey = (StoreName, VersionNumber);
 
-/// All that a node has on its disk, and is fetching.
+/// All versions on a node's disk, and all its fetches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalReplicas {
     /// Each version with anything on the disk, including the remains of a stopped fetch.
@@ -26,8 +26,8 @@ pub struct LocalReplicas {
 pub struct LocalVersioned {
     /// The number of the store: another one under the same name is another store.
     pub id: u16,
-    /// The partitions that have all that their owners had when they were given to the node: it has owned them
-    /// since there is the store, or has compared them with an owner, to the end, since they were empty.
+    /// The partitions that have everything that their owners had when the node was given them: it has owned them since
+    /// the store was created, or has compared them with an owner completely since they were empty.
     pub synchronised: PartitionSet,
     /// How many partitions the node has.
     pub held: u64,
@@ -38,12 +38,12 @@ pub struct LocalVersioned {
 /// A version on the disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalVersion {
-    /// The checksum of its manifest; `None` if there is none yet, or a damaged one.
+    /// The checksum of its manifest; `None` if the manifest is missing or damaged.
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
-    /// Those of them that were found to be damaged, if only in part: they are served as they are until they
-    /// have been fetched again.
+    /// The open partitions that are damaged, if only in part: they are served as they are until they have been fetched
+    /// again.
     pub damaged: PartitionSet,
     /// The damage, for people.
     pub damage: Option<String>,
@@ -58,15 +58,15 @@ pub struct LocalFetch {
     pub partitions: PartitionSet,
     /// The bytes that are there already.
     pub bytes_done: u64,
-    /// The bytes that it is to bring.
+    /// The bytes that it has to fetch.
     pub bytes_total: u64,
     /// The estimated time left, in seconds, if it can be estimated.
     pub seconds_left: Option<u64>,
 }
 
 impl LocalVersion {
-    /// Whether it is the version of this detail, as far as can be seen, and not another one with the same number, e.g.
-    /// of a dropped store of the same name.
+    /// Whether it is the version of this detail, as far as can be seen, and not another one with the same number, for
+    /// example of a dropped store of the same name.
     pub(super) fn is_the_one(&self, detail: &VersionDetail) -> bool {
         let same = self.manifest_checksum.as_ref();
         same.is_none_or(|checksum| *checksum == detail.manifest_checksum)

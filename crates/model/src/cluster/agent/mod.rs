@@ -1,8 +1,9 @@
 //! The next actions of a data node.
 //!
 //! For each store, a node wants the kept versions and the one being pushed, with the partitions that the routing table
-//! and the plan under way give it. It fetches wanted replicas that it lacks. It drops unwanted ones, after a grace in
-//! which requests that have pinned them end. So a node that is new, was away or lost its disk catches up by itself.
+//! and the plan under way give it. It fetches wanted replicas that it lacks. It drops unwanted ones after a grace
+//! period, in which requests that have pinned them end. So a node that is new, was away or lost its disk catches up by
+//! itself.
 //!
 //! Besides its inputs, an agent remembers only times, failures, and its last report.
 
@@ -30,14 +31,14 @@ pub use report::REPORT_PROGRESS_MS;
 pub use serving::{ServingSet, ServingStore};
 use wanted::{Want, wants};
 
-/// How long a version that was served stays open and on the disk after it is no longer kept, in
-/// milliseconds: requests that have pinned it come to their end.
+/// How long a version that was served stays open and on the disk after it is no longer kept, in milliseconds: requests
+/// that have pinned it end in this time.
 pub const DROP_GRACE_MS: u64 = 5_000;
 
 /// An action for a node. Each is returned again until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentAction {
-    /// Bring partitions of a version here, verified, and open them.
+    /// Fetch and verify partitions of a version, and open them.
     Fetch {
         /// The store.
         store: StoreName,
@@ -45,7 +46,7 @@ pub enum AgentAction {
         version: VersionNumber,
         /// Its missing partitions.
         partitions: PartitionSet,
-        /// Where it lies, and the checksum that its manifest must have.
+        /// Its source, and the checksum that its manifest must have.
         detail: VersionDetail,
         /// Nodes that may have some of it, to be asked in this order if the source fails.
         peers: Vec<NodeId>,
@@ -56,10 +57,10 @@ pub enum AgentAction {
         store: StoreName,
         /// The version.
         version: VersionNumber,
-        /// What it brings that is not wanted any more: what there is of it beside an open version goes with it.
+        /// Its partitions that are not wanted any more: their files beside an open version are deleted with it.
         unwanted: PartitionSet,
     },
-    /// Let requests see this, and nothing else.
+    /// Let requests see these versions, and no others.
     Publish(ServingSet),
     /// Close a version, and delete all of it. It is in no serving set any more.
     Drop {
@@ -74,23 +75,23 @@ pub enum AgentAction {
         store: StoreName,
         /// The version.
         version: VersionNumber,
-        /// Which.
+        /// The partitions.
         partitions: PartitionSet,
     },
     /// Write this as the node's report.
     Report(ReportRecord),
 }
 
-/// The mind of a data node.
+/// The decision logic of a data node.
 #[derive(Debug)]
 pub struct Agent {
     node: NodeId,
     clock: WatchedClock,
     layouts: Layouts,
     failures: BTreeMap<ReplicaKey, Failure>,
-    /// Since when versions are not wanted.
+    /// Since when each unwanted version has been unwanted.
     unwanted_since_ms: BTreeMap<ReplicaKey, u64>,
-    /// Since when partitions of versions that are wanted are not wanted.
+    /// The unwanted partitions of wanted versions, and since when they have been unwanted.
     surplus_since_ms: BTreeMap<ReplicaKey, (PartitionSet, u64)>,
     published: Option<ServingSet>,
     reported: Option<(ReportRecord, u64)>,
@@ -99,7 +100,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent of a node that was given its number.
+    /// The agent of a node that has its number.
     pub fn new(node: NodeId) -> Self {
         Self {
             node,
@@ -126,7 +127,7 @@ impl Agent {
     }
 
     /// The actions to take now, in this order. To be called whenever the view or the local replicas have changed, and
-    /// every second. The first call must come after everything on the disk was opened, so that the first report is
+    /// every second. The first call must come after all versions on the disk were opened, so that the first report is
     /// complete.
     pub fn decide(&mut self, view: &ClusterView, local: &LocalReplicas, monotonic_ms: u64) -> Vec<AgentAction> {
         let at_ms = self.clock.look(monotonic_ms);
@@ -175,8 +176,8 @@ impl Agent {
         self.reported = None;
     }
 
-    /// The replicas to drop: versions that records allow to be deleted and whose grace is over, other versions under a
-    /// wanted number, and partitions that went to other nodes.
+    /// The replicas to drop: versions that records allow to be deleted and whose grace period is over, versions with a
+    /// wrong manifest under a wanted number, and partitions that went to other nodes.
     fn drops(
         &mut self,
         view: &ClusterView,
@@ -210,7 +211,7 @@ impl Agent {
                 }
             };
             if gone {
-                // A fetch that writes there is stopped first, and is gone at the next look.
+                // A fetch that writes to it is stopped first, and has ended by a later look.
                 if !local.fetches.contains_key(key) {
                     drops.push(AgentAction::Drop {
                         store: store.clone(),

@@ -59,7 +59,7 @@ impl Agent {
         report
     }
 
-    /// What is to be said of versioned stores: whether a plan under way may give the node what it plans.
+    /// Adds the state of versioned stores: whether a plan under way may give the node its planned partitions.
     fn add_versioned(&mut self, view: &ClusterView, local: &LocalReplicas, report: &mut ReportRecord) {
         let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
             return;
@@ -109,7 +109,7 @@ impl Agent {
     }
 }
 
-/// The damage, and why it could not be fetched again; either may be absent.
+/// The damage, and why fetching again failed; either may be absent.
 fn error(damage: Option<&String>, failure: Option<&Failure>) -> Option<String> {
     match (damage, failure) {
         (Some(damage), Some(failure)) => Some(format!("{damage}; fetching it again failed: {}", failure.error)),
@@ -130,7 +130,7 @@ fn without_progress(report: &ReportRecord) -> ReportRecord {
     report
 }
 
-/// A number rounded down to three digits, so that a report is not written anew for every few keys.
+/// A number rounded down to three digits, so that the report is not rewritten for every few keys.
 fn three_digits(number: u64) -> u64 {
     let unit = 10_u64.pow(number.checked_ilog10().unwrap_or(0).saturating_sub(2));
     number / unit * unit

@@ -9,28 +9,27 @@ use crate::name::StoreName;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 
-/// All stores of a cluster, with what this node has of them open.
+/// All stores of a cluster, with their open versions on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingSet {
-    /// Each store, including those of which this node has nothing.
+    /// Each store, including those that this node has no data of.
     pub stores: BTreeMap<StoreName, ServingStore>,
 }
 
-/// A store, as requests shall see it.
+/// A store, as requests should see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServingStore {
     /// The number of the store.
     pub id: u16,
     /// Its kind.
     pub kind: StoreKind,
-    /// The version for requests that name none. It may be closed here, or open in part: other nodes are to be asked for
-    /// the rest.
+    /// The version for requests that name none. It may be closed here, or open in part: other nodes have the rest.
     pub current: Option<VersionNumber>,
     /// The versions that requests may name, with the open partitions of each.
     pub versions: BTreeMap<VersionNumber, PartitionSet>,
 }
 
-/// All that is here and not to be dropped now.
+/// All local versions that are not being dropped.
 pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[AgentAction]) -> ServingSet {
     let store = |(name, store): (&StoreName, &crate::cluster::Revised<crate::cluster::StoreRecord>)| {
         let record = &store.record;
@@ -50,7 +49,7 @@ pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[Ag
         let Some(store) = store.filter(|_| !version.open.is_empty()) else {
             continue;
         };
-        // A version of the same number, but not the one that the store keeps, is dropped at once.
+        // A version with the number of a kept one, but another manifest, is dropped at once.
         store.versions.insert(*number, version.open.clone());
     }
     for drop in drops {

@@ -15,7 +15,7 @@ pub(super) struct Want<'a> {
     pub(super) store: &'a StoreRecord,
     pub(super) detail: &'a VersionDetail,
     pub(super) urgency: Urgency,
-    /// All that it wants of it.
+    /// All its partitions that the node wants.
     pub(super) partitions: PartitionSet,
     /// The partitions that other nodes may read from it now.
     pub(super) owned: PartitionSet,
@@ -32,7 +32,7 @@ pub(super) enum Urgency {
     Backup,
 }
 
-/// All that a node wants; `None` as long as it is not known what it is to hold.
+/// All versions that a node wants; `None` while its partitions are unknown.
 pub(super) fn wants<'a>(
     view: &'a ClusterView,
     node: NodeId,

@@ -1,8 +1,8 @@
 //! The next changes of the leading controller.
 //!
-//! A function of what it sees, and of how long it has seen it. It remembers only times: since when a node has been
-//! absent, and when a fetch last made progress. So a new leader continues where the previous one stopped, and at worst
-//! waits anew for late nodes.
+//! It is a function of its view, and of how long it has seen it. It remembers only times: since when a node has been
+//! absent, and when a fetch last made progress. So a new leader continues where the previous one stopped; at worst it
+//! waits again for late nodes.
 //!
 //! Each change depends on the revisions of all entries that it was decided on. If another change came first, it fails,
 //! and the next look decides anew.
@@ -41,7 +41,7 @@ impl Default for Patience {
     }
 }
 
-/// The leading controller's mind.
+/// The decision logic of the leading controller.
 #[derive(Debug, Default)]
 pub struct Controller {
     patience: Patience,
@@ -58,12 +58,12 @@ struct Look<'a> {
     view: &'a ClusterView,
     table: &'a Revised<RoutingTable>,
     now: Moment,
-    /// By the watched clock.
+    /// The present time of the watched clock.
     at_ms: u64,
 }
 
 impl Controller {
-    /// The most changes that one look yields; the next look goes on.
+    /// The limit of changes of one look; the next look makes more.
     pub const CHANGES_MAX: usize = 256;
 
     /// A controller that has just begun to lead.
@@ -75,7 +75,7 @@ impl Controller {
     }
 
     /// The changes to make now, in this order. To be called whenever the view has changed, and every second; and again
-    /// at once when it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
+    /// at once after it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
     pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
         let mut problems = Vec::new();
         let at_ms = self.clock.look(now.monotonic_ms);
@@ -99,7 +99,7 @@ impl Controller {
                 };
                 self.pushes.forget_others(view);
                 changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
-                // The switch of a plan rests on all stores: it waits until nothing else changes them.
+                // The switch of a plan depends on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
                     changes.extend(plan::go_on(&mut self.layouts, &look));
                 }
@@ -124,7 +124,7 @@ impl Controller {
         }
     }
 
-    /// Whether a node has been away so long that it is no longer waited for.
+    /// Whether a node has been absent for so long that pushes no longer wait for it.
     fn is_absent(&self, view: &ClusterView, node: NodeId, at_ms: u64) -> bool {
         if !view.nodes.contains_key(&node) {
             return true;
@@ -173,10 +173,10 @@ impl Controller {
         push::step(store, push.version, &layout, &missing)
     }
 
-    /// The nodes that must not be asked for a store: those without its current version.
+    /// The nodes that must not be asked for a store, since they do not have its current version.
     ///
-    /// Nothing is known of a node without a report: its state stays. A node is not made late if that left a partition
-    /// without a node to ask.
+    /// Without a report, nothing is known about a node: its state stays. A node does not become late if that would
+    /// leave a partition without a node to ask.
     fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {

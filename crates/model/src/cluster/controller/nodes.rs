@@ -12,17 +12,17 @@ use crate::routing::RoutingTable;
 /// The most nodes that get their numbers by one change.
 const NUMBERED_MAX: usize = 256;
 
-/// Numbers for announced nodes that have none, and new facts of nodes that have one.
+/// Numbers for announced nodes that have none, and new records for nodes that announce other facts.
 ///
-/// A node with a record keeps its number. A node that claims a free number gets it; if two claim one, the first by
-/// identity does. A node that claims the number of another gets none: it sees that, and ends.
+/// A node with a record keeps its number. A node that claims a free number gets it; if two nodes claim one number, the
+/// first by identity does. A node that claims the number of another gets none: it sees that, and ends.
 ///
-/// A new node at the addresses of a node that has been absent for long is taken for that node, with its data directory
-/// lost: it gets the number, and the data again, without an operator. The former identity is refused from then on.
+/// A new node at the addresses of a node that has been absent for long counts as that node with its data directory
+/// lost: it gets its number, and its data again, without an operator. The former identity is refused from then on.
 ///
-/// All numbers are given out in one change, which also rewrites the record of numbers: so two decisions on one view, or
-/// on an old one, never give two numbers to one node. Nor does a decision on a view that has that record, but not yet
-/// all the nodes that it counts.
+/// All numbers are given out in one change, which also rewrites the record of numbers. So two decisions on one view, or
+/// on an old one, never give two numbers to one node. The same holds for a view that has that record, but not yet all
+/// the nodes that it counts.
 pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, problems: &mut Vec<String>) -> Vec<Change> {
     let known: BTreeMap<&Identity, &Revised<NodeRecord>> = {
         let nodes = view.nodes.values();
@@ -45,8 +45,8 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
             match is_absent(id) {
                 true => give(&mut given, id, announcement, Some(former.revision)),
                 false => problems.push(format!(
-                    "a new node announces itself at {:?}, where node {id} was a moment ago: if that one stays away, \
-                     it is taken for that one, else it must get another address",
+                    "a new node announces itself at {:?}, where node {id} was a moment ago: if node {id} stays away, \
+                     the new node replaces it, else it must get another address",
                     announcement.resp
                 )),
             }
@@ -92,7 +92,7 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
     changes
 }
 
-/// Gives a number to a node, unless it is given to another by the same change.
+/// Gives a number to a node, unless the same change gives it to another.
 fn give(given: &mut BTreeMap<NodeId, Write>, id: NodeId, announcement: &Announcement, expected: Option<u64>) {
     given.entry(id).or_insert_with(|| Write {
         path: RecordPath::Node(id),
@@ -101,7 +101,7 @@ fn give(given: &mut BTreeMap<NodeId, Write>, id: NodeId, announcement: &Announce
     });
 }
 
-/// The node at the same addresses, now or before.
+/// The node that is or was at the same addresses.
 fn former_at<'a>(view: &'a ClusterView, announcement: &Announcement) -> Option<&'a Revised<NodeRecord>> {
     let mut nodes = view.nodes.values();
     nodes.find(|node| {
@@ -134,7 +134,7 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
     }
 }
 
-/// The first routing table, once enough nodes are there.
+/// The first routing table, once enough nodes are live.
 pub(super) fn first_table(cluster: &ClusterRecord, view: &ClusterView) -> Result<Option<Change>, PlacementError> {
     let live = view.nodes.values().filter(|node| view.is_live(node.record.id));
     let members: Vec<Member> = live.map(|node| node.record.member()).collect();
@@ -148,7 +148,7 @@ pub(super) fn first_table(cluster: &ClusterRecord, view: &ClusterView) -> Result
 }
 
 impl NodeRecord {
-    /// The node as placements see it.
+    /// The node as a member of placements.
     pub(in crate::cluster) fn member(&self) -> Member {
         Member {
             id: self.id,

@@ -17,8 +17,8 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
     }
 }
 
-/// The end of the plan under way: all former owners that are live have proved that they use the table of the switch. A
-/// reader with an earlier table can thus not reach a quorum that misses writes to the new owners only.
+/// The end of the plan under way, once all live former owners have proved that they use the table of the switch. After
+/// that, a reader with an earlier table cannot reach a quorum that misses writes to the new owners only.
 fn finish(look: &Look<'_>) -> Option<Change> {
     let table = &look.table.record;
     let former: BTreeSet<_> = table.changes().flat_map(|(_, former)| former).copied().collect();
@@ -31,8 +31,8 @@ fn finish(look: &Look<'_>) -> Option<Change> {
     is_known.then(|| Change::of(RecordPath::Routing, Some(look.table.revision), finished))
 }
 
-/// The switch of the plan under way: all nodes hold what it gives them, of all versions that are kept, and of
-/// versioned stores. It rests on all stores, so that no version is kept, by a swap a moment ago, that they do not hold.
+/// The switch of the plan under way, once all nodes hold what it gives them, for all kept versions and for versioned
+/// stores. It depends on all stores, so that a swap a moment ago does not keep a version that they do not hold.
 fn switch(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
     let table = &look.table.record;
     table.next()?;

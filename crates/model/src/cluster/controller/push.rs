@@ -1,8 +1,8 @@
-//! The leading controller carries on pushes: waits for nodes that make progress, gives up on those that do not, and
-//! swaps or fails.
+//! The leading controller carries on pushes: it waits for nodes that make progress, gives up on others, and swaps or
+//! fails.
 //!
-//! Every push ends: each of its nodes becomes ready, or fails, or is away or without progress for longer than the
-//! controller's patience; then either enough are ready or too many are given up.
+//! Every push ends: each of its nodes becomes ready, or fails, or is absent or without progress for longer than the
+//! controller's patience. Then either enough nodes are ready, or too many are given up.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::node::NodeId;
 use crate::push::PushEvent;
 use crate::version::VersionNumber;
 
-/// The memory of the pushes under way, and only of those: when their nodes last made progress.
+/// The pushes under way, and when their nodes last made progress.
 #[derive(Debug, Default)]
 pub(super) struct Pushes(BTreeMap<StoreName, Progress>);
 
@@ -30,11 +30,12 @@ struct Progress {
 
 #[derive(Debug, Clone, Copy)]
 struct NodeProgress {
-    /// The most bytes that it ever reported.
+    /// The most bytes that it has ever reported.
     bytes_done_max: u64,
-    /// The bytes that it reported last: one that begins again verifies what it has, which takes as long as reading that.
+    /// The bytes in its last report: a fetch that restarts first verifies its files, which takes as long as reading
+    /// them.
     bytes_done_last: u64,
-    /// How often it began again. One that does so again and again makes no progress by it.
+    /// How often it restarted. A node that restarts again and again makes no progress by that.
     begun_again: u32,
     at_ms: u64,
 }
@@ -44,7 +45,7 @@ struct NodeProgress {
 pub(super) enum Step {
     /// The version goes live, without these nodes.
     Swap {
-        /// They get it later.
+        /// These get it later.
         late: Vec<NodeId>,
     },
     /// It fails.
@@ -63,7 +64,7 @@ impl Pushes {
         });
     }
 
-    /// Notes how far the nodes of a push are.
+    /// Records the progress of a push's nodes.
     pub(super) fn observe(&mut self, look: &Look<'_>, store: &StoreRecord, version: VersionNumber, layout: &Layout) {
         let progress = self.0.entry(store.definition.name.clone());
         let progress = progress.or_insert_with(|| Progress {
@@ -91,7 +92,7 @@ impl Pushes {
         }
     }
 
-    /// Why a live node is no longer waited for; `None` as long as it makes progress.
+    /// Why a live node is no longer waited for; `None` while it makes progress.
     pub(super) fn given_up(
         &self,
         look: &Look<'_>,
@@ -117,7 +118,7 @@ impl Pushes {
     }
 }
 
-/// The next step of a push, given the nodes that lack the version, each with the reason why it was given up, if it was.
+/// The next step of a push, given the nodes that lack the version, each with the reason if it was given up.
 pub(super) fn step(
     store: &StoreRecord,
     version: VersionNumber,
@@ -169,7 +170,7 @@ pub(super) fn step(
 const REASONS_MAX: usize = 5;
 
 impl Step {
-    /// The store after this.
+    /// The store after this step.
     pub(super) fn apply(self, store: &StoreRecord, now_unix_ms: u64) -> StoreRecord {
         let mut store = store.clone();
         match self {

@@ -1,8 +1,8 @@
 //! After the coordination service lost entries, or went back to older ones, an operator decides which are true: those
-//! that a node remembers, or those that are there.
+//! that a node remembers, or those that are present.
 //!
-//! The decision is the cluster's record with a higher number of adoptions. All processes that see it take what is there, whatever
-//! they saw before. So it is written last.
+//! The decision is the cluster's record with a higher number of adoptions. All processes that see it accept the present
+//! entries, whatever they saw before. So it is written last.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::record::ClusterRecord;
 use crate::cluster::view::ClusterView;
 
-/// How many entries are written at once: a transaction of ZooKeeper has at most a MiB.
+/// How many entries are written at once: a ZooKeeper transaction has at most 1 MiB.
 pub const ADOPTED_AT_ONCE_MAX: usize = 100;
 
-/// The entries that are there: each with its revision, whether or not it can be understood; and the cluster's record, if
-/// there is one that can be.
+/// The present entries: each with its revision, whether or not it can be parsed, and the cluster's record, if it can be
+/// parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Present {
-    /// All of them, but for those that end with a session.
+    /// All of them, except for ephemeral ones.
     pub revisions: BTreeMap<RecordPath, u64>,
     /// The cluster's record.
     pub cluster: Option<ClusterRecord>,
 }
 
-/// Replaces the entries by the known ones, in this order. Unknown entries are deleted.
+/// Replaces the present entries by the known ones, in this order. Unknown entries are deleted.
 ///
 /// # Errors
-/// Nothing is known.
+/// No cluster is known.
 pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, OperatorError> {
     let cluster = known.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     let mut records: BTreeMap<RecordPath, Record> = BTreeMap::new();
@@ -69,10 +69,10 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
     Ok(changes)
 }
 
-/// Declares what is there to be true.
+/// Declares the present entries to be true.
 ///
 /// # Errors
-/// Nothing is there, or it is another cluster's than is known.
+/// No cluster is present, or it differs from the known one.
 pub fn accept(known: &ClusterView, present: &Present) -> Result<Change, OperatorError> {
     let cluster = present.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     let other = known
@@ -85,7 +85,7 @@ pub fn accept(known: &ClusterView, present: &Present) -> Result<Change, Operator
     }
 }
 
-/// Writes the cluster's record, adopted once more than is known or there.
+/// Writes the cluster's record, with one more adoption than in the known and the present record.
 fn adopted(cluster: &ClusterRecord, known: &ClusterView, present: &Present) -> Change {
     let adoptions = [&known.cluster, &present.cluster].into_iter().flatten();
     let adoptions = adoptions.map(|cluster| cluster.adoptions).max();

@@ -1,6 +1,6 @@
-//! Stores are dropped, and restored as long as their data is kept.
+//! Drops stores, and restores them while their data is kept.
 //!
-//! A record stays of each store that was dropped last: nodes delete a store's data only by such a record.
+//! The records of the last dropped stores are kept: nodes delete a store's data only by such a record.
 
 use super::{OperatorError, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
@@ -9,11 +9,11 @@ use crate::cluster::view::{ClusterView, Revised};
 use crate::name::StoreName;
 use crate::versioned::EngineKind;
 
-/// How many dropped stores are remembered. A node that was away while more were dropped keeps what it has of the others.
+/// How many dropped stores are remembered. A node that is absent while more are dropped keeps its data of the others.
 pub const DROPPED_MAX: usize = 1000;
 
-/// The end of a store with all its versions. Nodes keep its data for so long, in milliseconds. With 0, a store that was
-/// dropped before is not kept any longer either.
+/// Drops a store with all its versions. Nodes keep its data for `keep_ms`. With 0, the data of earlier dropped stores
+/// of this name is not kept any longer either.
 ///
 /// # Errors
 /// No such store, or a push of it is in progress.
@@ -52,10 +52,10 @@ pub fn drop_store(
     })
 }
 
-/// A store again that was dropped, as it was.
+/// Restores a dropped store as it was.
 ///
 /// # Errors
-/// None of this name was dropped, or its data is kept no longer, or there is another store of its name or number.
+/// No store of this name was dropped, or its data is no longer kept, or there is another store of its name or number.
 pub fn restore_store(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
     if view.stores.contains_key(name) {
         return Err(OperatorError::StoreExists { store: name.clone() });
@@ -90,7 +90,7 @@ pub fn restore_store(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> 
     })
 }
 
-/// The data of stores that were dropped is not kept any longer.
+/// Ends the retention of data of dropped stores.
 fn delete_now(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
     let kept = of_name(view, name).filter(|dropped| dropped.record.kept_until_unix_ms > now_unix_ms);
     let now = |dropped: &Revised<DroppedStore>| {
@@ -123,7 +123,7 @@ fn write(expected: Option<u64>, dropped: DroppedStore) -> Write {
     }
 }
 
-/// The store that was dropped first, once there are so many that one more is too many.
+/// The oldest dropped store, if one more would be too many.
 fn forgotten(view: &ClusterView) -> Option<Write> {
     let first = view.dropped.iter().filter(|_| view.dropped.len() >= DROPPED_MAX);
     let (&id, dropped) = first.min_by_key(|(_, dropped)| dropped.record.dropped_unix_ms)?;

@@ -25,33 +25,33 @@ pub enum OperatorError {
         /// The name.
         store: StoreName,
     },
-    /// No store of this name was dropped, or only so long ago that it is forgotten.
+    /// No store of this name was dropped, or it was dropped so long ago that it is forgotten.
     #[error("no store {store:?} was dropped lately: only a dropped store can be restored; see fondaco store list")]
     NotDropped {
         /// The name.
         store: StoreName,
     },
-    /// The store was dropped, and its data is not kept any more.
-    #[error("store {store:?} cannot be restored: {reason}; create it anew: fondaco store create {store}")]
+    /// The store was dropped, and its data is no longer kept.
+    #[error("store {store:?} cannot be restored: {reason}; create it again: fondaco store create {store}")]
     NotKept {
         /// The name.
         store: StoreName,
         /// Why not.
         reason: &'static str,
     },
-    /// The entries that are there are another cluster's.
+    /// The present entries belong to another cluster.
     #[error(
         "the coordination service has the entries of another cluster than this process knows: correct the address and \
-         root, or write back what this node remembers: fondaco cluster adopt"
+         root, or write back the entries that this node remembers: fondaco cluster adopt"
     )]
     OtherCluster,
-    /// The cluster has as many stores as it can.
-    #[error("there are {max} stores, and no more are possible: drop one first: fondaco store drop NAME")]
+    /// The cluster has the maximum number of stores.
+    #[error("there are {max} stores, which is the limit: drop one first: fondaco store drop NAME")]
     TooManyStores {
         /// The limit.
         max: usize,
     },
-    /// The definition of a store has a value that is not possible.
+    /// The definition of a store has an invalid value.
     #[error("invalid store {store:?}: {reason}")]
     InvalidDefinition {
         /// The name.
@@ -59,7 +59,7 @@ pub enum OperatorError {
         /// The reason.
         reason: String,
     },
-    /// The settings of a versioned store are not possible.
+    /// The settings of a versioned store are invalid.
     #[error("invalid versioned store {store:?}: {error}")]
     InvalidSettings {
         /// The name.
@@ -78,12 +78,12 @@ pub enum OperatorError {
         /// The nodes, for people.
         nodes: String,
     },
-    /// Something of a versioned store is to be changed that cannot be: its data would have to move.
+    /// A change of a versioned store that would require its data to move.
     #[error("the {what} of versioned store {store:?} cannot be changed: create another store, and copy the data")]
     Unchangeable {
         /// The store.
         store: StoreName,
-        /// The entry that was to be changed.
+        /// The property that cannot be changed.
         what: &'static str,
     },
     /// A versioned store has no versions that could be pushed or swapped.
@@ -94,8 +94,8 @@ pub enum OperatorError {
         /// The store.
         store: StoreName,
     },
-    /// Something that only versioned stores have is to be changed of another one.
-    #[error("store {store:?} is not versioned: it has no settings of reads, writes and replicas that answer")]
+    /// A change of a setting that only versioned stores have, for another store.
+    #[error("store {store:?} is not versioned: it has no quorum settings")]
     NotVersioned {
         /// The store.
         store: StoreName,
@@ -107,10 +107,10 @@ pub enum OperatorError {
         store: StoreName,
         /// The version.
         version: VersionNumber,
-        /// Those that it keeps, for people.
+        /// The versions that it keeps, for people.
         kept: String,
     },
-    /// The version is kept, and a part of it is nowhere.
+    /// The version is kept, but one of its partitions is ready on no node.
     #[error(
         "version {version} of store {store:?} cannot be served: no node has its partition {partition} ready; \
          fondaco versions {store} shows why"
@@ -120,7 +120,7 @@ pub enum OperatorError {
         store: StoreName,
         /// The version.
         version: VersionNumber,
-        /// The first partition that is missed.
+        /// The first missing partition.
         partition: PartitionId,
     },
     /// There is no version to go back to.
@@ -135,7 +135,7 @@ pub enum OperatorError {
         /// The versions that it keeps, for people.
         kept: String,
     },
-    /// One push of a store at a time.
+    /// Another push of the store is in progress.
     #[error(
         "push of version {version} of store {store:?} is in progress: wait for it, or cancel it: fondaco cancel {store}"
     )]
@@ -158,18 +158,18 @@ pub enum OperatorError {
         store: StoreName,
     },
     /// Too many stores are being pushed to.
-    #[error("{max} pushes are in progress, and no more are possible: wait for one of them, fondaco status shows them")]
+    #[error("{max} pushes are in progress, which is the limit: wait for one of them, fondaco status shows them")]
     TooManyPushes {
         /// The limit.
         max: usize,
     },
-    /// There is no routing table to be changed.
-    #[error("there is no routing table yet: it is made when {nodes_initial} nodes are there")]
+    /// There is no routing table to change.
+    #[error("there is no routing table yet: it is made when {nodes_initial} nodes are live")]
     NoRoutingTable {
         /// How many nodes the first table waits for.
         nodes_initial: u32,
     },
-    /// One plan at a time.
+    /// Another plan is under way.
     #[error("a plan for the routing table is under way: wait for it, or cancel it: fondaco rebalance cancel")]
     PlanInProgress,
     /// There is no plan that can be cancelled.
@@ -178,7 +178,7 @@ pub enum OperatorError {
     )]
     NoPlan,
     /// The plan would change nothing.
-    #[error("the routing table is as it should be for these nodes: name nodes to add or to remove")]
+    #[error("the routing table already fits these nodes: name nodes to add or to remove")]
     NothingToMove,
     /// No node has this number.
     #[error("no node has the number {node}: fondaco nodes lists those that exist")]
@@ -186,13 +186,13 @@ pub enum OperatorError {
         /// The number.
         node: NodeId,
     },
-    /// A node that has no data yet cannot become an owner while it is away.
+    /// A node that has no data yet cannot become an owner while it is absent.
     #[error("node {node} is absent: start it before partitions are given to it")]
     NodeAbsent {
         /// The node.
         node: NodeId,
     },
-    /// The nodes cannot be given partitions as the cluster wants it.
+    /// The nodes cannot be given partitions as the cluster's placement requires.
     #[error(transparent)]
     Placement(#[from] PlacementError),
 }

@@ -2,7 +2,7 @@
 //! rolled back, and plans for the routing table.
 //!
 //! Any process may carry one out: it takes a recent view, computes the change here, and writes it. If another change
-//! came first, it looks again, and computes the change anew.
+//! came first, it looks again, and computes the change again.
 
 mod adoption;
 mod dropping;
@@ -28,7 +28,7 @@ fn store<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<Stor
     store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })
 }
 
-/// The writing of a store in the place of its former self.
+/// Replaces the record of a store.
 fn rewrite(revision: u64, store: StoreRecord) -> Change {
     let path = RecordPath::Store(store.definition.name.clone());
     Change::of(path, Some(revision), Record::Store(Box::new(store)))

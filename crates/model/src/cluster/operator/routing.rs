@@ -1,4 +1,4 @@
-//! The routing table is changed: by a plan that is begun, and given up.
+//! Changes of the routing table: plans are begun and cancelled.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::node::NodeId;
 use crate::placement::{Member, Plan, replan};
 use crate::routing::RoutingTable;
 
-/// Which nodes are to hold partitions that hold none now, and which no longer.
+/// Which nodes should begin, and which should cease to hold partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoutingRequest {
     /// Nodes to be given their share.
     pub add: BTreeSet<NodeId>,
-    /// Nodes to hold nothing any more.
+    /// Nodes to lose all their partitions.
     pub remove: BTreeSet<NodeId>,
 }
 
-/// Begins a plan. The nodes then fetch what it gives them, and the leading controller finishes it.
+/// Begins a plan. The nodes then fetch their new partitions, and the leading controller finishes the plan.
 ///
 /// # Errors
 /// No table, another plan under way, nodes that do not exist or cannot be placed, nothing to move.
@@ -58,7 +58,7 @@ pub fn plan_routing(view: &ClusterView, request: &RoutingRequest) -> Result<(Pla
 /// Cancels the plan under way: the current owners stay.
 ///
 /// # Errors
-/// No table, or no plan under way; or its switch was made.
+/// No table, no plan under way, or its switch was already made.
 pub fn cancel_plan(view: &ClusterView) -> Result<Change, OperatorError> {
     let table = table(view)?;
     if table.record.next().is_none() {

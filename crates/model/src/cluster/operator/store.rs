@@ -1,4 +1,4 @@
-//! Stores are created and altered.
+//! Creates and alters stores.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub struct StoreChange {
 /// The settings of a new versioned store: the operator's, with defaults that follow from the number of its replicas.
 ///
 /// # Errors
-/// No cluster; or the placement decides how many replicas there are, and there are no nodes yet.
+/// No cluster; or the placement determines the number of replicas, and there are no nodes yet.
 pub fn versioned_settings(
     view: &ClusterView,
     replicas: Option<u32>,
@@ -43,7 +43,7 @@ pub fn versioned_settings(
 /// A new store.
 ///
 /// # Errors
-/// One of this name exists, or there are too many, or the definition is not possible.
+/// A store of this name exists, there are too many stores, or the definition is invalid.
 pub fn create_store(
     view: &ClusterView,
     definition: StoreDefinition,
@@ -72,11 +72,11 @@ pub fn create_store(
     Ok(change)
 }
 
-/// Another definition of a store. Versions that are then too many are given up. To lower the number of
-/// replicas, the view must have the reports of nodes: those that stay must have all that is kept.
+/// Changes the definition of a store. Surplus versions are given up. To lower the number of replicas, the view must
+/// have the reports of nodes: the remaining replicas must have all kept versions.
 ///
 /// # Errors
-/// No such store, or a value that is not possible, or not now.
+/// No such store, or a value that is invalid, or not possible now.
 pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -> Result<Change, OperatorError> {
     let before = store(view, name)?;
     let mut record = before.record.clone();
@@ -133,7 +133,7 @@ fn free_id(view: &ClusterView) -> Option<u16> {
     forgotten.or_else(|| free.next())
 }
 
-/// Refuses changes of a versioned store that require its data to move: an added replica has nothing, and would answer
+/// Refuses changes of a versioned store that require its data to move: an added replica has no data, and would answer
 /// so.
 fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Result<(), OperatorError> {
     let engine = |definition: &StoreDefinition| definition.versioned.map(|settings| settings.engine);
@@ -175,7 +175,7 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
         }
     }
     if read_keys_per_second == Some(0) {
-        return invalid("0 keys a second may be read: allow 1 or more, or leave out the limit".to_owned());
+        return invalid("the limit of keys read a second is 0: allow 1 or more, or leave out the limit".to_owned());
     }
     match (kind, &definition.versioned) {
         (StoreKind::Batch, None) => Ok(()),
@@ -183,7 +183,7 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
             store: definition.name.clone(),
         }),
         (StoreKind::Versioned, None) => {
-            invalid("a versioned store has settings: name them, or none of them".to_owned())
+            invalid("a versioned store needs settings: give all of them, or none".to_owned())
         }
         (StoreKind::Versioned, Some(settings)) => {
             let zones: BTreeSet<&str> = view.nodes.values().map(|node| node.record.zone.as_str()).collect();
@@ -218,7 +218,7 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
 fn nominal_replicas(view: &ClusterView, own: Option<u32>) -> Result<u32, OperatorError> {
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     let most = match cluster.placement.replicas(cluster.replicas) {
-        // As many as there are groups, or nodes.
+        // The number of groups, or of nodes.
         u32::MAX => {
             let nodes_initial = cluster.nodes_initial;
             let table = view

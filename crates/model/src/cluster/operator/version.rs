@@ -1,4 +1,4 @@
-//! Versions are pushed, swapped and rolled back.
+//! Pushes, swaps and rolls back versions.
 
 use super::{OperatorError, rewrite};
 use crate::cluster::change::Change;
@@ -13,7 +13,7 @@ use crate::version::VersionNumber;
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
 pub const PUSHES_MAX: usize = 8;
 
-/// Begins a push of the version that this detail is of.
+/// Begins a push of the version with this detail.
 ///
 /// # Errors
 /// No such store, a versioned one, another push of it, too many pushes.
@@ -48,7 +48,7 @@ pub fn push(
     Ok(rewrite(before.revision, record))
 }
 
-/// Ends the push of a store that is under way.
+/// Cancels the push under way of a store.
 ///
 /// # Errors
 /// No such store, a versioned one, it was never pushed to, or the push has ended.
@@ -64,11 +64,10 @@ pub fn cancel_push(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Re
     Ok(rewrite(before.revision, record))
 }
 
-/// Makes a version current that the store keeps; `None` if it is current already. The view must have the
-/// reports of nodes.
+/// Makes a kept version current; `None` if it is current already. The view must have the reports of nodes.
 ///
 /// # Errors
-/// No such store or version, a versioned store, or one of which a partition is ready nowhere.
+/// No such store or version, a versioned store, or a version with a partition that is ready on no node.
 pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Result<Option<Change>, OperatorError> {
     let before = batch(view, name)?;
     let Revised { record, revision } = before;
@@ -98,11 +97,10 @@ pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Res
     }))
 }
 
-/// Goes back to a version: the one named, or the one before the current one. The view must have the
-/// reports of nodes.
+/// Goes back to the given version, or to the one before the current one. The view must have the reports of nodes.
 ///
 /// # Errors
-/// As [`swap`], and [`OperatorError::NoRollback`] if there is none before.
+/// As [`swap`], and [`OperatorError::NoRollback`] if there is no earlier version.
 pub fn roll_back(
     view: &ClusterView,
     name: &StoreName,
@@ -118,7 +116,7 @@ pub fn roll_back(
     }
 }
 
-/// A store that has versions.
+/// A batch store.
 fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
     let store = super::store(view, name)?;
     match store.record.definition.kind {

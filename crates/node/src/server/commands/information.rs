@@ -1,6 +1,6 @@
 //! `INFO` and `DBSIZE`: what the node holds and does.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use fondaco_model::StoreKind;
@@ -143,115 +143,120 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
     text.push_str(&section[..1]);
     text.push_str(&section[1..].to_ascii_lowercase());
     text.push_str("\r\n");
-    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+    let mut line = |name: &str, value: &dyn Display| {
         // Writing to a string does not fail.
         let _ = write!(text, "{name}:{value}\r\n");
     };
     match section {
-        "SERVER" => {
-            line("redis_version", &REDIS_VERSION);
-            line("fondaco_version", &shared.config.program_version);
-            line("redis_mode", &mode(&shared.catalog.load()));
-            line("os", &std::env::consts::OS);
-            line("arch_bits", &usize::BITS);
-            line("process_id", &std::process::id());
-            line("tcp_port", &shared.address.port());
-            if let Some(http) = &shared.config.http {
-                line("http_address", http);
-            }
-            line("uptime_in_seconds", &shared.started.elapsed().as_secs());
-            let since_epoch = shared
-                .started_at
-                .duration_since(std::time::UNIX_EPOCH)
-                .unwrap_or_default();
-            line("started_unix_seconds", &since_epoch.as_secs());
-        }
-        "CLIENTS" => {
-            line("connected_clients", &shared.metrics.clients());
-        }
-        "MEMORY" => {
-            let memory = resident_bytes();
-            line("used_memory", &memory);
-            line("used_memory_rss", &memory);
-            let indexes = shared
-                .catalog
-                .load()
-                .stores()
-                .iter()
-                .filter_map(|store| store.version().cloned())
-                .collect::<Vec<_>>();
-            line(
-                "index_bytes",
-                &indexes.iter().map(|version| version.index_bytes()).sum::<u64>(),
-            );
-            if let Some(memory) = shared
-                .config
-                .replicas
-                .as_ref()
-                .and_then(|replicas| replicas.key_memory())
-            {
-                line("log_keys", &memory.keys);
-                line("log_key_bytes", &memory.bytes);
-                line("log_key_bytes_max", &memory.bytes_max);
-            }
-        }
-        "STATS" => {
-            line("total_commands_processed", &shared.metrics.latency_of_all().count());
-            let hot = shared.metrics.counter(Counter::HotLookups) + shared.metrics.counter(Counter::ColdLookups);
-            let misses = shared.metrics.counter(Counter::AbsentLookups);
-            line("keyspace_hits", &hot.saturating_sub(misses));
-            line("keyspace_misses", &misses);
-            line("cold_reads_under_way", &shared.metrics.cold_reads());
-            line("forwards_under_way", &shared.metrics.forwards());
-            line("cache_bytes", &shared.metrics.cache_bytes());
-            for (counter, name, _) in COUNTERS {
-                line(name, &shared.metrics.counter(counter));
-            }
-        }
-        "COMMANDSTATS" => {
-            for spec in all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)) {
-                let latency = shared.metrics.latency(spec.id);
-                let calls = latency.count();
-                if calls > 0 {
-                    let us = latency.sum().as_micros();
-                    let statistics = format!(
-                        "calls={calls},usec={us},usec_per_call={:.2},failed_calls={}",
-                        us as f64 / calls as f64,
-                        shared.metrics.errors(spec.id)
-                    );
-                    line(&format!("cmdstat_{}", spec.name), &statistics);
-                }
-            }
-        }
-        "CLUSTER" => {
-            // The commands of Redis Cluster are answered everywhere.
-            line("cluster_enabled", &1);
-            if let Some(membership) = shared.catalog.load().membership() {
-                let topology = membership.topology();
-                match membership.member() {
-                    Member::Node(id) => line("node", id),
-                    Member::Router(identity) => line("router", identity),
-                }
-                line("routing_epoch", &topology.epoch);
-                line("nodes", &topology.nodes.len());
-                line("nodes_live", &topology.nodes.values().filter(|node| node.live).count());
-                line("routers", &topology.routers);
-            }
-        }
-        "REPLICATION" => {
-            // Each process takes writes, and none follows another: see docs/commands.md.
-            line("role", &"master");
-            line("connected_slaves", &0);
-            line("master_failover_state", &"no-failover");
-            let catalog = shared.catalog.load();
-            let own = catalog
-                .membership()
-                .map(|membership| membership.topology().cluster.to_string());
-            line("master_replid", &format!("{:0<40}", own.unwrap_or_default()));
-            line("master_repl_offset", &0);
-        }
+        "SERVER" => write_server(shared, &mut line),
+        "CLIENTS" => line("connected_clients", &shared.metrics.clients()),
+        "MEMORY" => write_memory(shared, &mut line),
+        "STATS" => write_stats(shared, &mut line),
+        "COMMANDSTATS" => write_command_stats(shared, &mut line),
+        "CLUSTER" => write_cluster(shared, &mut line),
+        "REPLICATION" => write_replication(shared, &mut line),
         _ => {}
     }
+}
+
+/// Writes one line of `INFO`: a name and a value.
+type Line<'a> = &'a mut dyn FnMut(&str, &dyn Display);
+
+fn write_server(shared: &ServerState, line: Line<'_>) {
+    line("redis_version", &REDIS_VERSION);
+    line("fondaco_version", &shared.config.program_version);
+    line("redis_mode", &mode(&shared.catalog.load()));
+    line("os", &std::env::consts::OS);
+    line("arch_bits", &usize::BITS);
+    line("process_id", &std::process::id());
+    line("tcp_port", &shared.address.port());
+    if let Some(http) = &shared.config.http {
+        line("http_address", http);
+    }
+    line("uptime_in_seconds", &shared.started.elapsed().as_secs());
+    let since_epoch = shared
+        .started_at
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    line("started_unix_seconds", &since_epoch.as_secs());
+}
+
+fn write_memory(shared: &ServerState, line: Line<'_>) {
+    let memory = resident_bytes();
+    line("used_memory", &memory);
+    line("used_memory_rss", &memory);
+    let catalog = shared.catalog.load();
+    let versions = catalog.stores().iter().filter_map(|store| store.version());
+    line(
+        "index_bytes",
+        &versions.map(|version| version.index_bytes()).sum::<u64>(),
+    );
+    let replicas = shared.config.replicas.as_ref();
+    if let Some(memory) = replicas.and_then(|replicas| replicas.key_memory()) {
+        line("log_keys", &memory.keys);
+        line("log_key_bytes", &memory.bytes);
+        line("log_key_bytes_max", &memory.bytes_max);
+    }
+}
+
+fn write_stats(shared: &ServerState, line: Line<'_>) {
+    let metrics = &shared.metrics;
+    line("total_commands_processed", &metrics.latency_of_all().count());
+    let look_ups = metrics.counter(Counter::HotLookups) + metrics.counter(Counter::ColdLookups);
+    let misses = metrics.counter(Counter::AbsentLookups);
+    line("keyspace_hits", &look_ups.saturating_sub(misses));
+    line("keyspace_misses", &misses);
+    line("cold_reads_under_way", &metrics.cold_reads());
+    line("forwards_under_way", &metrics.forwards());
+    line("cache_bytes", &metrics.cache_bytes());
+    for (counter, name, _) in COUNTERS {
+        line(name, &metrics.counter(counter));
+    }
+}
+
+fn write_command_stats(shared: &ServerState, line: Line<'_>) {
+    for spec in all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)) {
+        let latency = shared.metrics.latency(spec.id);
+        let calls = latency.count();
+        if calls > 0 {
+            let us = latency.sum().as_micros();
+            let statistics = format!(
+                "calls={calls},usec={us},usec_per_call={:.2},failed_calls={}",
+                us as f64 / calls as f64,
+                shared.metrics.errors(spec.id)
+            );
+            line(&format!("cmdstat_{}", spec.name), &statistics);
+        }
+    }
+}
+
+fn write_cluster(shared: &ServerState, line: Line<'_>) {
+    // The commands of Redis Cluster are answered everywhere.
+    line("cluster_enabled", &1);
+    if let Some(membership) = shared.catalog.load().membership() {
+        let topology = membership.topology();
+        match membership.member() {
+            Member::Node(id) => line("node", id),
+            Member::Router(identity) => line("router", identity),
+        }
+        line("routing_epoch", &topology.epoch);
+        line("nodes", &topology.nodes.len());
+        line("nodes_live", &topology.nodes.values().filter(|node| node.live).count());
+        line("routers", &topology.routers);
+    }
+}
+
+fn write_replication(shared: &ServerState, line: Line<'_>) {
+    // Each process takes writes, and none follows another: see docs/commands.md.
+    line("role", &"master");
+    line("connected_slaves", &0);
+    line("master_failover_state", &"no-failover");
+    let catalog = shared.catalog.load();
+    let own = catalog
+        .membership()
+        .map(|membership| membership.topology().cluster.to_string());
+    line("master_replid", &format!("{:0<40}", own.unwrap_or_default()));
+    line("master_repl_offset", &0);
 }
 
 async fn write_keyspace(call: &Call<'_>, text: &mut String) -> Result<(), Refusal> {

@@ -1,11 +1,19 @@
-//! Commands that are not look-ups, one file a family.
+//! Commands, one file a family: adding one touches the file of its family and the table of commands.
+//!
+//! Commands on keys ([`look_ups`], [`strings`], [`expiry`], [`siblings`]) share the vocabulary of [`operation`], and are
+//! carried out by the window of look-ups, or by the pipeline in [`versioned`]. [`carry_out`] does all others.
 
 mod cluster;
 mod configuration;
 mod connection;
+pub(super) mod expiry;
 mod information;
 mod keyspace;
+pub(super) mod look_ups;
+pub(super) mod operation;
 mod scan;
+pub(super) mod siblings;
+pub(super) mod strings;
 mod tools;
 pub(super) mod transactions;
 pub(super) mod versioned;
@@ -152,7 +160,7 @@ fn no_writes(call: &Call<'_>) -> Refusal {
     }
     let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
     let wire_key = call.arguments.get(1).copied().unwrap_or_default();
-    let is_of_one_key = versioned::is_operation(call.command);
+    let is_of_one_key = operation::parser(call.command).is_some();
     let Some(colon) = memchr::memchr(b':', wire_key) else {
         return match is_of_one_key {
             true => refusal::no_colon(wire_key),

@@ -17,7 +17,7 @@ use super::forward::Others;
 use crate::catalog::Catalog;
 use crate::cold::InFlight;
 use crate::server::session::Replies;
-use crate::server::window::{Failure, OUTPUT_BYTES_MAX, WindowCursor};
+use crate::server::window::{Failure, KeyPlace, OUTPUT_BYTES_MAX, WindowCursor};
 
 /// How many cold reads one client may have under way.
 const READS_MAX: usize = 64;
@@ -89,15 +89,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let known_bytes = self.known_bytes(&others, at);
             self.make_room_for(known_bytes, started).await?;
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
-            if let Some(answer) = others.get(at) {
-                match answer {
-                    Ok(found) => self.window.answer(&mut place, Ok(found.value.as_deref()), &mut reply),
-                    Err(error) => self.window.answer(&mut place, Err(error), &mut reply),
+            if let Some(answer) = others.get(at).or_else(|| self.window.known(at)) {
+                if !matches!(self.window.place(at), KeyPlace::Nodes) {
+                    self.tally.count_replicas(answer);
                 }
-                continue;
-            }
-            if let Some(answer) = self.window.held(at) {
-                self.tally.count_held(answer);
                 self.window.answer_with(&mut place, answer, &mut reply);
                 continue;
             }
@@ -137,33 +132,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Err(error) => Err(Unread::Failed(error)),
                 },
             };
-            let mut reply = Reply::new(&mut self.output, self.session.protocol);
-            match &found {
-                Ok(value) => {
-                    self.tally.absent += u64::from(value.is_none());
-                    self.window.answer(&mut place, Ok(value.as_deref()), &mut reply);
-                }
-                Err(Unread::Failed(error)) => {
-                    self.tally.failed += 1;
-                    self.window.answer(&mut place, Err(&Failure(error)), &mut reply);
-                }
-                Err(Unread::TimedOut { timeout_ms }) => {
-                    let error = format!("TIMEOUT the disk took longer than {timeout_ms} ms");
-                    self.window.answer(&mut place, Err(&error), &mut reply);
-                }
-            }
+            self.answer_read(&mut place, &found);
         }
         self.hold(0);
         self.end_window(&catalog);
         Ok(())
     }
 
+    /// Answers the key at a place with what was read for it.
+    fn answer_read(&mut self, place: &mut WindowCursor, found: &Result<Option<Value<'static>>, Unread>) {
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        match found {
+            Ok(value) => {
+                self.tally.absent += u64::from(value.is_none());
+                self.window.answer(place, Ok(value.as_deref()), &mut reply);
+            }
+            Err(Unread::Failed(error)) => {
+                self.tally.failed += 1;
+                self.window.answer(place, Err(&Failure(error)), &mut reply);
+            }
+            Err(Unread::TimedOut { timeout_ms }) => {
+                let error = format!("TIMEOUT the disk took longer than {timeout_ms} ms");
+                self.window.answer(place, Err(&error), &mut reply);
+            }
+        }
+    }
+
     /// How long the value of a key is, if it is known.
     fn known_bytes(&self, others: &Others, at: usize) -> usize {
-        let value = match others.get(at) {
-            Some(answer) => answer.as_ref().ok().and_then(|found| found.value.as_deref()),
-            None => self.window.held(at).and_then(|answer| answer.as_ref().ok()?.as_deref()),
-        };
+        let answer = others.get(at).or_else(|| self.window.known(at));
+        let value = answer.and_then(|answer| answer.as_ref().ok()?.as_deref());
         value.map_or(0, <[u8]>::len)
     }
 
@@ -208,9 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         {
             let key = reads.ahead;
             reads.ahead += 1;
-            let is_answered = others.get(key).is_some();
-            if !is_answered
-                && self.window.version(key, catalog).is_some()
+            if others.get(key).is_none()
                 && let Ok(Lookup::Cold(read)) = self.window.look_up(key, catalog)
                 && let Some(read) = self.start(key, catalog, read)
             {

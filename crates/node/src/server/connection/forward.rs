@@ -14,17 +14,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use super::Connection;
 use super::input::INPUT_ROOM_MAX;
 use crate::catalog::Catalog;
-use crate::forward::{KeyAnswer, StoreVersion, ValueAnswer, Wanted};
+use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
 use crate::server::loop_memory::INPUT_BYTES;
-use crate::server::window::{Window, WindowCursor};
+use crate::server::sources::{Batch, Source, Versioned};
+use crate::server::window::{KeyPlace, Window, WindowCursor};
 
-/// What other nodes have answered for the keys of a window: nothing where none was asked.
+/// What replicas and other nodes have answered for the keys of a window.
 #[derive(Default)]
 pub(super) struct Others {
-    answers: Vec<Option<KeyAnswer>>,
-    /// What their values take until they are sent, and those of versioned stores.
+    /// For each key of the window; `None` where none was asked.
+    answers: Vec<Option<Answered>>,
+    /// What their values take until they are sent.
     room: HeldBudget,
 }
 
@@ -37,37 +39,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // What the disk is needed for goes on meanwhile.
         let reads = self.look_ahead(&catalog, &Others::default());
         let input_bytes = self.input.len();
-        let (others, held) = tokio::select! {
+        let others = tokio::select! {
             biased;
             answers = ask_all(&self.context, &self.window, &catalog) => answers,
             // The answer is not wanted any more: what is under way for it is given up.
             error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
         };
         self.naming.unnamed += self.input.len() - input_bytes;
-        self.window.answer_held(held);
         let place = WindowCursor::default();
         self.run_waiting(catalog, place, reads, others, started).await
     }
 }
 
-/// What other nodes answer for keys of batch stores, and what replicas answer for those of versioned ones.
-async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (Others, Vec<ValueAnswer>) {
-    let others = async {
-        match window.has_elsewhere() {
-            true => ask_others(context, window, catalog).await,
-            false => Others::default(),
-        }
+/// Asks replicas and other nodes for the keys of a window that are with them; and other nodes for all keys of a store, where
+/// one version of it can only be had so.
+async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
+    let keys_with = |is: fn(KeyPlace) -> bool| -> Vec<usize> {
+        let keys = 0..window.key_count();
+        keys.filter(|&at| is(window.place(at))).collect()
     };
-    let held = async {
-        let keys: Vec<usize> = window.unanswered().collect();
-        match keys[..] {
-            [] => (Vec::new(), HeldBudget::default()),
-            _ => context.forwarder.read_versioned(catalog, &wanted(window, &keys)).await,
-        }
+    let of_batch = keys_with(|place| matches!(place, KeyPlace::Nodes));
+    let of_versioned = keys_with(|place| matches!(place, KeyPlace::Replicas));
+    let mut others = Others {
+        answers: (0..window.key_count()).map(|_| None).collect(),
+        room: HeldBudget::default(),
     };
-    let (mut others, (held, room)) = tokio::join!(others, held);
-    others.room.join(room);
-    (others, held)
+    let (batch, versioned) = tokio::join!(
+        ask::<Batch>(context, window, catalog, &of_batch),
+        ask::<Versioned<'_>>(context, window, catalog, &of_versioned),
+    );
+    others.note(&of_batch, batch);
+    others.note(&of_versioned, versioned);
+    let repeated = keys_of_several_versions(window, catalog, &others);
+    if !repeated.is_empty() {
+        context.metrics.add(Counter::ForwardRepeats, repeated.len() as u64);
+        let answers = context.forwarder.read_anew(catalog, &wanted(window, &repeated)).await;
+        others.note(&repeated, answers);
+    }
+    others
+}
+
+async fn ask<S: Source>(context: &LoopContext, window: &Window, catalog: &Catalog, keys: &[usize]) -> Answers {
+    match keys {
+        [] => Answers::default(),
+        _ => S::ask(&context.forwarder, catalog, &wanted(window, keys)).await,
+    }
 }
 
 /// Waits until the client is gone. What it sends meanwhile is kept for later.
@@ -86,40 +102,18 @@ async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, contex
     std::future::pending().await
 }
 
-/// What other nodes answer for the keys of a window that they have to be asked for; and for all keys of a
-/// store, where one version of it can only be had so.
-async fn ask_others(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
-    let forwarder = &context.forwarder;
-    let keys: Vec<usize> = (0..window.key_count()).filter(|&at| window.is_elsewhere(at)).collect();
-    let answers = forwarder.read(catalog, &wanted(window, &keys)).await;
-    let mut room = answers.room;
-    if keys.len() == window.key_count() && answers.is_pinned {
-        return Others {
-            answers: answers.each.into_iter().map(Some).collect(),
-            room,
-        };
-    }
-    let mut others: Vec<Option<KeyAnswer>> = (0..window.key_count()).map(|_| None).collect();
-    for (&at, answer) in keys.iter().zip(answers.each) {
-        others[at] = Some(answer);
-    }
-    let keys = keys_of_several_versions(window, catalog, &others);
-    if !keys.is_empty() {
-        context.metrics.add(Counter::ForwardRepeats, keys.len() as u64);
-        let answers = forwarder.read_anew(catalog, &wanted(window, &keys)).await;
-        room.join(answers.room);
-        for (&at, answer) in keys.iter().zip(answers.each) {
-            others[at] = Some(answer);
-        }
-    }
-    Others { answers: others, room }
-}
-
 impl Others {
-    /// The answer for the key at a place; nothing if no other node was asked for it.
+    fn note(&mut self, keys: &[usize], answers: Answers) {
+        for (&at, answer) in keys.iter().zip(answers.each) {
+            self.answers[at] = Some(answer);
+        }
+        self.room.join(answers.room);
+    }
+
+    /// The answer for the key at a place; `None` if none was asked for it.
     #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<&KeyAnswer> {
-        self.answers.get(at)?.as_ref()
+    pub(super) fn get(&self, at: usize) -> Option<&ValueAnswer> {
+        Some(&self.answers.get(at)?.as_ref()?.value)
     }
 }
 
@@ -133,15 +127,14 @@ fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
 
 /// All keys of those stores that are about to be answered from more than one version: this node is to
 /// look some up in its own, and others have answered from theirs.
-fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &[Option<KeyAnswer>]) -> Vec<usize> {
+fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others) -> Vec<usize> {
     let mut sources: Vec<(u16, StoreVersion)> = Vec::new();
     let mut mixed: Vec<u16> = Vec::new();
     for at in window.unpinned() {
         let (_, store) = window.key(at);
-        let source = match &others[at] {
+        let source = match &others.answers[at] {
             None => StoreVersion::current(catalog, store),
-            Some(Ok(found)) => Some(found.source),
-            Some(Err(_)) => None,
+            Some(answer) => answer.source,
         };
         let Some(source) = source else { continue };
         match sources.iter().find(|(known, _)| *known == store) {

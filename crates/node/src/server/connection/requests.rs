@@ -13,18 +13,17 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::ReplicaCommand;
-use fondaco_resp::command::{CommandId, Flags, is_http, resolve};
+use fondaco_resp::command::{CommandId, CommandSpec, Flags, is_http, resolve};
 use fondaco_resp::{Limits, Parse, ProtocolError, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, Turn, note};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
+use crate::server::commands::look_ups::{self, LookUps};
+use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;
-use crate::server::commands::versioned::{
-    self, Accepted, AnsweredGets, First, Gets, Request, is_look_up, is_on_versioned_store, is_on_versioned_stores,
-    is_operation, replica_command,
-};
+use crate::server::commands::versioned::{Accepted, AnsweredGets, First, Gets, replica_command};
 use crate::server::commands::without_authentication;
 use crate::server::event_loop::LoopContext;
 use crate::server::session::{Admission, Replies};
@@ -49,7 +48,6 @@ pub(super) enum Pause {
 }
 
 /// What answers a request.
-#[derive(Debug, Clone, Copy)]
 enum Route {
     Pipeline(Piped),
     /// The window, if the request is a look-up; otherwise the command itself.
@@ -57,10 +55,11 @@ enum Route {
 }
 
 /// What a request in the pipeline asks.
-#[derive(Debug, Clone, Copy)]
 enum Piped {
     /// Operations on keys of versioned stores.
-    Keys,
+    Operations(operation::Parser),
+    /// Look-ups of keys of versioned stores.
+    LookUps(LookUps),
     /// What another node asks of this node's replica.
     Replica(ReplicaCommand),
 }
@@ -147,10 +146,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// must.
     #[inline]
     fn take_request(&mut self, bytes: usize, taking: &Taking<'_>) -> Option<Turn> {
-        let (command, route) = match self.route(taking.catalog) {
+        let (spec, route) = match self.route(taking.catalog) {
             Ok(found) => found,
             Err(refusal) => return self.refuse(bytes, &refusal, taking.catalog),
         };
+        let command = spec.id;
         if self.session.transaction.is_some() && !runs_at_once(command) {
             self.keep_for_exec(command, bytes);
             return None;
@@ -163,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Route::Pipeline(piped) = route {
             let turn = self.run_window(taking.catalog);
             if turn.is_none() {
-                self.push(command, piped, bytes, taking);
+                self.push(spec, piped, bytes, taking);
             }
             return turn;
         }
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// # Errors
     /// The error to answer with: there is no such command, or the client may not ask it now.
     #[inline]
-    fn route(&self, catalog: &Catalog) -> Result<(CommandId, Route), String> {
+    fn route(&self, catalog: &Catalog) -> Result<(&'static CommandSpec, Route), String> {
         let rest = &self.input[self.consumed..];
         let spec = resolve(&self.arguments, rest)?;
         let command = spec.id;
@@ -206,19 +206,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if catalog.is_loading() && !spec.flags.contains(Flags::LOADING) {
             return Err(LOADING.into());
         }
+        let is_versioned = |at| {
+            let wire_key = self.arguments.get(at, rest).unwrap_or_default();
+            catalog.versioned_on_wire(wire_key).is_some()
+        };
         let route = if let Some(asked) = replica_command(command) {
             Route::Pipeline(Piped::Replica(asked))
-        } else if (is_operation(command) && is_on_versioned_store(&self.arguments, rest, catalog))
-            // Beside others, for itself; else with others, in a window.
-            || (self.pipeline.is_some()
-                && is_look_up(command)
-                && is_on_versioned_stores(&self.arguments, rest, catalog))
+        } else if let Some(parser) = operation::parser(command)
+            && is_versioned(1)
         {
-            Route::Pipeline(Piped::Keys)
+            Route::Pipeline(Piped::Operations(parser))
+        } else if (self.pipeline.is_some() || look_ups::asks_expiry(command))
+            // An error is told when it is its turn.
+            && let Ok(Some(look_ups)) = look_ups::parse(command, &self.arguments, rest)
+            // The keys of one are looked up together, in a window.
+            && look_ups.reply != Combined::Array
+            && look_ups.keys.clone().all(is_versioned)
+        {
+            Route::Pipeline(Piped::LookUps(look_ups))
         } else {
             Route::WindowOrCommand
         };
-        Ok((command, route))
+        Ok((spec, route))
     }
 
     /// Answers the next request, and those like it behind it, if memory has all that there is to say.
@@ -266,9 +275,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Lets the next request into the pipeline.
-    fn push(&mut self, command: CommandId, piped: Piped, bytes: usize, taking: &Taking<'_>) {
+    fn push(&mut self, spec: &'static CommandSpec, piped: Piped, bytes: usize, taking: &Taking<'_>) {
         let accepted = Accepted {
-            command,
+            command: spec.id,
             began: taking.began,
             bytes,
             is_muted: self.session.replies != Replies::On,
@@ -276,8 +285,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // Not copied: what is kept of it for long is.
         self.input.advance(std::mem::take(&mut self.consumed));
         let request = Request {
+            spec,
             bytes: self.input.split_to(bytes).freeze(),
             arguments: &self.arguments,
+            now_unix_ms: now_unix_ms(),
         };
         let context = &self.context;
         let admission = Admission {
@@ -294,12 +305,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Piped::Replica(asked) => admission
                 .replica_request(asked, request.parts())
                 .map(|request| pipeline.push_replica(accepted, request)),
-            Piped::Keys => versioned::parse(command, &request, now_unix_ms())
-                .and_then(|asked| {
-                    let asked = asked.ok_or(versioned::NOT_DONE)?;
-                    Ok((asked.reply, admission.keys(asked)?))
-                })
-                .map(|(reply, keys)| pipeline.push_keys(accepted, reply, keys.into_iter())),
+            Piped::Operations(parse) => parse(&request).and_then(|asked| admission.push(asked, accepted, pipeline)),
+            Piped::LookUps(look_ups) => admission.push(look_ups.asked(&request), accepted, pipeline),
         };
         if let Err(refusal) = pushed {
             note_moved(context, &refusal);

@@ -4,19 +4,19 @@
 //! not held here are counted as elsewhere, and a request that this process may not pass on is refused
 //! before it waits for anything.
 
-use fondaco_format::Probe;
 use fondaco_model::{Slot, SlotPrefix, VersionNumber};
 use fondaco_protocol::Envelope;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, parse_integer};
 
-use super::{Detail, Key, Request, Window};
-use crate::catalog::{Catalog, HELD, NOT_OPEN, VersionedStore};
-use crate::forward::ValueAnswer;
-use crate::server::buffers::FREE_BYTES;
+use super::{Key, KeyPlace, Request, Window};
+use crate::catalog::{Catalog, NOT_OPEN};
+use crate::server::commands::look_ups::{self, LookUp};
+use crate::server::commands::operation::Combined;
 use crate::server::commands::versioned::is_replica;
 use crate::server::refusal;
 use crate::server::session::Admission;
+use crate::server::sources::{Batch, Located, Source, Versioned};
 
 /// What a window held before a request was added to it.
 #[derive(Clone, Copy)]
@@ -24,8 +24,7 @@ struct Mark {
     keys: usize,
     bytes: usize,
     elsewhere: usize,
-    held: usize,
-    unanswered: usize,
+    known: usize,
 }
 
 impl Window {
@@ -42,33 +41,13 @@ impl Window {
         buffer: &[u8],
         admission: &Admission<'_>,
     ) -> Result<bool, String> {
-        let mut detail = Detail::None;
-        let keys = match command {
-            CommandId::Get
-            | CommandId::StrLen
-            | CommandId::Type
-            | CommandId::Ttl
-            | CommandId::PTtl
-            | CommandId::ExpireTime
-            | CommandId::PExpireTime => 1..2,
-            CommandId::MGet | CommandId::Exists | CommandId::Touch => 1..arguments.len(),
-            CommandId::ObjectEncoding | CommandId::ObjectRefCount => 2..3,
-            CommandId::MemoryUsage => {
-                check_samples(arguments, buffer)?;
-                detail = Detail::KeyBytes(arguments.get(2, buffer).unwrap_or_default().len());
-                2..3
-            }
-            CommandId::GetRange | CommandId::SubStr => {
-                let number = |at| arguments.get(at, buffer).and_then(parse_integer);
-                let (Some(first), Some(last)) = (number(2), number(3)) else {
-                    return Err("ERR value is not an integer or out of range".into());
-                };
-                detail = Detail::Range(first, last);
-                1..2
-            }
-            CommandId::FondacoRead => return self.add_pinned(arguments, buffer, admission).map(|()| true),
-            _ => return Ok(false),
+        if command == CommandId::FondacoRead {
+            return self.add_pinned(arguments, buffer, admission).map(|()| true);
+        }
+        let Some(look_ups) = look_ups::parse(command, arguments, buffer)? else {
+            return Ok(false);
         };
+        let keys = look_ups.keys;
         let before = self.mark();
         if keys.len() > 1 {
             let wire_keys = keys.clone().filter_map(|at| arguments.get(at, buffer));
@@ -81,7 +60,7 @@ impl Window {
                 return Err(error);
             }
         }
-        if (self.elsewhere > before.elsewhere || self.unanswered > before.unanswered)
+        if self.elsewhere > before.elsewhere
             && let Err(error) = self.check_elsewhere(before, admission)
         {
             self.return_to(before);
@@ -93,16 +72,14 @@ impl Window {
             self.return_to(before);
             return Err(error);
         }
-        self.end_request(command, detail);
-        Ok(true)
-    }
-
-    fn end_request(&mut self, command: CommandId, detail: Detail) {
         self.requests.push(Request {
             command,
+            look_up: look_ups.look_up,
+            reply: look_ups.reply,
             keys_end: self.keys.len() as u32,
-            detail,
+            timeout_ms: None,
         });
+        Ok(true)
     }
 
     #[inline]
@@ -111,8 +88,7 @@ impl Window {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
             elsewhere: self.elsewhere,
-            held: self.held.len(),
-            unanswered: self.unanswered,
+            known: self.known.len(),
         }
     }
 
@@ -120,8 +96,7 @@ impl Window {
         self.keys.truncate(mark.keys);
         self.key_bytes.truncate(mark.bytes);
         self.elsewhere = mark.elsewhere;
-        self.held.truncate(mark.held);
-        self.unanswered = mark.unanswered;
+        self.known.truncate(mark.known);
     }
 
     #[inline]
@@ -139,50 +114,33 @@ impl Window {
         if key.is_empty() {
             return Err(refusal::EMPTY_KEY.into());
         }
-        let version = catalog.current(store);
-        if version != NOT_OPEN {
-            let probe = catalog.version(version).probe(key);
-            if probe.is_held() {
-                self.push_key(key, store, version, probe);
-                return Ok(());
+        let located = match catalog.versioned(store) {
+            None => Batch { store }.locate(key, admission)?,
+            Some(versioned) => Versioned(versioned).locate(key, admission)?,
+        };
+        let place = match located {
+            Located::Version { version, probe } => KeyPlace::Version { version, probe },
+            Located::Known(answer) => {
+                self.known.push(answer);
+                KeyPlace::Known(self.known.len() as u32 - 1)
             }
-        }
-        if let Some(versioned) = catalog.versioned(store) {
-            self.push_held(key, store, versioned, admission);
-            return Ok(());
-        }
-        self.push_elsewhere(key, store, catalog)
-    }
-
-    /// A key of a versioned store, with its answer if this node has it in memory and need ask no other.
-    fn push_held(&mut self, key: &[u8], store: u16, versioned: &VersionedStore, admission: &Admission<'_>) {
-        let answer = admission.forwarder.recall(admission.catalog, versioned, key);
-        // One that is long is held within the room that there is for answers of replicas.
-        let is_short = |answer: &ValueAnswer| !matches!(answer, Ok(Some(value)) if value.len() as u64 > FREE_BYTES);
-        let answer = answer.filter(is_short);
-        self.unanswered += usize::from(answer.is_none());
-        self.held.push((self.keys.len() as u32, answer));
-        self.push_key(key, store, HELD, Probe::NOT_HELD);
-    }
-
-    #[cold]
-    fn push_elsewhere(&mut self, key: &[u8], store: u16, catalog: &Catalog) -> Result<(), String> {
-        refusal::check_elsewhere(catalog, store)?;
-        self.elsewhere += 1;
-        self.push_key(key, store, NOT_OPEN, Probe::NOT_HELD);
+            Located::Replicas => KeyPlace::Replicas,
+            Located::Nodes => KeyPlace::Nodes,
+        };
+        self.elsewhere += usize::from(matches!(place, KeyPlace::Replicas | KeyPlace::Nodes));
+        self.push_key(key, store, place);
         Ok(())
     }
 
     #[inline]
-    fn push_key(&mut self, key: &[u8], store: u16, version: u16, probe: Probe) {
+    fn push_key(&mut self, key: &[u8], store: u16, place: KeyPlace) {
         let start = self.key_bytes.len() as u32;
         self.key_bytes.extend_from_slice(key);
         self.keys.push(Key {
             start,
             end: self.key_bytes.len() as u32,
             store,
-            version,
-            probe,
+            place,
         });
     }
 
@@ -214,10 +172,15 @@ impl Window {
         }
         for at in 5..arguments.len() {
             let probe = catalog.version(version).probe(argument(at));
-            self.push_key(argument(at), store, version, probe);
+            self.push_key(argument(at), store, KeyPlace::Version { version, probe });
         }
-        let detail = envelope.timeout_ms.map_or(Detail::None, Detail::TimeoutMs);
-        self.end_request(CommandId::FondacoRead, detail);
+        self.requests.push(Request {
+            command: CommandId::FondacoRead,
+            look_up: LookUp::Value,
+            reply: Combined::Array,
+            keys_end: self.keys.len() as u32,
+            timeout_ms: envelope.timeout_ms,
+        });
         Ok(())
     }
 
@@ -244,7 +207,7 @@ impl Window {
                 return Err(refusal::moved(membership, store, slot, admission.forwarder));
             }
         }
-        admission.forwarder.check_room(self.elsewhere + self.unanswered)
+        admission.forwarder.check_room(self.elsewhere)
     }
 
     /// Charges the quotas of stores with the keys from a mark on.
@@ -263,20 +226,6 @@ impl Window {
     fn slot(&self, key: &Key, catalog: &Catalog) -> Slot {
         let bytes = &self.key_bytes[key.start as usize..key.end as usize];
         SlotPrefix::of(&catalog.stores()[key.store as usize].name).slot(bytes)
-    }
-}
-
-/// Whether what stands behind the key in `MEMORY USAGE` is `SAMPLES count`. Values have no parts to sample.
-fn check_samples(arguments: &Arguments, buffer: &[u8]) -> Result<(), String> {
-    let rest: Vec<&[u8]> = arguments.iter(buffer).skip(3).collect();
-    match rest[..] {
-        [] => Ok(()),
-        [word, count] if word.eq_ignore_ascii_case(b"samples") => match parse_integer(count) {
-            Some(0..) => Ok(()),
-            Some(_) => Err("ERR syntax error".into()),
-            None => Err("ERR value is not an integer or out of range".into()),
-        },
-        _ => Err("ERR syntax error".into()),
     }
 }
 

@@ -15,12 +15,14 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
+use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Reply, parse_integer};
 
 use super::buffers::FREE_BYTES;
+use super::commands::look_ups::{LookUp, Said};
+use super::commands::operation::Combined;
 use super::refusal;
-use crate::catalog::{Catalog, HELD, NOT_OPEN, StoreId};
+use crate::catalog::{Catalog, StoreId};
 use crate::forward::ValueAnswer;
 
 /// When a window holds so many keys, it is run before more requests are read.
@@ -31,9 +33,6 @@ const PREFETCH_DISTANCE: usize = 8;
 /// Replies are sent when they pass this, also in the middle of a pipeline or of an `MGET`.
 pub(in crate::server) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// The answer for a key for which there is none.
-const UNANSWERED: &str = "ERR the replicas were asked for fewer keys than were wanted";
-
 /// Requests that wait to be answered together.
 #[derive(Default)]
 pub(in crate::server) struct Window {
@@ -41,43 +40,41 @@ pub(in crate::server) struct Window {
     keys: Vec<Key>,
     /// The bytes of all keys: what they were parsed from may be gone before they are answered.
     key_bytes: Vec<u8>,
-    /// How many keys other nodes have to be asked for.
+    /// How many keys replicas or other nodes have to be asked for.
     elsewhere: usize,
-    /// The places of keys of versioned stores, in order, with their answers: none where replicas have to be
-    /// asked.
-    held: Vec<(u32, Option<ValueAnswer>)>,
-    /// How many of those replicas have to be asked for.
-    unanswered: usize,
+    /// The answers that are known for keys of versioned stores.
+    known: Vec<ValueAnswer>,
 }
 
 struct Request {
     command: CommandId,
+    look_up: LookUp,
+    reply: Combined,
     /// Its keys are those from where the request before ended to here.
     keys_end: u32,
-    detail: Detail,
-}
-
-/// What a request says besides its keys.
-#[derive(Clone, Copy)]
-enum Detail {
-    None,
-    /// The range that `GETRANGE` asks for.
-    Range(i64, i64),
-    /// How long the key is that `MEMORY USAGE` measures, with its store's name.
-    KeyBytes(usize),
-    /// How long `FONDACO.READ` may take.
-    TimeoutMs(u64),
+    /// How long `FONDACO.READ` may take, if that is limited.
+    timeout_ms: Option<u64>,
 }
 
 struct Key {
     start: u32,
     end: u32,
-    /// Its place in [`Catalog::stores`].
+    /// The place of its store in [`Catalog::stores`].
     store: u16,
-    /// The place of the version that it is looked up in among the catalog's open ones; [`NOT_OPEN`] if
-    /// other nodes have to be asked, [`HELD`] if its store has no versions.
-    version: u16,
-    probe: Probe,
+    place: KeyPlace,
+}
+
+/// Where the answer for a key of a window is: as [`Located`], in little space.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) enum KeyPlace {
+    /// In an open version.
+    Version { version: u16, probe: Probe },
+    /// At this place among those that the window knows.
+    Known(u32),
+    /// With replicas.
+    Replicas,
+    /// With other nodes.
+    Nodes,
 }
 
 /// Where a window goes on: at a key of a request, with what was counted of the request so far.
@@ -86,7 +83,7 @@ pub(in crate::server) struct WindowCursor {
     request: usize,
     pub(in crate::server) key: usize,
     begun: bool,
-    existing: i64,
+    sum: i64,
 }
 
 /// How far a window came.
@@ -112,7 +109,7 @@ pub(in crate::server) struct Tally {
 
 impl Tally {
     /// Counts the answer for a key of a versioned store.
-    pub(in crate::server) fn count_held(&mut self, answer: &ValueAnswer) {
+    pub(in crate::server) fn count_replicas(&mut self, answer: &ValueAnswer) {
         match answer {
             Ok(value) => {
                 self.hot += 1;
@@ -139,40 +136,25 @@ impl Window {
         self.keys.len()
     }
 
-    /// Whether other nodes have to be asked.
+    /// Whether replicas or other nodes have to be asked.
     #[inline]
     pub(in crate::server) fn is_split(&self) -> bool {
-        self.elsewhere > 0 || self.unanswered > 0
-    }
-
-    /// Whether other nodes have to be asked for keys of batch stores.
-    pub(in crate::server) fn has_elsewhere(&self) -> bool {
         self.elsewhere > 0
     }
 
-    /// The places of the keys of versioned stores that replicas have to be asked for.
-    pub(in crate::server) fn unanswered(&self) -> impl Iterator<Item = usize> {
-        let unanswered = self.held.iter().filter(|(_, answer)| answer.is_none());
-        unanswered.map(|&(at, _)| at as usize)
-    }
-
-    /// Takes the answers for the keys that replicas had to be asked for, in order.
-    pub(in crate::server) fn answer_held(&mut self, answers: impl IntoIterator<Item = ValueAnswer>) {
-        let mut answers = answers.into_iter();
-        for (_, held) in self.held.iter_mut().filter(|(_, answer)| answer.is_none()) {
-            *held = Some(answers.next().unwrap_or_else(|| Err(UNANSWERED.into())));
-        }
-        self.unanswered = 0;
-    }
-
-    /// The answer for the key at a place, if its store is a versioned one.
+    /// Where the answer for the key at a place is.
     #[inline]
-    pub(in crate::server) fn held(&self, at: usize) -> Option<&ValueAnswer> {
-        if self.keys[at].version != HELD {
-            return None;
+    pub(in crate::server) fn place(&self, at: usize) -> KeyPlace {
+        self.keys[at].place
+    }
+
+    /// The answer for the key at a place, if it is known.
+    #[inline]
+    pub(in crate::server) fn known(&self, at: usize) -> Option<&ValueAnswer> {
+        match self.keys[at].place {
+            KeyPlace::Known(place) => self.known.get(place as usize),
+            _ => None,
         }
-        let place = self.held.binary_search_by_key(&(at as u32), |&(at, _)| at).ok()?;
-        self.held[place].1.as_ref()
     }
 
     /// The commands of all requests, each with the store of its first key, unless another node asks.
@@ -198,10 +180,9 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.elsewhere = 0;
-        self.held.clear();
-        self.unanswered = 0;
+        self.known.clear();
         self.keys.shrink_to(KEPT_MAX);
-        self.held.shrink_to(KEPT_MAX);
+        self.known.shrink_to(KEPT_MAX);
         self.key_bytes.shrink_to(KEPT_MAX * 16);
     }
 
@@ -211,16 +192,12 @@ impl Window {
         (&self.key_bytes[key.start as usize..key.end as usize], key.store)
     }
 
-    /// The version that the key at a place is looked up in; `None` if other nodes have to be asked.
+    /// The version that the key at a place is looked up in; `None` if it is not looked up in one here.
     pub(in crate::server) fn version<'a>(&self, at: usize, catalog: &'a Catalog) -> Option<&'a Arc<Version>> {
-        let version = self.keys[at].version;
-        (version < HELD).then(|| catalog.version(version))
-    }
-
-    /// Whether other nodes have to be asked for the key at a place.
-    #[inline]
-    pub(in crate::server) fn is_elsewhere(&self, at: usize) -> bool {
-        self.keys[at].version == NOT_OPEN
+        match self.keys[at].place {
+            KeyPlace::Version { version, .. } => Some(catalog.version(version)),
+            _ => None,
+        }
     }
 
     /// The places of keys that are read from the current version, not from one that a request names.
@@ -231,28 +208,28 @@ impl Window {
         unpinned.flat_map(|(request, start)| start..request.keys_end as usize)
     }
 
-    /// How long the request at a place may take, if it says so.
+    /// How long the request at a place may take, if that is limited.
     pub(in crate::server) fn timeout_ms(&self, place: &WindowCursor) -> Option<u64> {
-        match self.requests.get(place.request)?.detail {
-            Detail::TimeoutMs(timeout_ms) => Some(timeout_ms),
-            Detail::None | Detail::Range(..) | Detail::KeyBytes(_) => None,
-        }
+        self.requests.get(place.request)?.timeout_ms
     }
 
-    /// Looks one key up, without waiting. Its version is open here.
+    /// Looks one key up, without waiting; [`Lookup::Absent`] if its answer is not in a version that is open here.
     #[inline]
     pub(in crate::server) fn look_up<'a>(&'a self, at: usize, catalog: &'a Catalog) -> Result<Lookup<'a>, FormatError> {
         let key = &self.keys[at];
+        let KeyPlace::Version { version, probe } = &key.place else {
+            return Ok(Lookup::Absent);
+        };
         let bytes = &self.key_bytes[key.start as usize..key.end as usize];
-        catalog.version(key.version).lookup(&key.probe, bytes)
+        catalog.version(*version).lookup(probe, bytes)
     }
 
     #[inline]
     fn prefetch(&self, at: usize, catalog: &Catalog) {
         if let Some(key) = self.keys.get(at)
-            && key.version != HELD
+            && let KeyPlace::Version { version, probe } = &key.place
         {
-            catalog.version(key.version).prefetch(&key.probe);
+            catalog.version(*version).prefetch(probe);
         }
     }
 
@@ -272,8 +249,8 @@ impl Window {
             if several {
                 self.prefetch(place.key + PREFETCH_DISTANCE, catalog);
             }
-            if let Some(answer) = self.held(place.key) {
-                tally.count_held(answer);
+            if let Some(answer) = self.known(place.key) {
+                tally.count_replicas(answer);
                 self.answer_with(&mut place, answer, reply);
                 continue;
             }
@@ -306,16 +283,16 @@ impl Window {
         while let Some(request) = self.requests.get(place.request) {
             if !place.begun {
                 place.begun = true;
-                place.existing = 0;
-                if matches!(request.command, CommandId::MGet | CommandId::FondacoRead) {
+                place.sum = 0;
+                if request.reply == Combined::Array {
                     reply.array(request.keys_end as usize - place.key);
                 }
             }
             if place.key < request.keys_end as usize {
                 return true;
             }
-            if is_count(request.command) {
-                reply.integer(place.existing);
+            if request.reply == Combined::Sum {
+                reply.integer(place.sum);
             }
             place.begun = false;
             place.request += 1;
@@ -323,7 +300,7 @@ impl Window {
         false
     }
 
-    /// Answers the key at a place, whose store is a versioned one, and moves on to the next.
+    /// Answers the key at a place with the answer of a replica or of another node, and moves on to the next.
     pub(in crate::server) fn answer_with(&self, place: &mut WindowCursor, answer: &ValueAnswer, reply: &mut Reply<'_>) {
         match answer {
             Ok(value) => self.answer(place, Ok(value.as_deref()), reply),
@@ -357,10 +334,10 @@ impl Window {
         place.key += 1;
         let value = match answer {
             Ok(value) => value,
-            // Counted as not there, `EXISTS` would be wrong: its number is replaced by the error.
+            // The sum would be wrong: the error takes its place.
             Err(error) => {
                 reply.error(&error.to_string());
-                if is_count(request.command) {
+                if request.reply == Combined::Sum {
                     place.key = request.keys_end as usize;
                     place.begun = false;
                     place.request += 1;
@@ -368,46 +345,11 @@ impl Window {
                 return;
             }
         };
-        match (request.command, value) {
-            (CommandId::Exists | CommandId::Touch, value) => place.existing += i64::from(value.is_some()),
-            (CommandId::StrLen, value) => reply.integer(value.map_or(0, |value| value.len() as i64)),
-            (CommandId::Type, value) => reply.simple(if value.is_some() { "string" } else { "none" }),
-            (CommandId::Ttl | CommandId::PTtl | CommandId::ExpireTime | CommandId::PExpireTime, value) => {
-                reply.integer(if value.is_some() { -1 } else { -2 });
-            }
-            (CommandId::ObjectEncoding, Some(value)) => reply.bulk(encoding(value).as_bytes()),
-            (CommandId::ObjectRefCount, Some(_)) => reply.integer(1),
-            (CommandId::MemoryUsage, Some(value)) => {
-                let Detail::KeyBytes(key) = request.detail else {
-                    unreachable!("`add` gives this command the length of its key");
-                };
-                reply.integer((key + value.len()) as i64);
-            }
-            (CommandId::GetRange | CommandId::SubStr, value) => {
-                let Detail::Range(first, last) = request.detail else {
-                    unreachable!("`add` gives these commands a range");
-                };
-                reply.bulk(part(value.unwrap_or_default(), (first, last)));
-            }
-            (_, Some(value)) => reply.bulk(value),
-            (_, None) => reply.null(),
+        // What a window looks up does not expire, or is not asked when.
+        match (request.reply, request.look_up.of(value, None, 0)) {
+            (Combined::Sum, Said::Integer(number)) => place.sum += number,
+            (_, said) => said.write(reply),
         }
-    }
-}
-
-/// Whether a command is answered by how many of its keys are there.
-fn is_count(command: CommandId) -> bool {
-    matches!(command, CommandId::Exists | CommandId::Touch)
-}
-
-/// The encoding in which Redis would keep a string.
-fn encoding(value: &[u8]) -> &'static str {
-    /// The longest string that Redis keeps together with its header.
-    const EMBEDDED_BYTES_MAX: usize = 44;
-    match parse_integer(value) {
-        Some(_) => "int",
-        None if value.len() <= EMBEDDED_BYTES_MAX => "embstr",
-        None => "raw",
     }
 }
 
@@ -417,44 +359,5 @@ pub(in crate::server) struct Failure<'a>(pub(in crate::server) &'a FormatError);
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&refusal::failure(self.0))
-    }
-}
-
-/// The part of a value that `GETRANGE` asks for: both ends count, from the end if negative.
-fn part(value: &[u8], (first, last): (i64, i64)) -> &[u8] {
-    let length = value.len() as i64;
-    if first < 0 && last < 0 && first > last {
-        return &[];
-    }
-    let from_start = |at: i64| if at < 0 { (length + at).max(0) } else { at };
-    let (first, last) = (from_start(first), from_start(last).min(length - 1));
-    if first > last {
-        return &[];
-    }
-    &value[first as usize..=last as usize]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::part;
-
-    #[test]
-    fn parts_are_those_of_getrange() {
-        let value = b"This is a string";
-        let cases: [((i64, i64), &[u8]); 9] = [
-            ((0, 3), b"This"),
-            ((-3, -1), b"ing"),
-            ((0, -1), b"This is a string"),
-            ((10, 100), b"string"),
-            ((5, 3), b""),
-            ((100, 200), b""),
-            ((-1, -5), b""),
-            ((-100, 2), b"Thi"),
-            ((i64::MIN, i64::MAX), b"This is a string"),
-        ];
-        for (range, expected) in cases {
-            assert_eq!(part(value, range), expected, "{range:?}");
-        }
-        assert_eq!(part(b"", (0, -1)), b"");
     }
 }

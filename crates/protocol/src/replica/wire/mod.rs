@@ -1,7 +1,7 @@
-//! Requests and replies of replicas as they travel: arguments of RESP commands, and RESP values.
+//! The wire format of requests to replicas and replies: arguments of RESP commands, and RESP values.
 //!
-//! Both directions of both stand side by side here, so that nothing else knows the layout. Numbers among the
-//! arguments are decimal, hashes and digests are big endian.
+//! Both are written and parsed here, so that no other code knows the layout. Numbers among the arguments are decimal,
+//! hashes and digests are big endian.
 
 mod reply;
 mod request;

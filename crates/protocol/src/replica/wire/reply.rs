@@ -81,7 +81,7 @@ impl ReplicaReply {
         }
     }
 
-    /// Parses a received reply to a command; `None` if it is no valid reply to it. The result contains slices of
+    /// Parses a received reply to a command; `None` if it is not a valid reply to it. The result contains slices of
     /// `received`.
     pub fn parse(command: ReplicaCommand, received: &Bytes, items: &[ReplyItem]) -> Option<Self> {
         let bulk = |item: &ReplyItem| match item {
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_arrives() {
+    fn a_written_reply_is_parsed_again() {
         for (command, reply) in replies() {
             assert_eq!(received(command, written(&reply)), Some(reply));
         }
     }
 
     #[test]
-    fn a_malformed_answer_is_refused() {
+    fn a_malformed_reply_is_refused() {
         for (command, reply) in [
             (ReplicaCommand::Get, ReplicaReply::Done),
             (ReplicaCommand::Put, ReplicaReply::Done),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_their_code_and_unknown_ones_their_words() {
+    fn errors_keep_their_code_and_unknown_ones_their_text() {
         let parse = |line: &str| ReplicaError::parse(line.as_bytes());
         assert_eq!(parse("DISKFULL 3 bytes are left").code, ReplicaErrorCode::DiskFull);
         assert_eq!(parse("KEYSFULL 3 keys take").code, ReplicaErrorCode::KeysFull);

@@ -1,4 +1,4 @@
-//! Requests as arguments of commands, and back. All begin with the envelope, and the number of the store.
+//! Requests as arguments of commands, and back. All begin with the envelope and the number of the store.
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
@@ -28,7 +28,7 @@ pub enum ReplicaRequestError {
     /// An argument is invalid.
     #[error("invalid {what} {got:?}: use {allowed}")]
     Invalid {
-        /// What it should be.
+        /// The name of the argument.
         what: &'static str,
         /// Its first bytes.
         got: Box<str>,
@@ -51,7 +51,7 @@ const OTHER: &[u8] = b"OTHER";
 /// Replaces a known digest: the digest is requested.
 const AWAITED: &[u8] = b"?";
 
-/// What is asked for of records.
+/// The requested part of records.
 enum Wanted {
     Part(RecordPart),
     Other,
@@ -173,11 +173,11 @@ impl ReplicaRequest {
         }
     }
 
-    /// The request that these arguments are, those behind the name of the command. It holds them as they are: who
-    /// keeps a part of it for long, and not the others, copies that.
+    /// Parses the arguments after the name of the command. The result contains slices of them: copy a part that is kept
+    /// for long.
     ///
     /// # Errors
-    /// [`ReplicaRequestError`]: what is wrong with which argument. A node answers it behind `ERR`.
+    /// [`ReplicaRequestError`]: what is wrong with which argument. A node returns it after `ERR`.
     pub fn parse(command: ReplicaCommand, arguments: impl Iterator<Item = Bytes>) -> Result<Self, ReplicaRequestError> {
         let mut left = Left { command, arguments };
         let envelope = Envelope::parse(&left.next()?)?;
@@ -394,7 +394,7 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
 
     fn context(&mut self) -> Result<VectorClock, ReplicaRequestError> {
         let bytes = self.next()?;
-        VectorClock::decode(&bytes).map_err(|_| invalid("context", &bytes, "what was answered to a read"))
+        VectorClock::decode(&bytes).map_err(|_| invalid("context", &bytes, "a context returned by a read"))
     }
 
     fn update(&mut self) -> Result<Update, ReplicaRequestError> {
@@ -432,7 +432,7 @@ mod tests {
 
     use super::*;
 
-    /// What arrives of a request that is sent.
+    /// Parses a written request.
     fn sent(request: &ReplicaRequest) -> Result<ReplicaRequest, ReplicaRequestError> {
         let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
         request.write(request.timeout_ms, &mut Reply::new(&mut buffer, Protocol::Resp2));
@@ -510,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_arrives(
+        fn a_written_request_is_parsed_again(
             store_id: u16,
             timeout_ms in 0..u64::MAX / 2,
             epoch in 0..u64::MAX / 2,

@@ -1,4 +1,4 @@
-//! How incarnations follow each other, and what is remembered with them.
+//! The sequence of incarnations, and the state stored with them.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
 }
 
 #[test]
-fn after_an_orderly_end_counting_goes_on() {
+fn after_a_clean_shutdown_the_counter_continues() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir, false).unwrap();
     let (number, last) = begins(&first, Lasting::Durable);
@@ -48,12 +48,12 @@ fn after_an_orderly_end_counting_goes_on() {
     assert_eq!(
         begins(&third, Lasting::Durable),
         expected,
-        "nothing was given in between"
+        "no dot was given in between"
     );
 }
 
 #[test]
-fn after_any_other_end_another_incarnation_counts() {
+fn after_any_other_end_a_new_incarnation_begins() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir, false).unwrap();
     let second = open(&dir, false).unwrap();
@@ -62,14 +62,14 @@ fn after_any_other_end_another_incarnation_counts() {
 }
 
 #[test]
-fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ended() {
+fn after_a_loss_a_new_incarnation_always_begins() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir, false).unwrap();
     first.end(7).unwrap();
     let second = open(&dir, true).unwrap();
     assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
     assert_eq!(begins(&second, Lasting::Durable).1, 0);
-    // Also while the process runs.
+    // The same while the process runs.
     second.end(9).unwrap();
     let before = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
     second.renew().unwrap();
@@ -78,13 +78,13 @@ fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ende
     for (before, after) in before.into_iter().zip(after) {
         assert!(before.0 != after.0 && after.1 == 0, "{before:?} {after:?}");
     }
-    // It is on the disk, and has not ended.
+    // The new one is on the disk, and has not ended.
     let third = open(&dir, false).unwrap();
     assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
 }
 
 #[test]
-fn engines_are_known_again_whenever_something_is_written() {
+fn every_write_of_the_file_keeps_the_engines() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(known_engines(&*host(&dir)).unwrap(), BTreeMap::new());
     let engines = BTreeMap::from([("log".to_owned(), 7), ("disk".to_owned(), u64::MAX)]);
@@ -102,12 +102,12 @@ fn engines_are_known_again_whenever_something_is_written() {
 }
 
 #[test]
-fn another_boot_without_an_orderly_end_may_have_taken_something_until_it_is_had_again_or_given_up() {
+fn an_unclean_reboot_counts_as_a_loss_until_resolved() {
     let dir = tempfile::tempdir().unwrap();
     let loss = |incarnation: &Incarnation| incarnation.unsynced_loss("log");
     open_in_boot(&dir, "a").end(1).unwrap();
-    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "it had ended");
-    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "killed, and no more");
+    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "it had shut down cleanly");
+    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "it was killed, in the same boot");
     let first = loss(&open_in_boot(&dir, "c")).unwrap();
     assert!(first.contains("its boot was b and is c"), "{first}");
     let again = open_in_boot(&dir, "c");
@@ -118,7 +118,7 @@ fn another_boot_without_an_orderly_end_may_have_taken_something_until_it_is_had_
     let more = loss(&open_in_boot(&dir, "e")).unwrap();
     assert!(
         more.starts_with(&first) && more.len() > first.len(),
-        "another loss has another name"
+        "another loss has another text"
     );
     let given_up = open_in_boot(&dir, "e");
     given_up.forget_unsynced_loss("log").unwrap();
@@ -128,7 +128,7 @@ fn another_boot_without_an_orderly_end_may_have_taken_something_until_it_is_had_
 }
 
 #[test]
-fn how_far_the_directory_is_stays_and_what_is_lost_begins_another_incarnation() {
+fn the_count_persists_and_a_loss_begins_a_new_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir, false).unwrap();
     assert_eq!(first.count(), None);
@@ -143,13 +143,13 @@ fn how_far_the_directory_is_stays_and_what_is_lost_begins_another_incarnation() 
     let after = begins(&second, Lasting::Durable);
     assert!(after.0 != before.0 && after.1 == 0);
     second.caught_up(0).unwrap();
-    assert!(second.is_behind(), "what was seen was before it");
+    assert!(second.is_behind(), "the restored state was older than this loss");
     let third = open(&dir, false).unwrap();
     assert!(third.is_behind() && third.count() == Some(7));
 }
 
 #[test]
-fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
+fn volatile_data_gets_a_new_incarnation_at_each_start() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir, false).unwrap();
     first.end(7).unwrap();
@@ -162,7 +162,7 @@ fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
 }
 
 #[test]
-fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
+fn losing_a_new_disk_repeats_no_incarnation() {
     let begun = |_| {
         let dir = tempfile::tempdir().unwrap();
         let incarnation = open(&dir, false).unwrap();
@@ -174,7 +174,7 @@ fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
 }
 
 #[test]
-fn a_file_that_is_not_understood_stops_the_start() {
+fn an_invalid_file_prevents_the_start() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(host(&dir).incarnation_path(), "{}").unwrap();
     let error = open(&dir, false).unwrap_err();

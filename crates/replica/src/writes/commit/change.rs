@@ -1,4 +1,4 @@
-//! What a write makes of the record that is there, with what the group has written before it.
+//! The new record of each write, given the stored record and earlier writes of the group.
 
 use std::sync::Arc;
 
@@ -17,16 +17,15 @@ use crate::store::{HeldStore, Place, not_here};
 use crate::table_key::{hint_key, key_hash};
 use crate::writes::put::written;
 
-/// A record that is to be stored.
+/// A record to be stored.
 enum Stored<'a> {
     Record(&'a Record),
-    /// As it came, with much else in one buffer.
+    /// The received bytes, which share a buffer with other data.
     Bytes(&'a [u8]),
 }
 
 impl Stored<'_> {
-    /// The key that it is stored under and the record, in a buffer of their own: a look-up of the key finds the record
-    /// beside it in memory.
+    /// The key and the record in a buffer of their own: a look-up of the key finds the record next to it in memory.
     fn behind(self, key: &[u8]) -> Pair {
         let record_bytes = match self {
             Self::Record(record) => record.encoded_bytes(),
@@ -72,7 +71,7 @@ impl Group<'_> {
             Err((error, digest)) => {
                 let replaces =
                     over == PutOver::All && matches!(update.change, UpdateChange::Put(_) | UpdateChange::Delete);
-                // Where there are others, one of them takes the write, and what it makes of it is merged here.
+                // If there are other owners, one of them takes the write, and its result is merged here.
                 let has_others = self.shared.holding.load().has_others(store, place.partition.id());
                 if error.code != ReplicaErrorCode::Corrupt || !replaces || has_others {
                     return Err(error);
@@ -88,14 +87,14 @@ impl Group<'_> {
         Ok(after)
     }
 
-    /// Whether what was let in for a place may be written, if the routing table has changed since.
+    /// Whether a write that was admitted for a place may be committed, if the routing table has changed since.
     pub(super) fn admit_late(&self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
         let holding = self.shared.holding.load();
         let admitted = holding.admit_late(store, place.partition.id());
         admitted.inspect_err(|error| self.shared.metrics.refused(error))
     }
 
-    /// Merges records. One for whose key there is no memory keeps none of the others from being merged.
+    /// Merges records. If memory is full for one new key, the others are still merged.
     pub(super) fn merge_all(
         &mut self,
         store: &HeldStore,
@@ -112,15 +111,15 @@ impl Group<'_> {
         refused.map_or(Ok(ReplicaReply::Done), Err)
     }
 
-    /// Refuses the write of a key of which no record was found, if its engine has no memory for new keys. It may be there
-    /// all the same, damaged.
+    /// Refuses the write of a key without a record, if its engine has no memory for new keys. The key may still exist
+    /// with a damaged record.
     pub(crate) fn check_key(&self, store: &HeldStore, key: &[u8]) -> Result<(), ReplicaError> {
         let Err(full) = self.shared.engines[store.engine_at].check_new_keys() else {
             return Ok(());
         };
         let is_there = match self.changed(store.engine_at, &*store.table, key) {
             Some(change) => change.is_some(),
-            // What cannot be read is there.
+            // A key that cannot be read exists.
             None => !matches!(store.table.get_hot(key), Ok(Hot::Absent)),
         };
         match is_there {
@@ -129,7 +128,7 @@ impl Group<'_> {
         }
     }
 
-    /// The record was found to be one before. Whether a coordinator counts on it to be here then.
+    /// Merges a record, which was checked before. `is_counted` if a coordinator counts on it.
     pub(super) fn merge(
         &mut self,
         store: &HeldStore,
@@ -140,7 +139,7 @@ impl Group<'_> {
         self.shared.metrics.add(ReplicaCounter::Merges, 1);
         let mut is_damaged = false;
         let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
-            // What is rotten is replaced by what others have of it.
+            // A damaged record is replaced by the received one.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
                 is_damaged = true;
                 place.partition.found_damaged(place.hash, UNREADABLE);
@@ -161,7 +160,7 @@ impl Group<'_> {
                 }
                 Err(_) => {
                     is_damaged = true;
-                    // A tree that was made since then has counted what is there.
+                    // A tree that was built meanwhile has counted the present bytes.
                     digest = Some(Record::digest(bytes));
                     Some(Stored::Bytes(&record))
                 }
@@ -181,9 +180,9 @@ impl Group<'_> {
         }
     }
 
-    /// What takes the place of a damaged record may be older than what was acknowledged here, and be read: the
-    /// partition is to be compared with others first. Nor may it have the last of the dots that this node gave its key:
-    /// further ones must not be taken for such as come after these.
+    /// The record that replaces a damaged one may be older than an acknowledged write: the partition has to be compared
+    /// with others before reads may use it. It may also lack the last dots that this node gave its key: later dots must
+    /// not seem to follow those, so a new incarnation begins.
     pub(crate) fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
         let failed = |error: ReplicasError| ReplicaError::new(ReplicaErrorCode::Other, error.to_string());
         if store.is_compared() && self.shared.holding.load().has_others(store, place.partition.id()) {
@@ -200,8 +199,8 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Whether a record has nothing but deletions that all replicas may have given up by now: one that does
-    /// not have the key has done so.
+    /// Whether a record has only deletions that all replicas may have collected by now: a replica without the key has
+    /// done so.
     fn is_past(&self, store: &HeldStore, record: &Bytes) -> Result<bool, ReplicaError> {
         let record = decode(record.clone())?;
         Ok(crate::anti_entropy::tombstone_collection::is_past(
@@ -221,7 +220,7 @@ impl Group<'_> {
         let table = Arc::clone(&self.shared.hints);
         let key = hint_key(node, store.identity(), place.partition.id(), &place.key);
         let before = match self.current(HINTS_ENGINE_AT, &*table, &key) {
-            // A damaged hint is lost, and must not keep others from being taken.
+            // A damaged hint is lost, and must not block new ones.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => None,
             before => before?.and_then(|before| decode(before).ok()),
         };
@@ -230,7 +229,7 @@ impl Group<'_> {
             None => own(&record),
         };
         check_length(&record)?;
-        // Not when it ends: a deletion that it has not seen may come long before that.
+        // Not its expiry time: a deletion that it has not seen may come long before that.
         let written_unix_ms = decode(record.clone())?.oldest_unix_ms();
         self.batch(HINTS_ENGINE_AT).put(&*table, key, record);
         self.shared.metrics.add(ReplicaCounter::HintsStored, 1);
@@ -238,7 +237,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Writes the record of a key, of which this was the digest. It, as it is stored.
+    /// Writes the record of a key, whose former digest is `before`. Returns the record as stored.
     fn change(
         &mut self,
         store: &HeldStore,
@@ -257,14 +256,14 @@ impl Group<'_> {
         Ok(after)
     }
 
-    /// By their digests.
+    /// Notes a change by its digests.
     pub(super) fn note(&mut self, place: &Place, before: Option<u64>, after: Option<u64>) {
         let hash = place.hash;
         let change = Change { hash, before, after };
         self.changes.push((Arc::clone(&place.partition), change));
     }
 
-    /// What is under a key, with what the group has written so far.
+    /// The record of a key, including earlier writes of the group.
     pub(super) fn current(
         &self,
         engine_at: usize,
@@ -277,7 +276,7 @@ impl Group<'_> {
         }
     }
 
-    /// What the group has made of a key, if it has.
+    /// The record of a key after earlier writes of the group, if they changed it.
     pub(crate) fn changed(&self, engine_at: usize, table: &dyn Table, key: &[u8]) -> Option<Option<Bytes>> {
         let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at)?;
         batch.changes.change_of(table, key)
@@ -287,7 +286,7 @@ impl Group<'_> {
         Record::decode(bytes.clone()).map_err(|error| self.damaged(&place.partition, &place.key, bytes, &error))
     }
 
-    /// The error of a stored record that is damaged.
+    /// The error for a damaged stored record.
     pub(crate) fn damaged(
         &self,
         partition: &Partition,
@@ -302,7 +301,7 @@ impl Group<'_> {
     }
 }
 
-/// What came with much else in one buffer, in one of its own: tables keep it for long.
+/// Copies a part of a shared buffer into one of its own: tables keep it for long.
 fn own(part: &Bytes) -> Bytes {
     Bytes::copy_from_slice(part)
 }
@@ -325,7 +324,7 @@ pub(crate) fn check_length(record: &[u8]) -> Result<(), ReplicaError> {
     Err(ReplicaError::new(
         ReplicaErrorCode::Other,
         format!(
-            "the record has {} bytes with all of its concurrent values, and {RECORD_BYTES_MAX} have room: read them, \
+            "the record has {} bytes with all of its concurrent values, and the limit is {RECORD_BYTES_MAX}: read them, \
              and write one with their context",
             record.len()
         ),

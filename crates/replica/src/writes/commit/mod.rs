@@ -1,8 +1,7 @@
-//! One group of writes: what each of them makes of what is there (`change`), in the order in which they came, until
-//! all is written at once.
+//! One group of writes: the new records are computed (`change`) in the order of arrival, and then all written at once.
 //!
-//! A write sees those before it in its group. What is answered waits until the group is written: nothing is
-//! promised before it is kept.
+//! A write sees the earlier writes of its group. Replies wait until the group is written: nothing is promised before it
+//! is stored.
 
 mod change;
 
@@ -25,20 +24,20 @@ use crate::writes::direct::DirectPlace;
 pub(crate) use change::check_length;
 use change::check_record;
 
-/// The engine on disk, which keeps hints too.
+/// The index of the disk engine, which also keeps hints.
 const HINTS_ENGINE_AT: usize = 0;
 
-/// A write that waits.
+/// A queued write.
 pub(crate) struct Job {
-    /// The store that it is about; none for hints that were delivered.
+    /// Its store; `None` for hints that were delivered.
     pub(crate) store: Option<Arc<HeldStore>>,
-    /// Not to be begun after this.
+    /// It must not begin after this time.
     pub(crate) deadline: Option<Instant>,
     pub(crate) task: Task,
     pub(crate) answer: Answer,
 }
 
-/// A write that comes to this replica first.
+/// A write for which this is the first replica.
 pub(crate) struct Put {
     pub(crate) place: Place,
     pub(crate) over: PutOver,
@@ -46,44 +45,44 @@ pub(crate) struct Put {
     pub(crate) update: Update,
 }
 
-/// What is to be done.
+/// The work of a job.
 pub(crate) enum Task {
-    /// A write that comes to this replica first.
+    /// A write for which this is the first replica.
     Put(Box<Put>),
-    /// Writes of keys that no other node has. What they are is known where they are answered.
+    /// Writes of keys that no other node owns. Their content is in the answer.
     Direct(Vec<DirectPlace>),
     /// Records of other replicas.
     Merge {
         records: Vec<(Place, Bytes)>,
-        /// Whether a coordinator counts on them to be here then.
+        /// Whether a coordinator counts on them.
         is_counted: bool,
     },
-    /// Records without values that have ended, to be joined with what there is.
+    /// Records without their expired values, to be merged with the stored ones.
     Expire(Vec<(Place, Bytes)>),
-    /// Records that wait for another node.
+    /// Hints for another node.
     Hint(NodeId, Vec<(Place, Bytes)>),
-    /// Hints that were delivered, as they were then.
+    /// Hints that were delivered, with their values then.
     Delivered(Vec<(Bytes, Bytes)>),
-    /// Keys of hints that were found damaged: deleted, unless they were written again since.
+    /// Keys of damaged hints: deleted, unless they were written again since.
     DropDamagedHints(Vec<Bytes>),
-    /// Records to be given up, if they still are as they were.
+    /// Records to be collected, if they are unchanged.
     Collect(Vec<(Place, Bytes)>),
-    /// Keys of the table that lie in a partition that is no longer held.
+    /// Keys of the table in a partition that is no longer held.
     Clear(Arc<Partition>, Vec<Bytes>),
 }
 
-/// A group that is being put together.
+/// A group in preparation.
 pub(crate) struct Group<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) dots: &'a mut Dots,
     pub(crate) now_unix_ms: u64,
-    /// Whether there is room, once that was asked.
+    /// Whether there is room, once that was checked.
     space: Option<Result<(), String>>,
-    /// One for each engine that is written to.
+    /// One for each engine with writes.
     batches: Vec<Batch>,
     pub(crate) changes: Vec<(Arc<Partition>, Change)>,
     outcomes: Vec<Outcome>,
-    /// The nodes that there are hints for, and their times.
+    /// The nodes that got hints, and the times of these.
     hinted: Vec<(NodeId, u64)>,
 }
 
@@ -94,17 +93,17 @@ struct Batch {
     failed: Option<ReplicaError>,
 }
 
-/// What came of a job, if the group is written.
+/// The outcome of a job, if the group is written.
 pub(crate) struct Outcome {
     answer: Answer,
     reply: ReplicaReply,
-    /// Which engine must have been written.
+    /// The engine that must have been written.
     engine_at: usize,
     must_sync: bool,
 }
 
 impl Job {
-    /// How many writes it is.
+    /// The number of writes.
     pub(crate) fn len(&self) -> usize {
         match &self.task {
             Task::Direct(places) => places.len(),
@@ -112,7 +111,7 @@ impl Job {
         }
     }
 
-    /// Whether the engine that it is for only copies what it is given.
+    /// Whether its engine only copies the data.
     pub(crate) fn engine_writes_at_once(&self, shared: &Shared) -> bool {
         let is_hint = matches!(
             self.task,
@@ -140,7 +139,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Takes a job into the group.
+    /// Adds a job to the group.
     pub(crate) fn add(&mut self, job: Job) {
         let Job {
             store,
@@ -168,7 +167,7 @@ impl<'a> Group<'a> {
                     false if is_write => self.check_space(engine_at),
                     false => Ok(()),
                 };
-                // Also of what changes nothing: it may be what an earlier group wrote and could not sync.
+                // Even if it changes nothing: an earlier group may have written the same and failed to sync.
                 let must_sync = is_write && store.settings.durability == Durability::Fsync;
                 (
                     may.and_then(|()| self.carry_out(&store, task, &mut answer)),
@@ -223,7 +222,7 @@ impl<'a> Group<'a> {
                 self.merge_all(store, records.into_iter(), is_counted)
             }
             Task::Expire(records) => {
-                // What is not held any more is deleted anyway.
+                // Partitions that are no longer held are deleted anyway.
                 let held = records.into_iter().filter(|(place, _)| place.partition.is_held());
                 self.merge_all(store, held, false)
             }
@@ -265,7 +264,7 @@ impl<'a> Group<'a> {
     fn delivered(&mut self, hints: Vec<(Bytes, Bytes)>) -> Result<ReplicaReply, ReplicaError> {
         let table = Arc::clone(&self.shared.hints);
         for (key, delivered) in hints {
-            // Otherwise there is something new in it.
+            // Otherwise the hint has changed.
             if self.current(HINTS_ENGINE_AT, &*table, &key)?.as_ref() == Some(&delivered) {
                 self.batch(HINTS_ENGINE_AT).delete(&*table, key);
             }
@@ -307,29 +306,29 @@ impl<'a> Group<'a> {
         &mut self.batches[found].changes
     }
 
-    /// Writes all of it, and answers the writers, but for those that wait for the disk: they are answered by
-    /// [`sync`], as others written after them.
+    /// Writes the whole group, and answers the writers, except those that wait for the disk: they are answered by
+    /// [`sync`], together with later ones.
     #[must_use]
     pub(crate) fn commit(mut self) -> Vec<Outcome> {
         for batch in self.batches.iter_mut().filter(|batch| !batch.changes.is_empty()) {
             if let Err(error) = batch.engine.write(std::mem::take(&mut batch.changes)) {
-                tracing::warn!(%error, "a group of writes was not taken");
+                tracing::warn!(%error, "a group of writes failed");
                 batch.failed = Some(engine_error(self.shared, &error));
             }
         }
         self.shared.metrics.add(ReplicaCounter::Commits, 1);
         let is_whole = self.batches.iter().all(|batch| batch.failed.is_none());
-        // The trees are those of what can be read from now on. Each partition's changes stay in their order.
+        // The trees describe what can be read from now on. The changes of each partition stay in order.
         self.changes.sort_by_key(|(partition, _)| Arc::as_ptr(partition));
         for changes in self.changes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
             let partition = &changes[0].0;
             match is_whole {
                 true => partition.changed(changes.iter().map(|(_, change)| *change)),
-                // What was written of it is not known.
+                // It is unknown which of its writes were made.
                 false => partition.forget_tree(),
             }
         }
-        // Only now there is something to deliver.
+        // Only now there are hints to deliver.
         for (node, written_unix_ms) in self.hinted.drain(..) {
             self.shared.hinted(node, written_unix_ms);
         }
@@ -347,7 +346,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Waits until all that is written is on the disk, and answers the writers that wait for that.
+/// Waits until all writes are on the disk, and answers the writers that wait for that.
 pub(crate) fn sync(shared: &Shared, waiting: &mut Vec<Outcome>) {
     let mut synced: Vec<(usize, Option<ReplicaError>)> = Vec::new();
     for outcome in waiting.drain(..) {
@@ -364,7 +363,7 @@ pub(crate) fn sync(shared: &Shared, waiting: &mut Vec<Outcome>) {
     }
 }
 
-/// Whether a stored record can never be read. One of a later format can, by a later program.
+/// Whether a stored record can never be read. A record of a later format can, by a later program.
 pub(crate) fn is_damaged(record: &Bytes) -> bool {
     let decoded = Record::decode(record.clone());
     decoded.is_err_and(|error| !matches!(error, RecordError::UnknownVersion { .. }))
@@ -373,11 +372,11 @@ pub(crate) fn is_damaged(record: &Bytes) -> bool {
 fn late() -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::Timeout,
-        "the time of the request was over before its turn came: send fewer at a time, or give them more time",
+        "the request timed out in the queue: send fewer at a time, or use a longer timeout",
     )
 }
 
-/// What is told of an error of the engine.
+/// The reply for an error of the engine.
 pub(crate) fn engine_error(shared: &Shared, error: &EngineError) -> ReplicaError {
     let (code, counter) = match error {
         EngineError::DiskFull { .. } => (ReplicaErrorCode::DiskFull, Some(ReplicaCounter::FullDisk)),

@@ -1,4 +1,4 @@
-//! Commands of Redis Cluster: where keys are, for clients that go there themselves.
+//! Commands of Redis Cluster: the locations of keys, for clients that connect to the right node themselves.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
@@ -16,7 +16,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "3.0.0",
             O_1,
-            "Says that this connection may be sent elsewhere, and reads from any replica",
+            "Allows redirections on this connection, and reads from any replica",
         )
         .flags(FOR_ALL)
         .categories_are(Categories::CONNECTION),
@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "3.0.0",
             O_1,
-            "Says that this connection may be sent elsewhere, as READONLY does: all replicas read and write",
+            "Allows redirections on this connection, like READONLY: all replicas read and write",
         )
         .flags(FOR_ALL)
         .categories_are(Categories::CONNECTION),
@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "3.0.0",
             O_1,
-            "Has the next request answered here, wherever its keys are",
+            "Makes this node answer the next request, wherever its keys are",
         )
         .flags(Flags::FAST)
         .categories_are(Categories::CONNECTION),
@@ -50,11 +50,11 @@ const CLUSTER: &[CommandSpec] = &[
         .doc("3.0.0", O_NODES, "Describes all nodes, one a line")
         .tips(CHANGING),
     subcommand(Id::ClusterInfo, "cluster|info", 2)
-        .doc("3.0.0", O_1, "Reports on the cluster as a whole")
+        .doc("3.0.0", O_1, "Describes the cluster as a whole")
         .tips(CHANGING),
-    subcommand(Id::ClusterMyId, "cluster|myid", 2).doc("3.0.0", O_1, "Gives the name of this node"),
+    subcommand(Id::ClusterMyId, "cluster|myid", 2).doc("3.0.0", O_1, "Returns the name of this node"),
     subcommand(Id::ClusterMyShardId, "cluster|myshardid", 2)
-        .doc("7.2.0", O_1, "Gives the name of the group that this node is in")
+        .doc("7.2.0", O_1, "Returns the name of the group of this node")
         .tips(CHANGING),
     subcommand(Id::ClusterKeySlot, "cluster|keyslot", 3)
         .doc("3.0.0", O_BYTES, "Computes the slot of a key")
@@ -74,14 +74,14 @@ const CLUSTER: &[CommandSpec] = &[
         .doc(
             "7.0.0",
             O_1,
-            "Lists the connections of the cluster's bus: there is no such bus",
+            "Lists the connections of the cluster bus: there is no such bus",
         )
         .tips(CHANGING),
     subcommand(Id::ClusterCountKeysInSlot, "cluster|countkeysinslot", 3)
-        .doc("3.0.0", O_PARTITION, "Counts the keys of a slot that this node has")
+        .doc("3.0.0", O_PARTITION, "Counts the keys of a slot on this node")
         .arguments(&[Argument::new("slot", Integer)]),
     subcommand(Id::ClusterGetKeysInSlot, "cluster|getkeysinslot", 4)
-        .doc("3.0.0", O_PARTITION, "Lists keys of a slot that this node has")
+        .doc("3.0.0", O_PARTITION, "Lists keys of a slot on this node")
         .tips(CHANGING)
         .arguments(&[Argument::new("slot", Integer), Argument::new("count", Integer)]),
     subcommand(Id::ClusterHelp, "cluster|help", 2)

@@ -1,9 +1,9 @@
-//! Commands about the connection: the client's user, its protocol, whether it is alive.
+//! Commands about the connection: the client's user, the protocol, whether the server is alive.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
-/// For clients that have yet to authenticate.
+/// For clients that have not authenticated yet.
 pub(super) const ANYONE: Flags = Flags::NO_SCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)
@@ -18,7 +18,7 @@ const ON_OFF: Argument = Argument::one_of("enabled", &[Argument::word("on", "ON"
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::Ping, "ping", -1, Group::Connection)
-        .doc("1.0.0", O_1, "Answers, to show that the server is alive")
+        .doc("1.0.0", O_1, "Returns PONG, to show that the server is alive")
         .flags(Flags::FAST)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .arguments(&[Argument::new("message", String).optional()]),
@@ -27,11 +27,11 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .flags(ALWAYS_FAST)
         .arguments(&[Argument::new("message", String)]),
     CommandSpec::new(Id::Select, "select", 2, Group::Connection)
-        .doc("1.0.0", O_1, "Chooses a database; there is only number 0")
+        .doc("1.0.0", O_1, "Selects a database; there is only number 0")
         .flags(ALWAYS_FAST)
         .arguments(&[Argument::new("index", Integer)]),
     CommandSpec::new(Id::Auth, "auth", -2, Group::Connection)
-        .doc("1.0.0", O_1, "Proves who the client is")
+        .doc("1.0.0", O_1, "Authenticates the connection")
         .flags(ANYONE)
         .arguments(&[
             Argument::new("username", String).optional(),
@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "6.0.0",
             O_1,
-            "Agrees on a version of the protocol, and says what server this is",
+            "Negotiates the version of the protocol, and describes the server",
         )
         .flags(ANYONE)
         .arguments(&[Argument::block(
@@ -63,7 +63,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .categories_are(Categories::NONE)
         .subcommands(CLIENT),
     CommandSpec::new(Id::Reset, "reset", 1, Group::Connection)
-        .doc("6.2.0", O_1, "Brings the connection back to how it began")
+        .doc("6.2.0", O_1, "Resets the connection to its initial state")
         .flags(ANYONE),
     CommandSpec::new(Id::Quit, "quit", -1, Group::Connection)
         .doc("1.0.0", O_1, "Closes the connection")
@@ -72,21 +72,17 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
 
 const CLIENT: &[CommandSpec] = &[
     CommandSpec::new(Id::ClientId, "client|id", 2, Group::Connection)
-        .doc("5.0.0", O_1, "Gives the number of this connection")
+        .doc("5.0.0", O_1, "Returns the number of this connection")
         .flags(ALWAYS_NO_SCRIPT),
     CommandSpec::new(Id::ClientGetName, "client|getname", 2, Group::Connection)
-        .doc("2.6.9", O_1, "Gives the name of this connection")
+        .doc("2.6.9", O_1, "Returns the name of this connection")
         .flags(ALWAYS_NO_SCRIPT),
     CommandSpec::new(Id::ClientSetName, "client|setname", 3, Group::Connection)
         .doc("2.6.9", O_1, "Names this connection")
         .flags(ALWAYS_NO_SCRIPT)
         .arguments(&[Argument::new("connection-name", String)]),
     CommandSpec::new(Id::ClientSetInfo, "client|setinfo", 4, Group::Connection)
-        .doc(
-            "7.2.0",
-            O_1,
-            "Notes which library, and of which version, the client uses",
-        )
+        .doc("7.2.0", O_1, "Sets the library of the client, and its version")
         .flags(ALWAYS_NO_SCRIPT)
         .arguments(&[Argument::one_of(
             "attr",

@@ -1,4 +1,4 @@
-//! Commands that monitors, exporters and graphical tools send to learn how a server does.
+//! Commands that monitors, exporters and graphical tools use to learn about the state of a server.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
@@ -15,14 +15,14 @@ const OF_ALL_NODES: &[&str] = &[
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::Time, "time", 1, Group::Server)
-        .doc("2.6.0", O_1, "Tells the time: seconds since 1970, and microseconds")
+        .doc("2.6.0", O_1, "Returns the time: seconds since 1970, and microseconds")
         .flags(ALWAYS.and(Flags::FAST))
         .tips(&["nondeterministic_output"]),
     CommandSpec::new(Id::Role, "role", 1, Group::Server)
         .doc(
             "2.8.12",
             O_1,
-            "Names the role of the server: master, as all take writes",
+            "Returns the role of the server: master, since all nodes take writes",
         )
         .flags(ALWAYS_NO_SCRIPT.and(Flags::FAST))
         .categories_are(Categories::ADMIN.and(Categories::DANGEROUS)),
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "3.0.0",
             O_1,
-            "Tells how many further replicas have each write that was answered",
+            "Returns how many further replicas have each acknowledged write",
         )
         .flags(Flags::NO_SCRIPT)
         .categories_are(Categories::CONNECTION)
@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc("2.2.12", O_SUBCOMMAND, "Commands about slow requests")
         .subcommands(SLOWLOG),
     CommandSpec::new(Id::Latency, "latency", -2, Group::Server)
-        .doc("2.8.13", O_SUBCOMMAND, "Commands about how long requests take")
+        .doc("2.8.13", O_SUBCOMMAND, "Commands about the latency of requests")
         .subcommands(LATENCY),
     CommandSpec::new(Id::Acl, "acl", -2, Group::Server)
         .doc("6.0.0", O_SUBCOMMAND, "Commands about users and their rights")
@@ -60,7 +60,7 @@ const SLOWLOG: &[CommandSpec] = &[
         .tips(&["request_policy:all_nodes", "nondeterministic_output"])
         .arguments(&[Argument::new("count", Integer).optional()]),
     CommandSpec::new(Id::SlowLogLen, "slowlog|len", 2, Group::Server)
-        .doc("2.2.12", O_1, "Counts the slow requests that are kept")
+        .doc("2.2.12", O_1, "Counts the stored slow requests")
         .flags(OPERATOR)
         .tips(&[
             "request_policy:all_nodes",
@@ -68,7 +68,7 @@ const SLOWLOG: &[CommandSpec] = &[
             "nondeterministic_output",
         ]),
     CommandSpec::new(Id::SlowLogReset, "slowlog|reset", 2, Group::Server)
-        .doc("2.2.12", O_REQUESTS, "Forgets slow requests")
+        .doc("2.2.12", O_REQUESTS, "Deletes the stored slow requests")
         .flags(OPERATOR)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     help(Id::SlowLogHelp, "slowlog|help", "6.2.0"),
@@ -76,7 +76,7 @@ const SLOWLOG: &[CommandSpec] = &[
 
 const LATENCY: &[CommandSpec] = &[
     CommandSpec::new(Id::LatencyHistogram, "latency|histogram", -2, Group::Server)
-        .doc("7.0.0", O_COMMANDS, "Counts commands by how long they took")
+        .doc("7.0.0", O_COMMANDS, "Counts commands by their latency")
         .flags(OPERATOR_NO_SCRIPT)
         .tips(OF_ALL_NODES)
         .arguments(&[Argument::new("command", String).optional().multiple()]),
@@ -84,7 +84,7 @@ const LATENCY: &[CommandSpec] = &[
         .doc(
             "2.8.13",
             O_REQUESTS,
-            "Tells of the latest slow request, and of the slowest",
+            "Reports the latest slow request, and the slowest one",
         )
         .flags(OPERATOR_NO_SCRIPT)
         .tips(OF_ALL_NODES),
@@ -93,7 +93,7 @@ const LATENCY: &[CommandSpec] = &[
 
 const ACL: &[CommandSpec] = &[
     CommandSpec::new(Id::AclWhoAmI, "acl|whoami", 2, Group::Server)
-        .doc("6.0.0", O_1, "Names the user that the client is")
+        .doc("6.0.0", O_1, "Returns the user name of the connection")
         .flags(ALWAYS_NO_SCRIPT),
     CommandSpec::new(Id::AclList, "acl|list", 2, Group::Server)
         .doc("6.0.0", O_USERS, "Lists users and their rights")

@@ -1,5 +1,5 @@
-//! What Redis has no word for: how the processes of a cluster, and its client library, read from one
-//! another. None of these is ever forwarded.
+//! Commands that Redis does not have: the processes of a cluster and the client library use them to read from a node.
+//! They are never forwarded.
 
 use super::connection::ANYONE;
 use super::*;
@@ -7,13 +7,13 @@ use crate::command::ArgumentKind::{Integer, String};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::FondacoNonce, "fondaco.nonce", 1, Group::Own)
-        .doc(SINCE, O_1, "Gives a nonce for FONDACO.PROVE, and the address of this server")
+        .doc(SINCE, O_1, "Returns a nonce for FONDACO.PROVE, and the address of this server")
         .flags(ANYONE),
     CommandSpec::new(Id::FondacoProve, "fondaco.prove", 4, Group::Own)
         .doc(
             SINCE,
             O_1,
-            "Proves who the client is without sending the password, and has the server prove the same",
+            "Authenticates the client without sending the password, and the server to the client",
         )
         .flags(ANYONE)
         .arguments(&[
@@ -52,7 +52,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_1,
-            "Counts the keys of a store in the partitions that this node is the first owner of",
+            "Counts the keys of a store in the partitions whose first owner is this node",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[Argument::new("store", String)]),
@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_NODES,
-            "Describes the cluster as a tag and JSON; null if that still is what the tag stands for",
+            "Returns the topology as a tag and JSON; null if the given tag is still current",
         )
         .flags(Flags::LOADING.and(Flags::STALE))
         .arguments(&[Argument::new("tag", String).optional()]),

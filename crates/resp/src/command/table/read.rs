@@ -36,18 +36,18 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .deprecated("2.0.0", "`GETRANGE`")
         .arguments(&[KEY, START, END]),
     CommandSpec::new(Id::StrLen, "strlen", 2, Group::String)
-        .doc("2.2.0", O_1, "Measures a value, in bytes")
+        .doc("2.2.0", O_1, "Returns the length of a value, in bytes")
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, KeyAccess::RO)])
         .arguments(&[KEY]),
     CommandSpec::new(Id::Exists, "exists", -2, Group::Generic)
-        .doc("1.0.0", O_KEYS, "Counts which of the keys are there")
+        .doc("1.0.0", O_KEYS, "Counts the keys that exist")
         .flags(READ_FAST)
         .keys(&[KeySpec::every(1, KeyAccess::RO)])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .arguments(&[KEY.multiple()]),
     CommandSpec::new(Id::Type, "type", 2, Group::Generic)
-        .doc("1.0.0", O_1, "Names the type of a value: string, or none")
+        .doc("1.0.0", O_1, "Returns the type of a value: string, or none")
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, KeyAccess::RO)])
         .arguments(&[KEY]),
@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "1.0.0",
             O_1,
-            "Says in how many seconds a key expires: -1 never, -2 no such key",
+            "Returns the seconds until a key expires: -1 never, -2 no such key",
         )
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, READ)])
@@ -65,7 +65,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "2.6.0",
             O_1,
-            "Says in how many milliseconds a key expires: -1 never, -2 no such key",
+            "Returns the milliseconds until a key expires: -1 never, -2 no such key",
         )
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, READ)])
@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "7.0.0",
             O_1,
-            "Says at which second a key expires: -1 never, -2 no such key",
+            "Returns the second at which a key expires: -1 never, -2 no such key",
         )
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, READ)])
@@ -84,23 +84,23 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "7.0.0",
             O_1,
-            "Says at which millisecond a key expires: -1 never, -2 no such key",
+            "Returns the millisecond at which a key expires: -1 never, -2 no such key",
         )
         .flags(READ_FAST)
         .keys(&[KeySpec::one(1, READ)])
         .arguments(&[KEY]),
     CommandSpec::new(Id::Touch, "touch", -2, Group::Generic)
-        .doc("3.2.1", O_KEYS, "Counts which of the keys are there, as EXISTS does")
+        .doc("3.2.1", O_KEYS, "Counts the keys that exist, like EXISTS")
         .flags(READ_FAST)
         .keys(&[KeySpec::every(1, KeyAccess::RO)])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .arguments(&[KEY.multiple()]),
     CommandSpec::new(Id::RandomKey, "randomkey", 1, Group::Generic)
-        .doc("1.0.0", O_1, "Gives some key of some store")
+        .doc("1.0.0", O_1, "Returns some key of some store")
         .flags(Flags::READONLY)
         .tips(&["request_policy:all_shards", "nondeterministic_output"]),
     CommandSpec::new(Id::Object, "object", -2, Group::Generic)
-        .doc("2.2.3", O_SUBCOMMAND, "Commands about how a value is kept")
+        .doc("2.2.3", O_SUBCOMMAND, "Commands about the storage of a value")
         .categories_are(Categories::NONE)
         .subcommands(OBJECT),
     CommandSpec::new(Id::Scan, "scan", -2, Group::Generic)
@@ -126,13 +126,17 @@ const OBJECT: &[CommandSpec] = &[
     object(Id::ObjectEncoding, "object|encoding").doc(
         "2.2.3",
         O_1,
-        "Names the encoding that Redis would use for a value",
+        "Returns the encoding that Redis would use for a value",
     ),
-    object(Id::ObjectFreq, "object|freq").doc("4.0.0", O_1, "Would count accesses to a key: they are not counted"),
+    object(Id::ObjectFreq, "object|freq").doc(
+        "4.0.0",
+        O_1,
+        "Returns the number of accesses to a key: not supported, accesses are not counted",
+    ),
     object(Id::ObjectIdleTime, "object|idletime").doc(
         "2.2.3",
         O_1,
-        "Would measure the time since the last access to a key: it is not noted",
+        "Returns the time since the last access to a key: not supported, it is not recorded",
     ),
     object(Id::ObjectRefCount, "object|refcount").doc("2.2.3", O_1, "Counts the references to a value: 1"),
     CommandSpec::new(Id::ObjectHelp, "object|help", 2, Group::Generic)

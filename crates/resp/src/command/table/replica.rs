@@ -1,5 +1,5 @@
-//! What the coordinators and replicas of versioned stores say to one another. None of these is ever
-//! forwarded: each is about what the node itself holds.
+//! The commands between coordinators and replicas of versioned stores. They are never forwarded: each is about the data
+//! of the node itself.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_KEYS,
-            "Reads the records of keys, only their contexts, or what of them is not known from others, as this replica has them",
+            "Reads records of keys on this replica, or only their contexts, or only the parts that the caller lacks",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
@@ -59,7 +59,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_1,
-            "Writes to a key as this replica, and gives the record for the others to merge",
+            "Writes a key on this replica, and returns the record for the other replicas to merge",
         )
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[
@@ -79,14 +79,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("update", String),
         ]),
     CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -6, Group::Own)
-        .doc(SINCE, O_KEYS, "Merges records into those that this replica has")
+        .doc(SINCE, O_KEYS, "Merges records into those of this replica")
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[ENVELOPE, STORE_ID, STORE, KEYS_AND_RECORDS]),
     CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -7, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
-            "Keeps records for another node, until it is there to be given them",
+            "Stores hints: records for another node, until it is back",
         )
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[
@@ -100,7 +100,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_KEYS,
-            "Gives the hashes below nodes of the hash tree of a partition",
+            "Returns the hashes below nodes of the Merkle tree of a partition",
         )
         .flags(Flags::READONLY)
         .arguments(&[
@@ -115,7 +115,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_KEYS,
-            "Compares leaves of the hash tree of a partition, and gives the records that the asker lacks",
+            "Compares leaves of the Merkle tree of a partition, and returns the records that the caller lacks",
         )
         .flags(Flags::READONLY)
         .arguments(&[
@@ -132,11 +132,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .multiple(),
         ]),
     CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 4, Group::Own)
-        .doc(
-            SINCE,
-            O_1,
-            "Gives the time of the oldest record that is kept for another node",
-        )
+        .doc(SINCE, O_1, "Returns the time of the oldest hint for another node")
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[ENVELOPE, STORE_ID, STORE]),
 ];

@@ -8,7 +8,7 @@ const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::Info, "info", -1, Group::Server)
-        .doc("1.0.0", O_1, "Reports on the server, for people and for monitors")
+        .doc("1.0.0", O_1, "Describes the server, for people and for monitors")
         .flags(ALWAYS)
         .categories_are(Categories::DANGEROUS)
         .tips(&[
@@ -43,7 +43,7 @@ const CONFIG: &[CommandSpec] = &[
         )
         .multiple()]),
     CommandSpec::new(Id::ConfigResetStat, "config|resetstat", 2, Group::Server)
-        .doc("2.0.0", O_1, "Sets counters back to zero")
+        .doc("2.0.0", O_1, "Resets counters to zero")
         .flags(OPERATOR),
     CommandSpec::new(Id::ConfigHelp, "config|help", 2, Group::Server)
         .doc("5.0.0", O_1, "Prints this help")
@@ -83,7 +83,7 @@ const COMMAND: &[CommandSpec] = &[
         .after("FILTERBY")
         .optional()]),
     CommandSpec::new(Id::CommandGetKeys, "command|getkeys", -4, Group::Server)
-        .doc("2.8.13", O_ARGUMENTS, "Picks the keys out of a request")
+        .doc("2.8.13", O_ARGUMENTS, "Returns the keys of a request")
         .flags(ALWAYS)
         .categories_are(Categories::CONNECTION)
         .arguments(&[

@@ -1,4 +1,4 @@
-//! What Redis has no word for, of versioned stores: values with the causal context that they were read in.
+//! Commands of versioned stores that Redis does not have: values with the causal context in which they were read.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
@@ -10,7 +10,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_1,
-            "Reads all concurrent values of a key, and the context to write over them with",
+            "Reads all concurrent values of a key, and the context for overwriting them",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .keys(&[KeySpec::one(1, KeyAccess::RO.and(KeyAccess::ACCESS))])
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_1,
-            "Writes a value in the place of those that a context covers, and gives the context after it",
+            "Overwrites the values that a context covers, and returns the new context",
         )
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::UPDATE))])
@@ -33,7 +33,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_1,
-            "Deletes the values that a context covers, and gives the context after it",
+            "Deletes the values that a context covers, and returns the new context",
         )
         .flags(Flags::WRITE)
         .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::DELETE))])

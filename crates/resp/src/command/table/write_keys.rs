@@ -1,4 +1,4 @@
-//! Commands that delete keys, name them anew, or let them expire. Batch stores refuse them; versioned stores take those of one key.
+//! Commands that delete, rename or expire keys. Batch stores refuse them; versioned stores accept those of one key.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String, UnixTime};
@@ -40,27 +40,27 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .arguments(&[KEY.multiple()]),
     CommandSpec::new(Id::Expire, "expire", -3, Group::Generic)
-        .doc("1.0.0", O_1, "Lets a key expire after seconds")
+        .doc("1.0.0", O_1, "Sets the seconds after which a key expires")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, UPDATE)])
         .arguments(&[KEY, SECONDS, CONDITION]),
     CommandSpec::new(Id::PExpire, "pexpire", -3, Group::Generic)
-        .doc("2.6.0", O_1, "Lets a key expire after milliseconds")
+        .doc("2.6.0", O_1, "Sets the milliseconds after which a key expires")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, UPDATE)])
         .arguments(&[KEY, Argument::new("milliseconds", Integer), CONDITION]),
     CommandSpec::new(Id::ExpireAt, "expireat", -3, Group::Generic)
-        .doc("1.2.0", O_1, "Lets a key expire at a second")
+        .doc("1.2.0", O_1, "Sets the second at which a key expires")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, UPDATE)])
         .arguments(&[KEY, Argument::new("unix-time-seconds", UnixTime), CONDITION]),
     CommandSpec::new(Id::PExpireAt, "pexpireat", -3, Group::Generic)
-        .doc("2.6.0", O_1, "Lets a key expire at a millisecond")
+        .doc("2.6.0", O_1, "Sets the millisecond at which a key expires")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, UPDATE)])
         .arguments(&[KEY, Argument::new("unix-time-milliseconds", UnixTime), CONDITION]),
     CommandSpec::new(Id::Persist, "persist", 2, Group::Generic)
-        .doc("2.2.0", O_1, "Keeps a key from expiring")
+        .doc("2.2.0", O_1, "Removes the expiry of a key")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, UPDATE)])
         .arguments(&[KEY]),
@@ -86,12 +86,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )])
         .arguments(&[KEY, Argument::new("db", Integer)]),
     CommandSpec::new(Id::Rename, "rename", 3, Group::Generic)
-        .doc("1.0.0", O_1, "Gives a key another name")
+        .doc("1.0.0", O_1, "Renames a key")
         .flags(Flags::WRITE)
         .keys(&[KeySpec::one(1, READ_DELETE), KeySpec::one(2, OVERWRITE)])
         .arguments(&[KEY, Argument::key("newkey", 1)]),
     CommandSpec::new(Id::RenameNx, "renamenx", 3, Group::Generic)
-        .doc("1.0.0", O_1, "Gives a key another name that is free")
+        .doc("1.0.0", O_1, "Renames a key, if the new name is free")
         .flags(WRITE_FAST)
         .keys(&[
             KeySpec::one(1, READ_DELETE),
@@ -99,7 +99,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ])
         .arguments(&[KEY, Argument::key("newkey", 1)]),
     CommandSpec::new(Id::Restore, "restore", -4, Group::Generic)
-        .doc("2.6.0", O_BYTES, "Writes a value that was dumped")
+        .doc("2.6.0", O_BYTES, "Writes a value from a dump")
         .flags(GROW)
         .categories_are(Categories::KEYSPACE.and(Categories::DANGEROUS))
         .keys(&[KeySpec::one(1, OVERWRITE)])

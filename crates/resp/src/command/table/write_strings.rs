@@ -1,4 +1,4 @@
-//! Commands that write values. Batch stores refuse them; versioned stores take those of one key.
+//! Commands that write values. Batch stores refuse them; versioned stores accept those of one key.
 
 use super::*;
 use crate::command::ArgumentKind::{Double, Integer, String, UnixTime};
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .optional(),
         ]),
     CommandSpec::new(Id::SetNx, "setnx", 3, Group::String)
-        .doc("1.0.0", O_1, "Writes a value where there is none")
+        .doc("1.0.0", O_1, "Writes a value if the key has none")
         .flags(GROW_FAST)
         .keys(&[KeySpec::one(1, INSERT)])
         .arguments(&[KEY, VALUE]),
@@ -61,14 +61,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "1.0.1",
             O_KEYS,
-            "Writes several values, or none if one of the keys is there",
+            "Writes several values, or none if one of the keys exists",
         )
         .flags(GROW)
         .keys(&[KeySpec::every(2, INSERT)])
         .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
         .arguments(&[KEYS_AND_VALUES]),
     CommandSpec::new(Id::GetSet, "getset", 3, Group::String)
-        .doc("1.0.0", O_1, "Writes a value and gives the one before")
+        .doc("1.0.0", O_1, "Writes a value and returns the old one")
         .flags(GROW_FAST)
         .keys(&[KeySpec::one(1, READ_UPDATE)])
         .deprecated("6.2.0", "`SET` with `GET`")
@@ -82,7 +82,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )])
         .arguments(&[KEY]),
     CommandSpec::new(Id::GetEx, "getex", -2, Group::String)
-        .doc("6.2.0", O_1, "Reads a value and sets when it expires")
+        .doc("6.2.0", O_1, "Reads a value and sets its expiry")
         .flags(WRITE_FAST)
         .keys(&[KeySpec::one(1, READ_UPDATE)])
         .arguments(&[
@@ -100,12 +100,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .optional(),
         ]),
     CommandSpec::new(Id::Append, "append", 3, Group::String)
-        .doc("2.0.0", O_1, "Writes at the end of a value")
+        .doc("2.0.0", O_1, "Appends to a value")
         .flags(GROW_FAST)
         .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::INSERT))])
         .arguments(&[KEY, VALUE]),
     CommandSpec::new(Id::SetRange, "setrange", 4, Group::String)
-        .doc("2.2.0", O_BYTES, "Writes over a part of a value")
+        .doc("2.2.0", O_BYTES, "Overwrites a part of a value")
         .flags(GROW)
         .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::UPDATE))])
         .arguments(&[KEY, Argument::new("offset", Integer), VALUE]),
@@ -125,12 +125,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, READ_UPDATE)])
         .arguments(&[KEY, Argument::new("increment", Double)]),
     CommandSpec::new(Id::Decr, "decr", 2, Group::String)
-        .doc("1.0.0", O_1, "Takes one from a number")
+        .doc("1.0.0", O_1, "Subtracts one from a number")
         .flags(GROW_FAST)
         .keys(&[KeySpec::one(1, READ_UPDATE)])
         .arguments(&[KEY]),
     CommandSpec::new(Id::DecrBy, "decrby", 3, Group::String)
-        .doc("1.0.0", O_1, "Takes an integer from a number")
+        .doc("1.0.0", O_1, "Subtracts an integer from a number")
         .flags(GROW_FAST)
         .keys(&[KeySpec::one(1, READ_UPDATE)])
         .arguments(&[KEY, Argument::new("decrement", Integer)]),

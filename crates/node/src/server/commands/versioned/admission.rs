@@ -8,75 +8,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_model::{PartitionId, Slot};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
-use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
 use smallvec::SmallVec;
 
 use super::super::Refusal;
-use super::operation::Operation;
-use super::parse::Asked;
-use crate::catalog::{Catalog, VersionedStore};
+use super::super::operation::{Asked, Operation};
+use super::pipeline::{Accepted, Pipeline};
+use crate::catalog::VersionedStore;
 use crate::membership::Membership;
 use crate::server::refusal;
 use crate::server::session::Admission;
 
 /// A key of a versioned store, on the wire, and what is asked of it.
-pub(in crate::server) type Admitted = (Arc<VersionedStore>, Bytes, Operation);
-
-/// Whether a command on keys of a versioned store is carried out for itself, and not as one of many look-ups.
-pub(in crate::server) fn is_operation(command: CommandId) -> bool {
-    use CommandId as Id;
-    matches!(
-        command,
-        Id::Set
-            | Id::SetNx
-            | Id::SetEx
-            | Id::PSetEx
-            | Id::GetSet
-            | Id::MSet
-            | Id::Del
-            | Id::Unlink
-            | Id::GetDel
-            | Id::GetEx
-            | Id::Append
-            | Id::SetRange
-            | Id::Incr
-            | Id::Decr
-            | Id::IncrBy
-            | Id::DecrBy
-            | Id::Expire
-            | Id::PExpire
-            | Id::ExpireAt
-            | Id::PExpireAt
-            | Id::Persist
-            | Id::Ttl
-            | Id::PTtl
-            | Id::ExpireTime
-            | Id::PExpireTime
-            | Id::FondacoGet
-            | Id::FondacoPut
-            | Id::FondacoDel
-    )
-}
-
-/// Whether a command may be carried out for itself where others before it are still under way. `MGET` is
-/// not: its keys are looked up together.
-pub(in crate::server) fn is_look_up(command: CommandId) -> bool {
-    use CommandId as Id;
-    matches!(command, Id::Get | Id::StrLen | Id::Type | Id::Exists | Id::Touch)
-}
-
-/// Whether the first key of a request names a versioned store.
-pub(in crate::server) fn is_on_versioned_store(arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
-    let wire_key = arguments.get(1, buffer).unwrap_or_default();
-    catalog.versioned_on_wire(wire_key).is_some()
-}
-
-/// Whether all keys of a request do: look-ups may ask for those of both kinds of stores.
-pub(in crate::server) fn is_on_versioned_stores(arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
-    let mut keys = arguments.iter(buffer).skip(1);
-    keys.all(|wire_key| catalog.versioned_on_wire(wire_key).is_some())
-}
+type Admitted = (Arc<VersionedStore>, Bytes, Operation);
 
 /// What a command asks of this node's own replica, if it does.
 pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCommand> {
@@ -137,12 +81,28 @@ impl Admission<'_> {
         }
     }
 
-    /// Lets a request on keys in.
+    /// Lets a request on keys into the pipeline.
+    ///
+    /// # Errors
+    /// As of [`keys`](Self::keys).
+    pub(in crate::server) fn push(
+        &self,
+        asked: Asked,
+        accepted: Accepted,
+        pipeline: &mut Pipeline,
+    ) -> Result<(), Refusal> {
+        let reply = asked.reply;
+        let keys = self.keys(asked)?;
+        pipeline.push_keys(accepted, reply, keys.into_iter());
+        Ok(())
+    }
+
+    /// Checks a request on keys.
     ///
     /// # Errors
     /// The error to answer with: a key without a store, a store that is none or takes no writes, no right, no
     /// room, another node to go to, a quota that is used up.
-    pub(in crate::server) fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
+    fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
         let mut admitted = SmallVec::<[Admitted; 1]>::with_capacity(asked.keys.len());
         for (wire_key, operation) in asked.keys {
             admitted.push((self.store(&wire_key, &operation)?, wire_key, operation));

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use fondaco_protocol::replica::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::operation::Answer;
+use super::super::operation::Answer;
 use crate::server::buffers::{BufferBudget, Charge, FREE_BYTES};
 
 /// Answers that are longer are charged to the [budget](BufferBudget) from when they are there until they are written.

@@ -8,20 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
-use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::{LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use parking_lot::Mutex;
 
+use super::super::expiry::Lifetime;
+use super::super::operation::{Answer, Change, Circumstances, Operation};
+use super::super::siblings::{Siblings, answer_siblings, parse_context, write_context};
+use super::super::strings::Strings;
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
-use super::effect::{Change, Circumstances};
-use super::operation::{Answer, Lifetime, Operation};
+use super::direct;
 use super::pipeline::{Part, Work};
-use super::{context, direct};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::told;
 use crate::metrics::Counter;
@@ -88,7 +89,7 @@ fn plain_write(context: &LoopContext, part: &Part) -> Option<Update> {
     let set = part.operation.unconditional()?;
     let here = circumstances(context, &part.store);
     let is_counter = part.store.settings.resolution == Resolution::Counter;
-    (!is_counter).then(|| Update::put(set.value.clone(), here.now_unix_ms, here.end_of(set.lifetime, None)))
+    (!is_counter).then(|| Update::put(set.value.clone(), here.now_unix_ms, here.expiry_of(set.lifetime, None)))
 }
 
 fn circumstances(context: &LoopContext, store: &VersionedStore) -> Circumstances {
@@ -140,23 +141,8 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
     };
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {
-        Operation::Siblings => carrying.siblings().await,
-        // It would have to know how far each sum had come.
-        Operation::PutOver { .. } | Operation::DeleteOver { .. } if is_counter => {
-            let store = part.store.name.as_str().into();
-            Err(told(&ClientError::ContextOfCounter { store }).to_string())
-        }
-        Operation::PutOver {
-            context,
-            value,
-            lifetime,
-        } => {
-            let here = carrying.here();
-            let update = Update::put(value.clone(), here.now_unix_ms, here.end_of(*lifetime, None));
-            carrying.write_over(context, update).await
-        }
-        Operation::DeleteOver { context } => carrying.write_over(context, Update::delete(now_unix_ms())).await,
-        Operation::Add(by) if is_counter => carrying.count(*by).await,
+        Operation::Siblings(siblings) => carrying.siblings(siblings).await,
+        Operation::Strings(Strings::Add(by)) if is_counter => carrying.count(*by).await,
         operation if operation.is_read() => carrying.look_up(operation).await,
         operation => carrying.change(operation).await,
     }
@@ -182,20 +168,30 @@ impl Carrying<'_> {
         value_of(record, self.store.settings.resolution, here.now_unix_ms)
     }
 
-    /// All values, with their context.
-    async fn siblings(&self) -> Result<Answer, String> {
-        let record = self.read().await?;
-        let now_unix_ms = now_unix_ms();
-        let values = match self.store.settings.resolution {
-            // Its siblings are sums, which say nothing by themselves.
-            Resolution::Counter => self
-                .value_of(&record, &self.here())?
-                .map(|current| current.value)
-                .into_iter()
-                .collect(),
-            _ => resolve(&record, Resolution::All, now_unix_ms).values.into_vec(),
+    /// Reads all values, or writes over those that a client has read.
+    async fn siblings(&self, siblings: &Siblings) -> Result<Answer, String> {
+        let resolution = self.store.settings.resolution;
+        let (context, update) = match siblings {
+            Siblings::Get => return answer_siblings(&self.read().await?, resolution),
+            // The client would have to know how far each sum had come.
+            _ if resolution == Resolution::Counter => {
+                let store = self.store.name.as_str().into();
+                return Err(told(&ClientError::ContextOfCounter { store }).to_string());
+            }
+            Siblings::Put {
+                context,
+                value,
+                lifetime,
+            } => {
+                let here = self.here();
+                let expires_unix_ms = here.expiry_of(*lifetime, None);
+                (context, Update::put(value.clone(), here.now_unix_ms, expires_unix_ms))
+            }
+            Siblings::Delete { context } => (context, Update::delete(now_unix_ms())),
         };
-        Ok(Answer::Siblings(context::write(record.context()), values))
+        let written = self.write(Intent::Context(parse_context(context)?), update).await;
+        let written = written.map_err(|error| told(&error).to_string())?;
+        Ok(Answer::Bulk(write_context(&written.context)))
     }
 
     /// What is said of the value, and changes nothing.
@@ -207,21 +203,14 @@ impl Carrying<'_> {
         Ok(answer)
     }
 
-    /// A write over what a client has read.
-    async fn write_over(&self, context: &Bytes, update: Update) -> Result<Answer, String> {
-        let written = self.write(Intent::Context(context::parse(context)?), update).await;
-        let written = written.map_err(|error| told(&error).to_string())?;
-        Ok(Answer::Bulk(context::write(&written.context)))
-    }
-
     /// What is added to a counter never conflicts: it is read only for the reply, and to see that it is a
     /// number.
     async fn count(&self, by: i64) -> Result<Answer, String> {
         let here = self.here();
         let current = self.value_of(&self.read().await?, &here)?;
-        let (change, answer) = Operation::Add(by).apply(current.as_ref(), &here);
+        let (change, answer) = Strings::Add(by).apply(current.as_ref(), &here);
         if matches!(change, Change::Write(_)) {
-            let expires_unix_ms = here.end_of(Lifetime::Kept, current.as_ref());
+            let expires_unix_ms = here.expiry_of(Lifetime::Kept, current.as_ref());
             let update = Update::add(by, here.now_unix_ms, expires_unix_ms);
             let written = self.write(Intent::Context(VectorClock::default()), update).await;
             written.map_err(|error| told(&error).to_string())?;
@@ -251,7 +240,7 @@ impl Carrying<'_> {
             .edit_record(self.key.clone(), Box::new(decide), operation.added_meanwhile())
             .await;
         let updated = edited.map_err(|error| told(&error).to_string())?;
-        if *operation == Operation::Delete && updated.context.is_none() && !self.sees_all() {
+        if *operation == Operation::Strings(Strings::Delete) && updated.context.is_none() && !self.sees_all() {
             // Replicas may have what was not seen: it is deleted unseen.
             let written = self.write(Intent::All, Update::delete(now_unix_ms())).await;
             written.map_err(|error| told(&error).to_string())?;

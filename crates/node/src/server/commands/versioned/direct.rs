@@ -9,10 +9,10 @@ use std::time::Duration;
 use fondaco_model::versioned::{Record, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, WriteBatcher};
 
+use super::super::operation::{Answer, Change, Circumstances, Operation};
+use super::super::strings::Strings;
 use super::completion::Completer;
 use super::coordinate;
-use super::effect::{Change, Circumstances};
-use super::operation::{Answer, Operation};
 use super::pipeline::Part;
 use crate::catalog::Catalog;
 use crate::forward::UnderWay;
@@ -112,7 +112,7 @@ impl DirectWrite for Write {
             value_bytes_max: self.value_bytes_max,
         };
         if let Some(set) = part.operation.unconditional() {
-            let expires_unix_ms = here.end_of(set.lifetime, None);
+            let expires_unix_ms = here.expiry_of(set.lifetime, None);
             return Some(Update::put(set.value.clone(), now_unix_ms, expires_unix_ms));
         }
         match value_of(current, settings.resolution, now_unix_ms) {
@@ -136,7 +136,7 @@ impl DirectWrite for Write {
 
     fn decide_damaged(&mut self, now_unix_ms: u64) -> Option<Update> {
         match self.part.operation {
-            Operation::Delete => {
+            Operation::Strings(Strings::Delete) => {
                 // There was something, whatever it was.
                 self.answer = Answer::Integer(1);
                 Some(Update::delete(now_unix_ms))
@@ -150,15 +150,13 @@ impl DirectWrite for Write {
 impl Operation {
     /// Whether it is a write that needs no more than the one value of its key.
     fn is_of_value(&self) -> bool {
-        !self.is_read() && !matches!(self, Self::PutOver { .. } | Self::DeleteOver { .. })
+        matches!(self, Self::Strings(_) | Self::Lifetimes(_))
     }
 
     /// The bytes of the value that comes with it.
     fn value_bytes(&self) -> usize {
         match self {
-            Self::Set(set) => set.value.len(),
-            Self::Append(tail) => tail.len(),
-            Self::SetRange(_, part) => part.len(),
+            Self::Strings(strings) => strings.value_bytes(),
             _ => 0,
         }
     }

@@ -18,10 +18,9 @@ use fondaco_resp::command::CommandId;
 use smallvec::{SmallVec, smallvec};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::super::operation::{Answer, Combined, Operation};
 use super::completion::{Completed, Completer, Done, Finding, Place};
 use super::gets::AnsweredGets;
-use super::operation::{Answer, Operation};
-use super::parse::Combined;
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::Charge;
