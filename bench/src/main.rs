@@ -31,7 +31,7 @@ use dataset::convert::Form;
 use engines::{Candidate, mixed, trial};
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
-use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
+use peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 use report::Report;
 use rows::ROWS;
 
@@ -263,7 +263,7 @@ fn run(arguments: &RunArguments) -> Result<bool> {
 }
 
 /// From a Parquet file to the first answer.
-fn load_engine<E: Engine>(parquet: &std::path::Path, dir: &std::path::Path) -> Result<()> {
+fn load_engine<E: ReadOnlyEngine>(parquet: &std::path::Path, dir: &std::path::Path) -> Result<()> {
     E::load(parquet, dir)?;
     let engine = E::open(dir, OpenSettings { cache_bytes: 64 << 20 })?;
     let first = engine

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::dataset::{KEY_BYTES, Random, key};
 use crate::machine::dialogue::Dialogue;
 use crate::machine::process::Launch;
-use crate::peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
+use crate::peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 
 /// A task for a worker.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub fn run(engine: EngineKind, dir: &Path, records: u64, cache_bytes: u64) -> Re
     with_engine!(engine, serve(dir, records, cache_bytes))
 }
 
-fn serve<E: Engine>(dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
+fn serve<E: ReadOnlyEngine>(dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
     let engine = E::open(dir, OpenSettings { cache_bytes })?;
     for line in std::io::stdin().lock().lines() {
         let (gets, took) = match serde_json::from_str(&line?)? {
@@ -101,7 +101,7 @@ fn serve<E: Engine>(dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn get_all<E: Engine>(engine: &E, records: u64) -> Result<(u64, Duration)> {
+fn get_all<E: ReadOnlyEngine>(engine: &E, records: u64) -> Result<(u64, Duration)> {
     let mut reader = engine.reader()?;
     let started = Instant::now();
     for id in 0..records {
@@ -116,7 +116,7 @@ fn random_keys(records: u64, count: u64, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     (0..count).map(|_| key(random.below(records))).collect()
 }
 
-fn get_hot_many<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+fn get_hot_many<E: ReadOnlyEngine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
     let keys = random_keys(records, gets, seed);
     let mut reader = engine.reader()?;
     let mut wrong = 0u64;
@@ -129,7 +129,7 @@ fn get_hot_many<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Re
     Ok((gets, took))
 }
 
-fn get_hot<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+fn get_hot<E: ReadOnlyEngine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
     let keys = random_keys(records, gets, seed);
     let mut reader = engine.reader()?;
     let started = Instant::now();
@@ -139,7 +139,13 @@ fn get_hot<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<
     Ok((gets, started.elapsed()))
 }
 
-fn get_cold<E: Engine>(engine: &E, records: u64, threads: u64, wanted: Duration, seed: u64) -> Result<(u64, Duration)> {
+fn get_cold<E: ReadOnlyEngine>(
+    engine: &E,
+    records: u64,
+    threads: u64,
+    wanted: Duration,
+    seed: u64,
+) -> Result<(u64, Duration)> {
     let started = Instant::now();
     let gets = thread::scope(|scope| {
         let readers: Vec<_> = (0..threads)

@@ -68,7 +68,8 @@ pub fn is_value_of(id: u64, value: &[u8]) -> bool {
     value.starts_with(&key(id))
 }
 
-/// SplitMix64: small, fast, and the same on every machine.
+/// SplitMix64: small and fast. Not a library's generator: the values of records are made of it, and stay the same with
+/// every version of every library.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use fondaco_engine::DiskOptions;
 
-use super::Tried;
+use super::WritableEngine;
 
 pub struct Trees {
     records: Keyspace,
@@ -30,7 +30,7 @@ impl Trees {
     }
 }
 
-impl Tried for Trees {
+impl WritableEngine for Trees {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut changes = self.database.batch().durability(Some(PersistMode::Buffer));
         for (key, value) in batch {

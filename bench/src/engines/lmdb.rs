@@ -6,7 +6,7 @@ use anyhow::Result;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
-use super::Tried;
+use super::WritableEngine;
 
 const MAP_BYTES: usize = 1 << 40;
 
@@ -30,7 +30,7 @@ impl Lmdb {
     }
 }
 
-impl Tried for Lmdb {
+impl WritableEngine for Lmdb {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut transaction = self.env.write_txn()?;
         for (key, value) in batch {

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::trial::{fill, scattered_key};
-use super::{Candidate, Tried};
+use super::{Candidate, WritableEngine};
 use crate::dataset::{Dataset, append_value, is_value_of, key};
 use crate::load::{KeyChoice, Keys};
 use crate::machine::settled;
@@ -86,7 +86,7 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64)
     Ok(())
 }
 
-fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u64) -> Result<f64> {
+fn per_cpu_second(engine: &dyn WritableEngine, dataset: Dataset, mix: EngineMix, seed: u64) -> Result<f64> {
     let Dataset { records, .. } = dataset;
     let choice = match mix.zipf {
         true => KeyChoice::Zipf { records },

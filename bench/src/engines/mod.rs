@@ -1,7 +1,8 @@
-//! Engines for records that change, side by side: ours on disk, and what it could have been built on.
+//! Engines for records that change, side by side: ours on disk, and the libraries it could have been built on. Engines
+//! for versions that are built once and then only read are in [`peers`](crate::peers).
 //!
-//! Each is set up for the same promises: a batch is in the log of the operating system when its writing returns,
-//! and on the disk when a sync does.
+//! Each is set up for the same promises: a batch is in the log of the operating system when `write` returns, and on the
+//! disk when `sync` does.
 
 mod fjall;
 mod lmdb;
@@ -31,8 +32,12 @@ pub enum Candidate {
     Lmdb,
 }
 
-/// An engine that is tried: one table of keys and values.
-pub trait Tried: Send + Sync {
+/// An engine that is written to: one table of keys and values.
+///
+/// Not one trait with [`ReadOnlyEngine`](crate::peers::ReadOnlyEngine): a look-up there takes some 100 ns, so it is
+/// generic and shows the value in place. Here a look-up starts a transaction where the engine needs one, and takes
+/// microseconds, so that a virtual call and a copy do not show.
+pub trait WritableEngine: Send + Sync {
     /// Writes a batch, whole.
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
     /// Waits until all that was written is on the disk.
@@ -82,7 +87,7 @@ impl Candidate {
     }
 
     /// Opens one in a directory, with so much memory for what was read.
-    pub fn open(self, dir: &Path, cache_bytes: u64) -> Result<Box<dyn Tried>> {
+    pub fn open(self, dir: &Path, cache_bytes: u64) -> Result<Box<dyn WritableEngine>> {
         std::fs::create_dir_all(dir)?;
         Ok(match self {
             Self::Disk => Box::new(ours::Ours::open_trees(dir, cache_bytes)?),

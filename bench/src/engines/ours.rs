@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, Pair, Table, WriteBatch};
 
-use super::Tried;
+use super::WritableEngine;
 
 pub struct Ours {
     engine: Box<dyn Engine>,
@@ -39,7 +39,7 @@ impl Ours {
     }
 }
 
-impl Tried for Ours {
+impl WritableEngine for Ours {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         // Like a node.
         let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| &key[..]).collect();

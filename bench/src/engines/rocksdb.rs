@@ -9,7 +9,7 @@ use std::ptr;
 
 use anyhow::{Result, bail};
 
-use super::Tried;
+use super::WritableEngine;
 
 const BLOOM_BITS: c_double = 10.0;
 const NO_COMPRESSION: c_int = 0;
@@ -135,7 +135,7 @@ impl Drop for Rocks {
     }
 }
 
-impl Tried for Rocks {
+impl WritableEngine for Rocks {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         // SAFETY: keys and values are copied into the batch, which is freed once, after the write.
         unsafe {

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Candidate, Tried};
+use super::{Candidate, WritableEngine};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
 
 /// The size of a group commit on a busy node.
@@ -109,7 +109,7 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64,
     Ok(())
 }
 
-pub(super) fn fill(engine: &dyn Tried, dataset: Dataset) -> Result<(f64, [f64; 2])> {
+pub(super) fn fill(engine: &dyn WritableEngine, dataset: Dataset) -> Result<(f64, [f64; 2])> {
     let order = Scattered::new(dataset.records);
     let mut latencies = histogram()?;
     let mut took = Duration::ZERO;
@@ -124,8 +124,14 @@ pub(super) fn fill(engine: &dyn Tried, dataset: Dataset) -> Result<(f64, [f64; 2
     Ok((dataset.records as f64 / took.as_secs_f64(), tails(&latencies)))
 }
 
-/// Overwrites random records until told to stop; returns the rate per second.
-fn overwrite(engine: &dyn Tried, dataset: Dataset, seed: u64, sync: bool, stop: impl Fn() -> bool) -> Result<f64> {
+/// Overwrites random records until told to stop: how many a second.
+fn overwrite(
+    engine: &dyn WritableEngine,
+    dataset: Dataset,
+    seed: u64,
+    sync: bool,
+    stop: impl Fn() -> bool,
+) -> Result<f64> {
     let mut random = Random::new(seed);
     let mut took = Duration::ZERO;
     let mut written = 0;
@@ -144,13 +150,13 @@ fn overwrite(engine: &dyn Tried, dataset: Dataset, seed: u64, sync: bool, stop: 
     Ok(written as f64 / took.as_secs_f64())
 }
 
-fn write_synced(engine: &dyn Tried, dataset: Dataset, phase: Duration) -> Result<f64> {
+fn write_synced(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration) -> Result<f64> {
     engine.sync()?;
     let started = Instant::now();
     overwrite(engine, dataset, 1, true, || started.elapsed() > phase)
 }
 
-fn read(engine: &dyn Tried, dataset: Dataset, phase: Duration, done: &AtomicBool) -> Result<(f64, [f64; 2])> {
+fn read(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration, done: &AtomicBool) -> Result<(f64, [f64; 2])> {
     let mut random = Random::new(2);
     let mut latencies = histogram()?;
     let started = Instant::now();
@@ -174,7 +180,7 @@ fn read(engine: &dyn Tried, dataset: Dataset, phase: Duration, done: &AtomicBool
 
 type Reads = (f64, [f64; 2]);
 
-fn read_while_writing(engine: &dyn Tried, dataset: Dataset, phase: Duration) -> Result<(Reads, f64)> {
+fn read_while_writing(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration) -> Result<(Reads, f64)> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| overwrite(engine, dataset, 3, false, || done.load(Ordering::Acquire)));

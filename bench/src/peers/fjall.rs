@@ -7,7 +7,7 @@ use anyhow::Result;
 use fjall::config::{CompressionPolicy, PinningPolicy};
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{Engine, OpenSettings, Reader};
+use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::sorted::SortedRecords;
 
 const KEYSPACE: &str = "records";
@@ -30,7 +30,7 @@ fn options() -> KeyspaceCreateOptions {
         .expect_point_read_hits(true)
 }
 
-impl Engine for Fjall {
+impl ReadOnlyEngine for Fjall {
     type Reader<'a> = FjallReader<'a>;
 
     fn load(parquet: &Path, dir: &Path) -> Result<()> {

@@ -10,7 +10,7 @@ use fondaco_format::{Compression, Version};
 use fondaco_model::PartitionCount;
 use fondaco_storage::Location;
 
-use super::{Engine, OpenSettings, Reader};
+use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
 
 /// The store of the versions: with this name, a key on the wire is one that `redis-benchmark` requests.
@@ -48,7 +48,7 @@ pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) 
     })
 }
 
-impl Engine for Fondaco {
+impl ReadOnlyEngine for Fondaco {
     type Reader<'a> = FondacoReader<'a>;
 
     fn load(parquet: &Path, dir: &Path) -> Result<()> {

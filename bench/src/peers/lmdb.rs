@@ -7,7 +7,7 @@ use anyhow::Result;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
 
-use super::{Engine, OpenSettings, Reader};
+use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::sorted::SortedRecords;
 
 const MAP_BYTES: usize = 1 << 40;
@@ -35,7 +35,7 @@ fn open_env(dir: &Path, flags: EnvFlags) -> Result<Env<WithoutTls>> {
     Ok(unsafe { options.flags(flags).open(dir)? })
 }
 
-impl Engine for Lmdb {
+impl ReadOnlyEngine for Lmdb {
     type Reader<'a> = LmdbReader<'a>;
 
     fn load(parquet: &Path, dir: &Path) -> Result<()> {

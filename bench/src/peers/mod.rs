@@ -1,4 +1,5 @@
-//! The engines that are compared in process, behind one trait: load a Parquet file, open, get.
+//! Engines for versions that are built once and then only read, in process: load a Parquet file, open, get. Engines for
+//! records that change are in [`engines`](crate::engines).
 //!
 //! RocksDB is not among them: its bindings need libclang and its C++ compiles for longer than the
 //! whole benchmark runs. fjall is the same kind of engine, in Rust.
@@ -19,8 +20,8 @@ pub struct OpenSettings {
     pub cache_bytes: u64,
 }
 
-/// A way to keep records on disk and find them.
-pub trait Engine: Sized + Sync {
+/// A way to keep records on disk and find them; they do not change.
+pub trait ReadOnlyEngine: Sized + Sync {
     /// What a thread reads through.
     type Reader<'a>: Reader
     where
@@ -29,7 +30,7 @@ pub trait Engine: Sized + Sync {
     /// Loads all records of a Parquet file, durably, in the fastest way that the engine offers.
     fn load(parquet: &Path, dir: &Path) -> Result<()>;
 
-    /// Opens what [`Engine::load`] has left.
+    /// Opens what [`ReadOnlyEngine::load`] has left.
     fn open(dir: &Path, settings: OpenSettings) -> Result<Self>;
 
     /// A reader for one thread.

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use memmap2::{Advice, Mmap};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Engine, OpenSettings, Reader};
+use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::file;
 
 const ENTRY_BYTES: usize = 12;
@@ -98,7 +98,7 @@ impl<const INTERPOLATION: bool> SortedIndex<INTERPOLATION> {
     }
 }
 
-impl<const INTERPOLATION: bool> Engine for SortedIndex<INTERPOLATION> {
+impl<const INTERPOLATION: bool> ReadOnlyEngine for SortedIndex<INTERPOLATION> {
     type Reader<'a> = &'a Self;
 
     fn load(parquet: &Path, dir: &Path) -> Result<()> {

@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http};
 
-use crate::arguments::ControlPort;
 use crate::commands::WrongUsage;
+use crate::control_port::ControlPort;
 use crate::{resp, wire};
 
 /// The default address of the control port.
@@ -173,7 +173,18 @@ impl Client {
         self.get("/v1/status")
     }
 
-    /// A store; `None` if no store has this name.
+    /// The RESP port of the process.
+    pub fn resp_address(&self) -> anyhow::Result<String> {
+        let address = self.status()?.resp_addr.with_context(|| {
+            format!(
+                "the process at {} does not serve RESP: name a node or a router with --http or --resp",
+                self.base
+            )
+        })?;
+        Ok(resp::reachable(&address, resp::host(&self.base)))
+    }
+
+    /// A store; `None` if there is none of this name.
     pub fn store(&self, name: &fondaco_model::StoreName) -> anyhow::Result<Option<StoreResource>> {
         match self.get(&format!("/v1/stores/{name}")) {
             Ok(store) => Ok(Some(store)),

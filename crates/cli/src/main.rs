@@ -8,6 +8,7 @@ mod allocator;
 mod arguments;
 mod client;
 mod commands;
+mod control_port;
 mod interrupt;
 mod named_tls;
 mod output;
@@ -19,7 +20,7 @@ mod wire;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tikv_jemallocator::Jemalloc;
 
 use arguments::{Arguments, Command};
@@ -101,7 +102,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Restore(options) => commands::backup::restore(&options, output),
         Command::Inspect(options) => commands::inspect::inspect(&options, output),
         Command::Config(command) => commands::config::run(command, output),
-        Command::Completions(options) => commands::completions::completions(&options),
+        Command::Completions(options) => commands::completions::completions(&options, Arguments::command()),
     }
 }
 

@@ -1,6 +1,4 @@
 //! The client of a process's RESP port.
-//!
-//! If only the control port is known, it asks there for the RESP port, and the other way round.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -9,38 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use redis::{ConnectionLike, IntoConnectionInfo, RedisConnectionInfo};
 
-use crate::arguments::ControlPort;
-use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::named_tls::NamedTls;
 use crate::wire;
 
 /// The default address of the RESP port.
-const DEFAULT: &str = "127.0.0.1:6500";
-/// The timeout for making a connection, and for an answer.
+pub const DEFAULT: &str = "127.0.0.1:6500";
+/// How long a connection may take to be made, and an answer to come.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Connects to the RESP port that the options name, or to the RESP port of the process whose control port they name.
-pub fn connect(port: &ControlPort) -> anyhow::Result<Box<dyn ConnectionLike>> {
-    match (&port.resp, &port.http) {
-        (Some(resp), _) => connect_to(port, resp),
-        (None, Some(_)) => {
-            let client = Client::new(port)?;
-            let resp = client.status()?.resp_addr;
-            let resp = resp.with_context(|| {
-                format!(
-                    "the process at {} does not serve RESP: name a node or a router with --http or --resp",
-                    client.address()
-                )
-            })?;
-            connect_to(port, &reachable(&resp, host(client.address())))
-        }
-        (None, None) => connect_to(port, DEFAULT),
-    }
-}
-
-/// The control port of the process with this RESP port.
+/// Where the process serves HTTP whose RESP port is this one.
 pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
-    let mut connection = connect_to(port, resp)?;
+    let mut connection = connect(port, resp)?;
     let info: String = redis::cmd("INFO")
         .arg("server")
         .query(&mut *connection)
@@ -50,7 +28,8 @@ pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
     Ok(reachable(address.trim(), host(resp)))
 }
 
-fn connect_to(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike>> {
+/// Connects to a RESP port.
+pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike>> {
     let failed = |error: &dyn std::fmt::Display| {
         let spoken = wire::spoken_at(address);
         let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
@@ -96,13 +75,13 @@ pub fn refused(error: redis::RedisError) -> anyhow::Error {
 }
 
 /// The host of an address or a URL.
-fn host(address: &str) -> &str {
+pub fn host(address: &str) -> &str {
     let address = address.split_once("://").map_or(address, |(_, address)| address);
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// An address that other machines can reach: a wildcard address is replaced by the host at which the process was asked.
-fn reachable(address: &str, host: &str) -> String {
+/// An address as others reach it: all addresses of a machine are the one that it was asked at.
+pub fn reachable(address: &str, host: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => format!("{host}:{}", address.port()),
         // A loopback address of another machine cannot be reached from here.

@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 use crate::config::{Config, Role};
 use crate::data_dir::DataDir;
 use crate::dev_file::DevFile;
+use crate::dev_handle::{DevHandle, DevMembers};
 use crate::error::ControlError;
-use crate::http::DevMember;
+use crate::http::resources::DevMember;
 use crate::running::Running;
 use crate::starting::{Fondaco, Place};
 
@@ -41,10 +42,6 @@ pub struct DevConfig {
     /// so on in turn. With one zone, all stand in the zone of the common configuration.
     pub zones: u32,
 }
-
-/// The cluster, as its members refer to it: a weak reference.
-#[derive(Clone)]
-pub(crate) struct DevHandle(Weak<Members>);
 
 struct Members {
     all: Mutex<Vec<Member>>,
@@ -94,8 +91,8 @@ impl Dev {
         for (name, mut config) in dev.configs(&config) {
             config.check()?;
             file.recall(&name, &mut config);
-            let running = dev.members.start(&config)?;
-            // A member that is stopped and started again keeps its ports, too.
+            let running = dev.members.launch(&config)?;
+            // One that is stopped and started again keeps its ports, too.
             if let Some(resp) = running.resp_addr() {
                 config.resp_listen.set_port(resp.port());
             }
@@ -137,7 +134,7 @@ impl Dev {
     /// # Errors
     /// There is no such member, or it runs, or it cannot be started.
     pub fn start_member(&self, name: &str) -> Result<(), ControlError> {
-        self.members.start_again(name)
+        Arc::clone(&self.members).start(name)
     }
 
     /// Stops all members.
@@ -190,7 +187,7 @@ impl Dev {
 }
 
 impl Members {
-    fn start(self: &Arc<Self>, config: &Config) -> Result<Running, ControlError> {
+    fn launch(self: &Arc<Self>, config: &Config) -> Result<Running, ControlError> {
         let (coordination, session_timeout) = match (&self.embedded, &config.zookeeper) {
             (Some(embedded), _) => (embedded.session(), Duration::ZERO),
             (None, Some(zookeeper)) => (zookeeper.connect()?, zookeeper.session_timeout),
@@ -201,11 +198,13 @@ impl Members {
             coordination,
             session_timeout,
             data_dir: data_dir.transpose()?,
-            dev: Some(DevHandle(Arc::downgrade(self))),
+            dev: Some(DevHandle::new(Arc::downgrade(self) as Weak<dyn DevMembers>)),
         };
         Fondaco::start_in(config, place)
     }
+}
 
+impl DevMembers for Members {
     fn list(&self) -> Vec<DevMember> {
         let member = |member: &Member| DevMember {
             name: member.name.clone(),
@@ -221,7 +220,6 @@ impl Members {
         self.all.lock().iter().map(member).collect()
     }
 
-    /// Stops a member, unless it is the member that received the request.
     fn stop(&self, name: &str, asked: Option<SocketAddr>) -> Result<(), ControlError> {
         let running = {
             let mut all = self.all.lock();
@@ -239,7 +237,7 @@ impl Members {
         Ok(())
     }
 
-    fn start_again(self: &Arc<Self>, name: &str) -> Result<(), ControlError> {
+    fn start(self: Arc<Self>, name: &str) -> Result<(), ControlError> {
         let config = {
             let mut all = self.all.lock();
             let member = find(&mut all, name)?;
@@ -248,28 +246,10 @@ impl Members {
             }
             member.config.clone()
         };
-        // If another thread starts it in the meantime, the lock on its directory or port refuses one of the two.
-        let running = self.start(&config)?;
+        // If another thread starts it meanwhile, the lock on its directory or port refuses one of the two.
+        let running = self.launch(&config)?;
         find(&mut self.all.lock(), name)?.running = Some(running);
         Ok(())
-    }
-}
-
-impl DevHandle {
-    pub(crate) fn members(&self) -> Vec<DevMember> {
-        self.0.upgrade().map(|members| members.list()).unwrap_or_default()
-    }
-
-    pub(crate) fn stop(&self, name: &str, asked: SocketAddr) -> Result<(), ControlError> {
-        self.upgrade()?.stop(name, Some(asked))
-    }
-
-    pub(crate) fn start(&self, name: &str) -> Result<(), ControlError> {
-        self.upgrade()?.start_again(name)
-    }
-
-    fn upgrade(&self) -> Result<Arc<Members>, ControlError> {
-        self.0.upgrade().ok_or(ControlError::Stopping)
     }
 }
 

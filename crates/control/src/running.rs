@@ -10,7 +10,7 @@ use fondaco_coordination::Coordination;
 use fondaco_node::Server;
 use tokio::sync::{oneshot, watch};
 
-use crate::agent::AgentWork;
+use crate::agent::{AgentWork, MEMORY_AFTER};
 use crate::config::Role;
 use crate::controller::ControllerWork;
 use crate::error::ControlError;
@@ -21,10 +21,7 @@ use crate::router::RouterWork;
 /// view that it remembers, and goes on asking.
 const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a starting node waits for the service before it serves from the remembered view.
-pub(crate) const MEMORY_AFTER: Duration = Duration::from_secs(3);
-
-/// How long the start of a cluster of one waits for itself: opening its data may take long.
+/// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
 const OWN_SIGHT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A running process.

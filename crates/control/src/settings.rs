@@ -1,38 +1,17 @@
 //! The live settings, stored for the whole cluster: a change through any control port survives restarts, and every
 //! process applies it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_coordination::{Coordination, CoordinationError, Revision};
 use fondaco_node::{SETTINGS, SettingError, Settings};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::error::ControlError;
-use crate::http::{SettingList, SettingResource};
+use crate::http::resources::{SettingList, SettingResource};
 use crate::layout;
 use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
-
-/// Settings to change: their names, with `-` or `_`, and values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
-pub struct SettingChanges(pub BTreeMap<String, u64>);
-
-impl SettingChanges {
-    /// Applies them in this process.
-    pub(crate) fn take_up(&self, settings: &Settings) {
-        for (name, value) in &self.0 {
-            let parsed = Settings::parse(name, &value.to_string());
-            let set = parsed.and_then(|(setting, value)| settings.set(setting, value));
-            if let Err(error) = set {
-                // Written by another release with other limits.
-                tracing::warn!(%error, "a stored setting is not applied");
-            }
-        }
-    }
-}
+use crate::setting_changes::SettingChanges;
 
 /// Changes and lists the stored settings.
 pub(crate) struct LiveSettings {

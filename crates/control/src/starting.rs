@@ -16,7 +16,7 @@ use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Role, ZooKeeperConfig};
 use crate::controller::{Candidate, ControllerWork};
 use crate::data_dir::DataDir;
-use crate::dev::DevHandle;
+use crate::dev_handle::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
 use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};

@@ -1,7 +1,7 @@
 //! A short seeded run of the fuzz targets: valid files, changed in many ways, are read without a panic, and all served
 //! answers are right.
 //!
-//! The seed is fixed; `FONDACO_SEED` sets another one.
+//! The seed is fixed; `FONDACO_TEST_SEED` gives another.
 
 #[path = "written/files.rs"]
 mod files;
@@ -10,50 +10,29 @@ mod written;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fastrand::Rng;
 use files::add_further;
 use fondaco_format::{Compression, DataHeader, Manifest, Version, check_index, search_records, verify};
+use fondaco_testing::random_or;
 use written::{Shape, write};
 
 const ROUNDS: usize = 1500;
 
-/// Marsaglia's xorshift: good enough to pick offsets.
-struct Random(u64);
-
-impl Random {
-    fn seeded() -> Self {
-        let seed = std::env::var("FONDACO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(1);
-        println!("FONDACO_SEED={seed}");
-        Self(seed | 1 << 63)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
-
-/// Overwrites, truncates, duplicates or inserts bytes, one to four times.
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(4) {
-        let at = random.below(bytes.len());
-        let length = 1 + random.below(16);
+/// Overwrites, cuts, doubles, inserts: one to four times.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Rng) {
+    // It may have been cut to nothing.
+    let place = |bytes: &[u8], random: &mut Rng| random.usize(..bytes.len().max(1));
+    for _ in 0..=random.usize(..4) {
+        let at = place(bytes, random);
+        let length = random.usize(1..=16);
         let end = bytes.len().min(at + length);
-        match random.below(5) {
-            0 => bytes[at..end].iter_mut().for_each(|byte| *byte = random.next() as u8),
-            1 => bytes[at..end].fill([0, 0xff, 0x7f, b'9'][random.below(4)]),
+        match random.u8(..5) {
+            0 => random.fill(&mut bytes[at..end]),
+            1 => bytes[at..end].fill([0, 0xff, 0x7f, b'9'][random.usize(..4)]),
             2 => bytes.truncate(at),
             3 => {
                 let copy = bytes[at..end].to_vec();
-                let to = random.below(bytes.len());
+                let to = place(bytes, random);
                 bytes.splice(to..to, copy);
             }
             _ => drop(bytes.drain(at..end)),
@@ -79,7 +58,7 @@ fn serves_only_what_is_right(dir: &Path) {
 
 #[test]
 fn changed_files_are_refused_or_harmless() {
-    let mut random = Random::seeded();
+    let mut random = random_or("changed files", 1);
     let dir = tempfile::tempdir().unwrap();
     let shape = Shape {
         partitions: 2,
@@ -94,7 +73,7 @@ fn changed_files_are_refused_or_harmless() {
         .collect();
     files.sort();
     for _ in 0..ROUNDS {
-        let path = &files[random.below(files.len())];
+        let path = &files[random.usize(..files.len())];
         let intact = std::fs::read(path).unwrap();
         let mut changed = intact.clone();
         mutate(&mut changed, &mut random);

@@ -7,9 +7,9 @@ use fondaco_backup::{Job, Port, Ports, Progress};
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 
-use crate::arguments::ControlPort;
 use crate::client::Client;
 use crate::commands::build::parse_bytes;
+use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::Display;

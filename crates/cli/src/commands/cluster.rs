@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use fondaco_control::http::{Adoption, ClusterResource};
 
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::Output;
 
 /// `fondaco cluster`.

@@ -2,10 +2,8 @@
 
 use std::io::Write;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::arguments::Arguments;
 
 /// `fondaco completions`.
 #[derive(Debug, Args)]
@@ -17,11 +15,11 @@ pub struct CompletionsOptions {
     pub shell: Shell,
 }
 
-/// Runs `fondaco completions`.
-pub fn completions(options: &CompletionsOptions) -> anyhow::Result<()> {
-    // Generate in memory first: the generator panics on a write error.
+/// Prints completions of the program's command line.
+pub fn completions(options: &CompletionsOptions, mut program: Command) -> anyhow::Result<()> {
+    // By way of memory: the generator panics when it cannot write.
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Arguments::command(), "fondaco", &mut script);
+    clap_complete::generate(options.shell, &mut program, "fondaco", &mut script);
     let mut out = std::io::stdout().lock();
     out.write_all(&script)?;
     out.flush()?;

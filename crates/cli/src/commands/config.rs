@@ -7,8 +7,8 @@ use fondaco_control::SettingChanges;
 use fondaco_control::http::{SettingList, SettingResource};
 
 use super::WrongUsage;
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco config`.

@@ -14,8 +14,8 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
 
 use super::WrongUsage;
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::Output;
 
 /// `fondaco get`.

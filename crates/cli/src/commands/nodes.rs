@@ -3,8 +3,8 @@
 use clap::Args;
 use fondaco_control::http::{ClusterNode, NodeList};
 
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco nodes`.

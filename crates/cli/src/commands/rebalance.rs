@@ -11,8 +11,8 @@ use fondaco_control::http::{
 use serde::Serialize;
 
 use super::nodes;
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};

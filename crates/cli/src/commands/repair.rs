@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use fondaco_control::http::{LossList, LossResource};
 
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::{Output, table};
 
 /// `fondaco repair`.

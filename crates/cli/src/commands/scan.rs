@@ -8,7 +8,8 @@ use clap::Args;
 use fondaco_model::StoreName;
 use serde_json::json;
 
-use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::Output;
 use crate::resp;
 
@@ -38,9 +39,18 @@ pub struct ScanOptions {
     node: ControlPort,
 }
 
-/// Runs `fondaco scan`.
+/// The RESP port that the options name, or the RESP port of the process whose control port they name.
+fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
+    match (&node.resp, &node.http) {
+        (Some(resp), _) => Ok(resp.clone()),
+        (None, Some(_)) => Client::new(node)?.resp_address(),
+        (None, None) => Ok(resp::DEFAULT.to_owned()),
+    }
+}
+
+/// Prints keys.
 pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
-    let mut connection = resp::connect(&options.node)?;
+    let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
     let pattern = format!("{}:{}", options.store, options.pattern);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut left = options.limit.unwrap_or(u64::MAX);

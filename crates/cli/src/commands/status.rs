@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::nodes;
 use super::push_progress::{progress_text, time_left};
-use crate::arguments::ControlPort;
 use crate::client::{Client, is_refused};
+use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco status`.

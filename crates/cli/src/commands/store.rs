@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::WrongUsage;
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco store`.

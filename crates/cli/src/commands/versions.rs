@@ -4,8 +4,8 @@ use clap::Args;
 use fondaco_control::http::{RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
 use fondaco_model::{StoreName, VersionNumber};
 
-use crate::arguments::ControlPort;
 use crate::client::Client;
+use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco versions`.

@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use fondaco_storage::{Secret, StorageOptions};
-use fondaco_testing::{Hdfs, S3};
+use fondaco_testing::{Hdfs, S3, SmallDisk};
 use redis::Commands;
 
 use super::node::{Dev, Node, fondaco, until};
@@ -269,49 +269,26 @@ fn a_killed_restore_can_be_repeated() {
     }
 }
 
-/// A small file system mounted on a directory, unmounted on drop.
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        // A lazy unmount: files that are still open disappear when they are closed.
-        let _ = Command::new("umount").arg("-l").arg(self.0).output();
-    }
-}
-
 #[test]
 fn a_full_disk_fails_a_backup_and_leaves_no_files() {
     let dev = Dev::start();
-    let path = dev.path("small");
-    fs::create_dir(&path).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "fondaco-test"])
-        .arg(&path)
-        .output();
-    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
-        eprintln!("skipped: this process may not mount a small file system");
+    let Some(disk) = SmallDisk::temporary(64 << 10) else {
         return;
-    }
-    let _mounted = Mounted(&path);
+    };
+    let path = disk.path();
     create(&dev);
     let mut redis = dev.redis();
-    let mut random = 1u64;
+    let mut random = fastrand::Rng::with_seed(1);
     for key in 0..40 {
-        // Values that do not compress.
-        let value = (0..4096).map(|_| {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (random >> 56) as u8
-        });
-        redis
-            .set::<_, _, ()>(format!("carts:{key}"), value.collect::<Vec<u8>>())
-            .unwrap();
+        // Random bytes, which no compression makes shorter.
+        let mut value = [0; 4096];
+        random.fill(&mut value);
+        redis.set::<_, _, ()>(format!("carts:{key}"), &value[..]).unwrap();
     }
     let error = dev.refused(1, &["backup", "carts", "--output", path.to_str().unwrap()]);
     assert!(!path.join(MANIFEST).exists());
     assert!(error.contains("space") && error.contains("no backup"), "{error}");
-    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{error}");
+    assert_eq!(fs::read_dir(path).unwrap().count(), 0, "{error}");
 }
 
 #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::node::{Node, fondaco, signal, until, wait, write_csv};
-use super::random::Random;
 
 const KEYS: u64 = 1000;
 
@@ -40,9 +39,10 @@ fn build(dir: &Path, version: u64) -> String {
     output.to_str().unwrap().to_owned()
 }
 
-/// Sleeps, so that the kill falls at a random moment. There is no condition to wait for: the moment must be unknown.
-fn a_while(random: &mut Random, ms_max: u64) {
-    let until = std::time::Instant::now() + Duration::from_millis(random.below(ms_max));
+/// Lets some time pass, in which the kill is to fall at a random moment. No condition to wait for: that
+/// nothing is known of the moment is the point.
+fn a_while(random: &mut fastrand::Rng, ms_max: u64) {
+    let until = std::time::Instant::now() + Duration::from_millis(random.u64(..ms_max));
     while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
         std::thread::park_timeout(left);
     }
@@ -90,7 +90,7 @@ fn until_nothing_leaks(node: &Node, data: &Path) {
 #[test]
 fn a_node_killed_during_a_push_serves_a_complete_version() {
     const KILLS: u64 = 12;
-    let mut random = Random::from_seed("kills during pushes");
+    let mut random = fondaco_testing::random("kills during pushes");
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let sources: Vec<String> = (0..3).map(|version| build(dir.path(), version)).collect();
@@ -145,7 +145,7 @@ fn a_node_killed_during_a_push_serves_a_complete_version() {
 #[test]
 fn a_killed_build_never_looks_complete() {
     const KILLS: u64 = 10;
-    let mut random = Random::from_seed("kills during builds");
+    let mut random = fondaco_testing::random("kills during builds");
     let dir = tempfile::tempdir().unwrap();
     let csv = dir.path().join("input.csv");
     write_csv(&csv, (0..60_000).map(|key| (key.to_string(), "z".repeat(200))));

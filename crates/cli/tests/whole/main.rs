@@ -14,7 +14,6 @@ mod losses;
 mod memory;
 mod memory_group;
 mod node;
-mod random;
 mod security;
 mod starts;
 mod swaps;

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ControlError;
 use crate::layout;
-use crate::running::MEMORY_AFTER;
+
+/// How long a starting node waits for the service before it serves from the remembered view.
+pub(crate) const MEMORY_AFTER: Duration = Duration::from_secs(3);
 
 /// How often the count is raised while the node takes writes, unless configured.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(60);

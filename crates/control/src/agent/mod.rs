@@ -13,12 +13,13 @@ mod peers;
 mod presence;
 mod publishing;
 mod reaper;
+mod shared;
 mod trash;
 mod tuning;
 mod versioned;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,6 +37,7 @@ use fondaco_replica::Replicas;
 use parking_lot::Mutex;
 use presence::Presence;
 use publishing::Publishing;
+use shared::Shared;
 use tokio::sync::watch;
 use versioned::{ReplicasParts, VersionedStores};
 use work::{Work, WorkParts};
@@ -51,6 +53,7 @@ use crate::peer_topology::PeerTopology;
 use crate::uploads::Uploads;
 use crate::worker::Worker;
 
+pub(crate) use counting::MEMORY_AFTER;
 pub(crate) use memory::Memory;
 pub(crate) use node_file::{NodeFile, new_identity};
 
@@ -93,34 +96,6 @@ pub(crate) struct AgentWork {
     shared: Arc<Shared>,
     replicas: Arc<Replicas>,
     worker: Worker,
-}
-
-struct Shared {
-    change_signal: Arc<ChangeSignal>,
-    mirror: Mirror,
-    disk: Arc<Disk>,
-    uploads: Arc<Uploads>,
-    fetches: Fetches,
-    status: Mutex<Status>,
-    /// Rung when the status changes.
-    noted: ChangeSignal,
-    fatal: watch::Sender<Option<Arc<ControlError>>>,
-    /// How many looks were begun, and how many of them are done.
-    looks: ChangeWatcher,
-    swaps: AtomicU64,
-    /// Whether versions were reopened that requests do not see yet.
-    reopened: AtomicBool,
-}
-
-#[derive(Default)]
-struct Status {
-    node: Option<NodeId>,
-    /// The source of the view by which versions on the disk are served; `None` if they are not served.
-    settled: Origin,
-    /// Why versions that are wanted are not here.
-    failures: BTreeMap<ReplicaKey, String>,
-    /// Versions that are here, are not wanted, and are not named by any record.
-    unexplained: BTreeSet<ReplicaKey>,
 }
 
 impl AgentWork {
@@ -462,18 +437,5 @@ impl Drop for AgentWork {
         // This thread begins fetches.
         self.worker.end();
         self.shared.fetches.end();
-    }
-}
-
-impl Shared {
-    fn note(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock());
-        self.noted.raise();
-    }
-
-    /// Why a version is not open here, if known.
-    fn why_not(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        let failure = self.status.lock().failures.get(&(store.clone(), version)).cloned();
-        failure.or_else(|| self.disk.problem(store, version))
     }
 }

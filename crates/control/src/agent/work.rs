@@ -11,13 +11,13 @@ use fondaco_model::cluster::{
 };
 use fondaco_model::{NodeId, StoreName};
 
-use super::Shared;
 use super::counting::Counting;
 use super::fetches::Job;
 use super::memory::Memory;
 use super::node_file::NodeFile;
 use super::presence::{Announced, Presence};
 use super::publishing::Publishing;
+use super::shared::Shared;
 use super::versioned::VersionedStores;
 use crate::bootstrap::Bootstrap;
 use crate::error::ControlError;

@@ -1,5 +1,6 @@
 //! Metrics in the text format of Prometheus. Renders all counters when `/metrics` is scraped.
 
+mod encoding;
 mod processes;
 mod stores;
 
@@ -8,27 +9,21 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use encoding::{counter, gauge, histogram};
 use fondaco_coordination::Coordination;
-use fondaco_model::HistogramSnapshot;
 use fondaco_node::{BufferBudget, COUNTERS, NodeMetrics};
 use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::agent::AgentWork;
 use crate::controller::ControllerWork;
-use crate::http::Traffic;
+use crate::http::traffic::Traffic;
 use crate::metered_coordination::Counts;
 use crate::mirror::Mirror;
-
-/// Durations shorter than this share one bucket, in seconds.
-const BUCKET_SECONDS_MIN: f64 = 1e-6;
-
-/// Durations longer than this share one bucket, in seconds.
-const BUCKET_SECONDS_MAX: f64 = 20.0;
 
 /// The metrics of a process.
 pub(crate) struct Exposition(Registry);
@@ -341,34 +336,6 @@ impl Observed {
             problems,
         )
     }
-}
-
-/// Encodes the latencies of a histogram.
-fn histogram(mut metric: MetricEncoder<'_>, latency: &HistogramSnapshot) -> fmt::Result {
-    let (mut before, mut buckets) = (0, Vec::new());
-    for (end, below) in latency.cumulative() {
-        let end = end.as_secs_f64();
-        if (BUCKET_SECONDS_MIN..=BUCKET_SECONDS_MAX).contains(&end) {
-            buckets.push((end, below - before));
-            before = below;
-        }
-    }
-    let count = latency.count();
-    // The counters change while they are read: later events go into the last bucket.
-    buckets.push((f64::INFINITY, count.saturating_sub(before)));
-    metric.encode_histogram::<NoLabelSet>(latency.sum().as_secs_f64(), count, &buckets, None)
-}
-
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let name = format!("fondaco_{name}");
-    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
-    metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
-}
-
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let name = format!("fondaco_{name}");
-    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-    metric.encode_gauge(&value)
 }
 
 #[cfg(test)]

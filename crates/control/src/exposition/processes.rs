@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::{counter, gauge};
+use super::encoding::{counter, gauge};
 use crate::process;
 
 /// The standard process metrics of Prometheus clients, and some more.

@@ -9,7 +9,8 @@ use fondaco_node::StoreId;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::{Observed, histogram};
+use super::Observed;
+use super::encoding::histogram;
 
 /// A metric of a version: its name, its meaning, and how it is read.
 type OfVersion = (&'static str, &'static str, fn(&VersionDetail) -> u64);

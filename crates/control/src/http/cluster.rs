@@ -9,7 +9,7 @@ use fondaco_model::NodeId;
 use fondaco_model::cluster::ClusterView;
 use fondaco_model::cluster::operator::{OperatorError, RoutingRequest};
 
-use super::App;
+use super::app::App;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
-use super::App;
+use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 use super::resources::DevMemberList;

@@ -23,7 +23,7 @@ use futures_core::Stream;
 use rustix::fs::{Advice, fadvise};
 use tokio::sync::mpsc;
 
-use super::App;
+use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 

@@ -9,14 +9,13 @@
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::uri::{Authority, PathAndQuery};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fondaco_node::BufferBudget;
@@ -28,7 +27,11 @@ use subtle::ConstantTimeEq;
 use super::connections::{Connection, Connections};
 use super::error::ApiError;
 use super::records::MERGE_BYTES_MAX;
+use super::traffic::Traffic;
 use super::uploads::MANIFEST_BYTES_MAX;
+
+/// The longest body of a request, in bytes: a lookup of many long keys.
+pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// How many requests are answered at a time.
 const REQUESTS_MAX: usize = 64;
@@ -78,35 +81,6 @@ enum Stranger {
     TooMany,
     /// The body differs from the signed one, or is too long.
     WrongBody,
-}
-
-/// Counters of the port.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    /// How many requests were answered, by the first digit of their status.
-    answers: [AtomicU64; 6],
-    /// How many connections without a request gave way to others.
-    evicted: Arc<AtomicU64>,
-}
-
-impl Traffic {
-    /// The counter of connections that gave way to others.
-    pub(crate) fn evicted(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.evicted)
-    }
-
-    /// The status classes, with the number of answers of each.
-    pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        CLASSES
-            .into_iter()
-            .zip(self.answers.iter().map(|count| count.load(Relaxed)))
-    }
-
-    fn count(&self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100);
-        self.answers[if class < self.answers.len() { class } else { 0 }].fetch_add(1, Relaxed);
-    }
 }
 
 impl Guard {
@@ -276,10 +250,9 @@ fn is_address(name: &str) -> bool {
 /// How long the body of a request may become, in bytes.
 fn body_bytes(request: &Request) -> u64 {
     // A longer one is refused.
-    let bytes_max = super::BODY_BYTES_MAX.max(MERGE_BYTES_MAX).max(MANIFEST_BYTES_MAX) as u64;
+    let bytes_max = BODY_BYTES_MAX.max(MERGE_BYTES_MAX).max(MANIFEST_BYTES_MAX) as u64;
     let body = request.body().size_hint();
-    body.upper()
-        .map_or(super::BODY_BYTES_MAX as u64, |bytes| bytes.min(bytes_max))
+    body.upper().map_or(BODY_BYTES_MAX as u64, |bytes| bytes.min(bytes_max))
 }
 
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {

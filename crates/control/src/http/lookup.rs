@@ -4,7 +4,7 @@
 //! of a request is on another node, all keys are read through the client library, so that all values of a store are of
 //! one version.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -12,17 +12,16 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fondaco_client::{Client, ClientError, ReadOptions};
+use fondaco_client::{ClientError, ReadOptions};
 use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
-use fondaco_node::{Catalog, PeerAccess, Serving, SharedCatalog};
+use fondaco_node::{Catalog, Serving};
 use fondaco_protocol::WireKey;
-use fondaco_protocol::replica::LocalReplica;
-use fondaco_replica::Replicas;
 
-use super::App;
+use super::app::App;
 use super::body::{JsonBody, KeyPath};
+use super::elsewhere::Elsewhere;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{LookupRequest, LookupResponse, LookupValue};
 use crate::error::ControlError;
@@ -36,17 +35,7 @@ const VALUES_BYTES_MAX: usize = 64 << 20;
 /// A key of a store.
 type Key = (StoreName, Vec<u8>);
 
-/// The client for keys on other nodes.
-pub(crate) struct Elsewhere {
-    pub(crate) catalog: Arc<SharedCatalog>,
-    pub(crate) access: PeerAccess,
-    /// The replicas of versioned stores on this node.
-    pub(crate) replicas: Option<Arc<Replicas>>,
-    /// Made for the first key that is on another node, or of a versioned store.
-    pub(crate) client: OnceLock<Client>,
-}
-
-/// Look up one key.
+/// Look one key up.
 #[utoipa::path(get, path = "/v1/stores/{store}/keys/{key}", tag = "look-ups", params(
     ("store" = String, Path, description = "The store"),
     ("key" = String, Path, description = "The key, its bytes percent-encoded"),
@@ -189,37 +178,6 @@ async fn look_up_elsewhere(elsewhere: &Elsewhere, keys: &[Key]) -> Result<Vec<Op
         values.push(value.map(|value| value.to_vec()));
     }
     Ok(values)
-}
-
-impl Elsewhere {
-    /// The client. To be called within its runtime.
-    fn client(&self) -> Result<&Client, ClientError> {
-        if let Some(client) = self.client.get() {
-            return Ok(client);
-        }
-        let PeerAccess {
-            user,
-            password,
-            tls,
-            zone,
-        } = self.access.clone();
-        let mut builder = Client::builder().topology(self.catalog.topology());
-        if let Some(replicas) = &self.replicas {
-            builder = builder.replica(Arc::clone(replicas) as Arc<dyn LocalReplica>);
-        }
-        if let Some(zone) = zone {
-            builder = builder.zone(zone);
-        }
-        if let Some(password) = password {
-            builder = builder.credentials(user, password);
-        }
-        if let Some(tls) = tls {
-            builder = builder.tls(tls);
-        }
-        let client = builder.build()?;
-        // If two threads make one at the same time, either may stay: they are equal.
-        Ok(self.client.get_or_init(|| client))
-    }
 }
 
 impl From<ClientError> for ApiError {

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use fondaco_replica::{Loss, Replicas};
 
-use super::App;
+use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{LossList, LossResource};

@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::App;
+use super::app::App;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{Front, Health, NodeStatus, Readiness, SettingList};
 use crate::exposition::TextFormat;
-use crate::settings::SettingChanges;
+use crate::setting_changes::SettingChanges;
 
 /// Show the answering process.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses(
@@ -110,13 +110,4 @@ pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Resul
         Ok(text) => Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response()),
         Err(error) => Err(ApiError::new("internal", format!("cannot write metrics: {error}"))),
     }
-}
-
-/// This OpenAPI document.
-#[utoipa::path(get, path = "/openapi.json", tag = "node", responses(
-    (status = 200, description = "The document", body = serde_json::Value),
-    (status = "default", description = "An error", body = ErrorResource),
-))]
-pub(super) async fn document() -> Response {
-    Json(super::openapi::document()).into_response()
 }

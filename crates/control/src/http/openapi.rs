@@ -1,9 +1,11 @@
 //! The OpenAPI document of the control port, generated from the handlers and types that answer.
 
+use axum::Json;
+use axum::response::{IntoResponse, Response};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::error::ERROR_CODES;
+use super::error::{ERROR_CODES, ErrorResource};
 use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, uploads};
 
 #[derive(OpenApi)]
@@ -51,7 +53,7 @@ use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, 
         node::healthz,
         node::readyz,
         node::metrics,
-        node::document,
+        show,
     ),
     modifiers(&Token, &Codes, &OperationIds),
     // A port has a token or none; without a token, both are accepted.
@@ -72,6 +74,15 @@ struct Document;
 /// The document.
 pub fn document() -> utoipa::openapi::OpenApi {
     Document::openapi()
+}
+
+/// This OpenAPI document.
+#[utoipa::path(get, path = "/openapi.json", tag = "node", responses(
+    (status = 200, description = "The document", body = serde_json::Value),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn show() -> Response {
+    Json(document()).into_response()
 }
 
 struct Token;

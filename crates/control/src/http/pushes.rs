@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{PushState, StoreKind, StoreName};
 
-use super::App;
+use super::app::App;
 use super::body::{JsonBody, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{DryRunResource, NewPush, PushResource};

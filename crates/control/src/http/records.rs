@@ -20,7 +20,7 @@ use fondaco_replica::{RecordsPage, Replicas};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::App;
+use super::app::App;
 use super::body::{BytesBody, PathTexts, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::frame::{FRAME_BYTES_MAX, Frame};

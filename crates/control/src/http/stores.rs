@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
 
-use super::App;
+use super::app::App;
 use super::body::{Dropping, JsonBody, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};

@@ -19,11 +19,12 @@ use futures_core::Stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::app::App;
 use super::body::{BytesBody, PathTexts, QueryOf, StorePath};
 use super::error::{ApiError, ErrorResource};
+use super::files;
 use super::pushes::check_kind;
 use super::resources::{UploadFileResource, UploadResource};
-use super::{App, files};
 use crate::agent::AgentWork;
 use crate::error::ControlError;
 use crate::uploads::{Turn, Upload, UploadError, UploadSource, is_pushing};

@@ -1,13 +1,9 @@
 //! Why uploaded files are refused.
 
-use std::io;
-use std::path::Path;
+use std::fmt::Display;
 
-use fondaco_fetch::FetchError;
 use fondaco_format::Checksum;
 use fondaco_model::{NodeId, StoreName};
-
-use crate::error::ControlError;
 
 /// Why an upload, or a part of it, is refused.
 #[derive(Debug, thiserror::Error)]
@@ -118,8 +114,8 @@ pub enum UploadError {
 }
 
 impl UploadError {
-    /// A source that cannot be read, with the remedy.
-    pub(crate) fn unreadable(error: &ControlError, remedy: &str) -> Self {
+    /// That a source cannot be read, and what helps.
+    pub(crate) fn unreadable(error: &impl Display, remedy: &str) -> Self {
         Self::Unreadable(format!("{error}{remedy}"))
     }
 }
@@ -128,15 +124,5 @@ fn list(nodes: &[String]) -> String {
     match nodes {
         [] => String::new(),
         nodes => format!(", --http {}", nodes.join(" or ")),
-    }
-}
-
-/// Why a file or directory of an upload could not be written.
-pub(super) fn writing(path: &Path, error: io::Error) -> ControlError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            FetchError::DiskFull { path: path.to_owned() }.into()
-        }
-        _ => ControlError::io("write", path)(error),
     }
 }

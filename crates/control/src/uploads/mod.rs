@@ -254,7 +254,7 @@ fn make(dir: &Path, manifest: &[u8]) -> Result<(), ControlError> {
     made.map_err(|error| {
         // A directory without a manifest is deleted at the next start, if it cannot be deleted now.
         let _ = delete_tree(dir);
-        error::writing(dir, error)
+        upload::writing(dir, error)
     })
 }
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::UNIX_EPOCH;
 
-use fondaco_fetch::{Reservation, part_name, reserve_space};
+use fondaco_fetch::{FetchError, Reservation, part_name, reserve_space};
 use fondaco_format::{Checksum, Checksummer, FileEntry, MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
-use super::error::{UploadError, writing};
+use super::error::UploadError;
 use crate::error::ControlError;
 use crate::now_unix_ms;
 
@@ -340,5 +340,15 @@ fn checksum(mut file: &File) -> io::Result<Checksummer> {
             0 => return Ok(sum),
             count => sum.update(&piece[..count]),
         }
+    }
+}
+
+/// Why a file or directory of an upload could not be written.
+pub(super) fn writing(path: &Path, error: io::Error) -> ControlError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            FetchError::DiskFull { path: path.to_owned() }.into()
+        }
+        _ => ControlError::io("write", path)(error),
     }
 }

@@ -1,6 +1,8 @@
 //! A node killed at random moments of fetch and swap, and started again.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+use fondaco_testing::random;
 
 use crate::harness::{Builds, NodeProcess, wait_for_dirs};
 
@@ -9,30 +11,8 @@ const ROUNDS: u64 = 20;
 const ROUNDS_BETWEEN_LOOKS: u64 = 5;
 const PADDING: usize = 2000;
 
-/// A small generator of random numbers (xorshift), so that a printed seed repeats a run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
-fn seed() -> u64 {
-    let given: Option<u64> = std::env::var("FONDACO_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        now.subsec_nanos().into()
-    });
-    println!("FONDACO_SEED={seed}");
-    seed | 1
-}
-
 fn survive(builds: &Builds, padding: usize, rate: u64) {
-    let mut random = Random(seed());
+    let mut random = random("kills of a node");
     let dir = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::start(dir.path());
     node.client.create(1);
@@ -40,9 +20,9 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
     for build in 2..2 + ROUNDS {
         node.client.set_rate(rate);
         node.client.begin_push(&builds.build(build));
-        // Sometimes twice in a row, so that the resumed fetch is killed too.
-        for _ in 0..=random.below(2) {
-            let moment = Instant::now() + Duration::from_micros(random.below(150_000));
+        // Twice in a row at times, so that what resumes is killed too.
+        for _ in 0..=random.u64(..2) {
+            let moment = Instant::now() + Duration::from_micros(random.u64(..150_000));
             std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             node.kill();
             node = NodeProcess::start(dir.path());

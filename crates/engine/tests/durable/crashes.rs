@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fondaco_engine::Table;
+use fondaco_testing::random;
 
 use crate::batches::{KEYS, last, number, once, open, value};
 use crate::engines::Kind;
@@ -14,12 +15,7 @@ use crate::engines::Kind;
 const KILLS: usize = 25;
 
 pub fn what_was_acknowledged_is_there_after_kills_at_random_moments(kind: Kind) {
-    let seed = std::env::var("FONDACO_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("FONDACO_TEST_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = random("kills of an engine");
     let dir = tempfile::tempdir().unwrap();
     let mut written = 0;
     for kill in 0..KILLS {

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fastrand::Rng;
 use fondaco_node::Setting;
-use fondaco_testing::{ServerProcess, free_port};
+use fondaco_testing::{ServerProcess, free_port, random};
 use redis::Value;
 
 use crate::harness::{Cluster, Connection, Shape, until};
@@ -79,44 +80,18 @@ struct Request {
     is_time_left: bool,
 }
 
-/// Randomness from a seed that is printed, so that a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    /// From `FONDACO_TEST_SEED`, or the clock.
-    fn from_seed() -> Self {
-        let given = std::env::var("FONDACO_TEST_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok());
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed = given.unwrap_or_else(now);
-        println!("FONDACO_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
-
 /// Makes requests.
 struct Requests {
-    random: Random,
+    random: Rng,
 }
 
 impl Requests {
     fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.random.below(of.len() as u64) as usize]
+        of[self.random.usize(..of.len())]
     }
 
     fn sometimes(&mut self, times_in_ten: u64) -> bool {
-        self.random.below(10) < times_in_ten
+        self.random.u64(..10) < times_in_ten
     }
 
     fn key(&mut self) -> String {
@@ -129,7 +104,7 @@ impl Requests {
 
     fn number(&mut self) -> String {
         match self.sometimes(7) {
-            true => self.random.below(100).to_string(),
+            true => self.random.u64(..100).to_string(),
             false => self.one(&NUMBERS).to_owned(),
         }
     }
@@ -137,7 +112,7 @@ impl Requests {
     /// A time to live: long enough that nothing expires during the test, and hardly ever the same twice.
     fn span(&mut self, per_second: u64) -> String {
         match self.sometimes(8) {
-            true => ((1_000 + self.random.below(10_000_000)) * per_second).to_string(),
+            true => ((1_000 + self.random.u64(..10_000_000)) * per_second).to_string(),
             false => self.one(&NO_SPANS).to_owned(),
         }
     }
@@ -145,10 +120,10 @@ impl Requests {
     /// A Unix time, far in the future or in the past.
     fn moment(&mut self, per_second: u64) -> String {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        match self.random.below(4) {
+        match self.random.u64(..4) {
             0 => self.one(&NUMBERS).to_owned(),
             1 => ((now_s - 1_000) * per_second).to_string(),
-            _ => ((now_s + 1_000 + self.random.below(10_000_000)) * per_second).to_string(),
+            _ => ((now_s + 1_000 + self.random.u64(..10_000_000)) * per_second).to_string(),
         }
     }
 
@@ -204,15 +179,15 @@ impl Requests {
         match command {
             "SET" => {
                 words.push(self.value());
-                for _ in 0..self.random.below(3) {
-                    match self.random.below(4) {
+                for _ in 0..self.random.u64(..3) {
+                    match self.random.u64(..4) {
                         0 => words.push(self.one(&["NX", "XX", "nx", "xx"]).to_owned()),
                         1 => words.push("GET".to_owned()),
                         _ => self.end_option(&mut words),
                     }
                 }
             }
-            "GETEX" => (0..self.random.below(2)).for_each(|_| self.end_option(&mut words)),
+            "GETEX" => (0..self.random.u64(..2)).for_each(|_| self.end_option(&mut words)),
             "SETNX" | "GETSET" | "APPEND" => words.push(self.value()),
             "SETEX" => words.extend([self.span(1), self.value()]),
             "PSETEX" => words.extend([self.span(1000), self.value()]),
@@ -226,7 +201,7 @@ impl Requests {
                     "EXPIREAT" => self.moment(1),
                     _ => self.moment(1000),
                 });
-                for _ in 0..self.random.below(3) {
+                for _ in 0..self.random.u64(..3) {
                     words.push(self.one(&["NX", "XX", "GT", "LT", "gt", "ZZ"]).to_owned());
                 }
             }
@@ -239,10 +214,10 @@ impl Requests {
             }
             _ => {}
         }
-        // Now and then one argument too few or too many.
-        if self.random.below(40) == 0 {
+        // Now and then an argument too few or too many.
+        if self.random.u64(..40) == 0 {
             words.pop();
-        } else if self.random.below(40) == 0 {
+        } else if self.random.u64(..40) == 0 {
             words.push(match command {
                 "EXISTS" | "DEL" | "UNLINK" | "MGET" => self.key(),
                 _ => self.value(),
@@ -276,7 +251,7 @@ fn compare(cluster: &Cluster) {
         .for_each(|node| node.settings.set(Setting::BulkBytesMax, BULK_BYTES_MAX).unwrap());
     let mut ours = cluster.nodes[0].connect();
     let mut requests = Requests {
-        random: Random::from_seed(),
+        random: random("commands compared with Redis"),
     };
     let mut last: Vec<String> = Vec::new();
     for _ in 0..REQUESTS {

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The role of a process in a cluster.
+use crate::config::Role;
+
+/// What a process does in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleName {
@@ -17,7 +19,18 @@ pub enum RoleName {
     Controller,
 }
 
-/// A description of the control port, with the paths to continue from.
+impl From<Role> for RoleName {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Single => Self::Single,
+            Role::Node => Self::Node,
+            Role::Router => Self::Router,
+            Role::Controller => Self::Controller,
+        }
+    }
+}
+
+/// What a control port is, and the paths to go on from.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Front {
     /// The name of the program.

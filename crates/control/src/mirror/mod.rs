@@ -10,24 +10,29 @@
 //!
 //! The mirror ends with its session: its thread does not keep the session alive.
 
+mod reading;
+mod sighting;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath, WatchEvent};
-use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised};
-use fondaco_model::{Identity, StoreName};
+use fondaco_coordination::{Coordination, CoordinationError, EntryPath, WatchEvent};
+use fondaco_model::Identity;
+use fondaco_model::cluster::{ClusterView, Discontinuity, RecordPath};
 use fondaco_node::Settings;
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
+use reading::{Found, Problems, Reading};
 
 use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
-use crate::layout::{self, FOLDERS, SETTINGS};
+use crate::layout;
 use crate::now_unix_ms;
-use crate::settings::SettingChanges;
+
+pub(crate) use reading::parse;
+pub(crate) use sighting::{Origin, Sighting};
 
 /// How soon a failed read is repeated.
 const RETRY: Duration = Duration::from_millis(500);
@@ -65,35 +70,12 @@ pub(crate) struct Reads {
 #[derive(Default)]
 struct State {
     sighting: Sighting,
-    problems: BTreeMap<EntryPath, String>,
+    problems: Problems,
     /// Why the service's entries are rejected, while they are.
     discontinuity: Option<Discontinuity>,
     stale_since: Option<Instant>,
     /// When nodes left that this process had seen, in milliseconds since 1970.
     absent_since_unix_ms: BTreeMap<Identity, u64>,
-}
-
-/// The state seen at one moment.
-#[derive(Clone, Default)]
-pub(crate) struct Sighting {
-    pub(crate) view: Arc<ClusterView>,
-    pub(crate) settings: Option<Revised<SettingChanges>>,
-    pub(crate) origin: Origin,
-    /// Whether the coordination service answers and its entries continue the former view: then no other process knows
-    /// more of the cluster.
-    pub(crate) is_current: bool,
-}
-
-/// The source of a view.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Nothing was seen yet.
-    #[default]
-    Nothing,
-    /// From an earlier process.
-    Memory,
-    /// From the coordination service.
-    Service,
 }
 
 /// The entries to read.
@@ -298,91 +280,49 @@ impl Shared {
         pending: &Pending,
         all: bool,
     ) -> Result<Taken, CoordinationError> {
-        let Sighting {
-            view: former,
-            mut settings,
-            origin,
-            is_current,
-        } = self.state.lock().sighting.clone();
-        let mut view = ClusterView::clone(&former);
-        let mut problems = match all {
-            true => BTreeMap::new(),
-            false => self.state.lock().problems.clone(),
+        let (former, problems) = {
+            let state = self.state.lock();
+            (state.sighting.clone(), state.problems.clone())
         };
         self.full.fetch_add(u64::from(all), Relaxed);
-        let mut put = |path: &EntryPath, entry: Option<Entry>| -> Result<(), CoordinationError> {
-            let outcome = match path.as_str() {
-                SETTINGS => parse(entry.as_ref()).map(|found| settings = found),
-                text => match RecordPath::parse(text) {
-                    Some(RecordPath::Store(name))
-                        if entry.is_none() && !is_adopted(&view, &former) && is_lost(coordination, &view, &name)? =>
-                    {
-                        Err(LOST.to_owned())
-                    }
-                    Some(record) => apply(&mut view, &record, entry.as_ref()),
-                    // An entry of another process.
-                    None => Ok(()),
-                },
-            };
-            match outcome {
-                Ok(()) => drop(problems.remove(path)),
-                Err(reason) => {
-                    if self.state.lock().problems.get(path) != Some(&reason) {
-                        tracing::error!(%path, %reason, "a metadata entry cannot be used");
-                    }
-                    problems.insert(path.clone(), reason);
-                }
-            }
-            Ok(())
-        };
-        if all {
-            for prefix in layout::watched(self.decides)? {
-                if !FOLDERS.contains(&prefix.as_str()) {
-                    put(&prefix, coordination.read(&prefix)?)?;
-                    continue;
-                }
-                let entries = coordination.read_children(&prefix)?;
-                for name in self.known(prefix.as_str()) {
-                    if !entries.contains_key(&name) {
-                        put(&prefix.join(&name)?, None)?;
-                    }
-                }
-                for (name, entry) in entries {
-                    put(&prefix.join(&name)?, Some(entry))?;
-                }
-            }
-        } else {
-            for path in &pending.paths {
-                put(path, coordination.read(path)?)?;
-            }
+        let mut reading = Reading::new(coordination, &former, problems);
+        match all {
+            true => reading.read_all(self.decides)?,
+            false => reading.read_some(&pending.paths)?,
         }
-        if let Err(discontinuity) = view.check_continues(&former) {
+        if let Err(discontinuity) = reading.check_continues() {
             self.discontinue(discontinuity);
             return Ok(Taken::Nothing);
         }
         // With the changed entries alone, the view would keep the missing ones.
-        if !all && is_adopted(&view, &former) {
+        if !all && reading.is_adopted() {
             return Ok(Taken::Adopted);
         }
-        let origin = match all {
-            true => Origin::Service,
-            false => origin,
-        };
-        let before = self
-            .state
-            .lock()
-            .sighting
-            .settings
-            .as_ref()
-            .map(|before| before.revision);
-        if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != before) {
+        let found = reading.finish();
+        let before = former.settings.as_ref().map(|before| before.revision);
+        if let Some(changed) = found.settings.as_ref().filter(|found| Some(found.revision) != before) {
             changed.record.take_up(&self.settings);
         }
+        self.accept(found, all);
+        Ok(Taken::All)
+    }
+
+    /// Makes the result of a pass, over all entries or over some, the present state.
+    fn accept(&self, found: Found, all: bool) {
+        let Found {
+            mut view,
+            settings,
+            problems,
+        } = found;
+        let mut state = self.state.lock();
+        let origin = match all {
+            true => Origin::Service,
+            false => state.sighting.origin,
+        };
         // A store that cannot be parsed still exists: nothing of it may be given up.
         let of_stores = |path: &EntryPath| matches!(RecordPath::parse(path.as_str()), Some(RecordPath::Store(_)));
         view.remembered = origin != Origin::Service;
         view.is_partial = problems.keys().any(of_stores);
-        let mut state = self.state.lock();
         let left = state.sighting.view.announcements.keys().cloned().collect::<Vec<_>>();
         state
             .absent_since_unix_ms
@@ -394,15 +334,13 @@ impl Shared {
             view: Arc::new(view),
             settings,
             origin,
-            is_current,
+            is_current: all || state.sighting.is_current,
         };
         state.problems = problems;
         if all {
             state.stale_since = None;
             state.discontinuity = None;
-            state.sighting.is_current = true;
         }
-        Ok(Taken::All)
     }
 
     /// Goes on with the last view.
@@ -413,22 +351,6 @@ impl Shared {
         if state.discontinuity.as_ref() != Some(&discontinuity) {
             tracing::error!(%discontinuity, "the entries of the coordination service do not continue the former ones");
             state.discontinuity = Some(discontinuity);
-        }
-    }
-
-    /// The names in a folder that are in the view.
-    fn known(&self, folder: &str) -> Vec<String> {
-        fn names<K: ToString, T>(map: &BTreeMap<K, T>) -> Vec<String> {
-            map.keys().map(K::to_string).collect()
-        }
-        let view = Arc::clone(&self.state.lock().sighting.view);
-        match folder {
-            "nodes" => names(&view.nodes),
-            "announcements" => names(&view.announcements),
-            "routers" => names(&view.routers),
-            "stores" => names(&view.stores),
-            "dropped" => names(&view.dropped),
-            _ => names(&view.reports),
         }
     }
 }
@@ -447,62 +369,4 @@ enum Taken {
     /// All of them, since an operator declared them true.
     Adopted,
     Nothing,
-}
-
-/// Why a store without an entry is still in the view.
-const LOST: &str = "it is missing, though the store was not dropped: the store stays as it was seen last, and nothing is \
-                    deleted; write the entry back: fondaco cluster adopt, or give the store up: fondaco cluster adopt \
-                    --present";
-
-/// Whether an operator declared the entries of this view true, whatever the former view was.
-fn is_adopted(view: &ClusterView, former: &ClusterView) -> bool {
-    let adoptions = |view: &ClusterView| view.cluster.as_ref().map(|cluster| cluster.adoptions);
-    adoptions(former).is_some_and(|former| adoptions(view) > Some(former))
-}
-
-/// Whether a store in the view has lost its entry without having been dropped.
-fn is_lost(coordination: &dyn Coordination, view: &ClusterView, name: &StoreName) -> Result<bool, CoordinationError> {
-    let Some(store) = view.stores.get(name).map(|store| &store.record) else {
-        return Ok(false);
-    };
-    let entry = coordination.read(&layout::path(&RecordPath::Dropped(store.id))?)?;
-    let dropped: Option<Revised<DroppedStore>> = parse(entry.as_ref()).ok().flatten();
-    let is_it = |dropped: Revised<DroppedStore>| dropped.record.record.created_unix_ms == store.created_unix_ms;
-    Ok(!dropped.is_some_and(is_it))
-}
-
-/// Puts an entry's record into a view, or removes the record of a missing entry.
-pub(crate) fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
-    fn plain<T>(revised: Option<Revised<T>>) -> Option<T> {
-        revised.map(|revised| revised.record)
-    }
-    fn put<K: Ord + Clone, T>(map: &mut BTreeMap<K, T>, key: &K, found: Option<T>) {
-        match found {
-            Some(record) => drop(map.insert(key.clone(), record)),
-            None => drop(map.remove(key)),
-        }
-    }
-    match path {
-        RecordPath::Cluster => view.cluster = plain(parse(entry)?),
-        RecordPath::Routing => view.routing = parse(entry)?,
-        RecordPath::Numbers => view.numbers = parse(entry)?,
-        RecordPath::Node(id) => put(&mut view.nodes, id, parse(entry)?),
-        RecordPath::Announcement(identity) => put(&mut view.announcements, identity, plain(parse(entry)?)),
-        RecordPath::Report(id) => put(&mut view.reports, id, plain(parse(entry)?)),
-        RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
-        RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
-        RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
-    }
-    Ok(())
-}
-
-/// The record of an entry, with its revision; `None` if there is no entry.
-pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<Revised<T>>, String> {
-    let read = |entry: &Entry| {
-        Ok(Revised {
-            record: serde_json::from_slice(&entry.bytes).map_err(|error| error.to_string())?,
-            revision: entry.revision.get(),
-        })
-    };
-    entry.map(read).transpose()
 }
