@@ -4,9 +4,9 @@
 //! which raises its epoch in each of three steps:
 //!
 //! 1. it *begins*: the table also names the next owners of each partition. They fetch it, requests still go to the
-//! owners, and writes of versioned stores go to both;
+//!    owners, and writes of versioned stores go to both;
 //! 2. the next owners have all the data, and there is the *switch*: they become the owners, and the table names the
-//! former owners. Writes still go to both, since some readers that do not know of the switch read the former owners;
+//!    former owners. Writes still go to both, since some readers that do not know of the switch read the former owners;
 //! 3. no former owner accepts reads any more, and the plan is *finished*.
 //!
 //! So of two consecutive tables, a read at a quorum of one never misses a write at a quorum of the other. Tables that

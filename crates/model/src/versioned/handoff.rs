@@ -16,7 +16,7 @@ pub const KEEPERS_MAX: usize = 8;
 /// - *consistent*: the nodes that follow the replica by number: its hints are on few nodes;
 /// - *any*: the nodes that follow a different number for each key: all nodes share the hints;
 /// - *proximity*: like *any*, but nodes of the coordinator's zone come first, and those of the replica's zone last. An
-/// absent replica may be absent with its whole zone, unless the coordinator is in the same zone.
+///   absent replica may be absent with its whole zone, unless the coordinator is in the same zone.
 ///
 /// If a hint must count as a copy in one more zone, `zones_covered` are the zones in which it would not: nodes of other
 /// zones then come first, whatever the strategy, and under *proximity* those of the replica's zone after them.

@@ -29,13 +29,16 @@ pub enum Message<'a> {
     Reply(&'a ReplicaReply),
 }
 
+/// A function that sees all messages.
+type Observer = Box<dyn Fn(Message<'_>) + Send + Sync>;
+
 /// The network: requests go straight to the other replicas.
 #[derive(Default)]
 pub struct Network {
     nodes: Mutex<BTreeMap<NodeId, Weak<Replicas>>>,
     cut: Mutex<BTreeSet<NodeId>>,
     refused: Mutex<BTreeSet<Bytes>>,
-    observer: OnceLock<Box<dyn Fn(Message<'_>) + Send + Sync>>,
+    observer: OnceLock<Observer>,
     behind_ms: AtomicU64,
 }
 
