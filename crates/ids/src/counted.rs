@@ -133,7 +133,7 @@ pub fn parse_multiplicities(bytes: &[u8]) -> Result<Vec<Multiplicity>, IdsError>
     let set = IdSet::parse(set)?;
     let mut ids = Vec::new();
     set.decode_into(&mut ids);
-    let mut out = Vec::with_capacity(ids.len());
+    let (mut out, mut scratch) = (Vec::with_capacity(ids.len()), Vec::new());
     for block in ids.chunks(BLOCK) {
         let at = bytes.len() - counts.len();
         let mut numbers = [0; BLOCK];
@@ -141,10 +141,11 @@ pub fn parse_multiplicities(bytes: &[u8]) -> Result<Vec<Multiplicity>, IdsError>
         if read_block(counts, numbers).is_none() {
             return Err(IdsError::invalid(
                 at,
-                "the bytes end within the counts, or their width is above 64 bits",
+                "the bytes end within the counts, or their widths are impossible",
             ));
         }
-        let length = canonical_block_bytes(counts, numbers).map_err(|reason| IdsError::invalid(at, reason))?;
+        let length = canonical_block_bytes(counts, numbers, &mut scratch);
+        let length = length.ok_or(IdsError::invalid(at, "counts are not written in the shortest way"))?;
         counts = &counts[length..];
         for (&id, &less_one) in block.iter().zip(numbers.iter()) {
             let count = less_one.checked_add(1);

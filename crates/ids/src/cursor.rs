@@ -5,6 +5,8 @@ use crate::view::IdSet;
 
 /// So many ids are looked at one by one before the rest of a block is searched.
 const NEAR_IDS: usize = 8;
+/// Ids are looked up one by one if a block has so many times more, and merged with it otherwise.
+const SPARSE: usize = 8;
 
 /// A place in a set, with the ids of the block that it is in.
 pub(crate) struct Cursor<'a> {
@@ -69,11 +71,54 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Keeps of ids, which ascend and are no smaller than any before, those that are in the set, or those that are not.
+    pub(crate) fn retain(&mut self, ids: &mut Vec<u64>, wanted: bool) {
+        let (mut kept, mut at) = (0, 0);
+        while let Some(&id) = ids.get(at) {
+            let Some(here) = self.seek(id) else {
+                break;
+            };
+            let block = &self.ids[self.at..self.length];
+            let near = ids[at..].partition_point(|&id| block.last().is_some_and(|&last| id <= last));
+            if near * SPARSE < block.len() {
+                ids[kept] = id;
+                kept += usize::from((here == id) == wanted);
+                at += 1;
+            } else {
+                let (kept_here, passed) = retain_near(&mut ids[..at + near], kept, at, block, wanted);
+                kept = kept_here;
+                at += near;
+                self.at += passed;
+            }
+        }
+        // The set has ended: the rest is not in it.
+        if !wanted {
+            ids.copy_within(at.., kept);
+            kept += ids.len() - at;
+        }
+        ids.truncate(kept);
+    }
+
     fn load(&mut self, block: usize) {
         self.length = self.set.read(block, &mut self.ids).len();
         self.at = 0;
         self.next_block = block + 1;
     }
+}
+
+/// Keeps ids from `at` on, of which none is above the last of a block, behind those that were kept. Returns how many are
+/// kept now, and how many of the block are passed. Without branches that depend on ids, which cannot be predicted.
+fn retain_near(ids: &mut [u64], mut kept: usize, mut at: usize, block: &[u64], wanted: bool) -> (usize, usize) {
+    let mut passed = 0;
+    while at < ids.len() && passed < block.len() {
+        let (id, other) = (ids[at], block[passed]);
+        let is_decided = id <= other;
+        ids[kept] = id;
+        kept += usize::from(is_decided & ((id == other) == wanted));
+        at += usize::from(is_decided);
+        passed += usize::from(!is_decided);
+    }
+    (kept, passed)
 }
 
 /// The ids of a set in ascending order.

@@ -128,7 +128,7 @@ fn for_each_filtered(
             };
             budget.spend(candidates.len())?;
             match other.seek(first) {
-                Some(id) if id <= last => candidates.retain(|&id| (other.seek(id) == Some(id)) == wanted_in_others),
+                Some(id) if id <= last => other.retain(&mut candidates, wanted_in_others),
                 // No id of the other set is as far back as these, or there is none after them.
                 Some(_) if wanted_in_others => candidates.clear(),
                 None if wanted_in_others => return Ok(()),

@@ -4,7 +4,7 @@
 //! then counted: in an array of counters if they are dense, else by sorting them. The first ids of blocks, which need not be
 //! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
 //! decoded twice at most: it may reach over an end of its window. Besides 16 bytes a set, 8 bytes a block are needed for
-//! the cuts, and at most 4 KiB a set for the ids of a window.
+//! the cuts, and some 6 KiB a set for the ids of a window.
 
 use crate::packing::BLOCK;
 use crate::view::IdSet;
@@ -13,7 +13,7 @@ use crate::{Budget, IdsError};
 /// The fewest blocks that a window has, but for the last: 32 768 ids fit the cache of a core.
 const WINDOW_BLOCKS_MIN: usize = 256;
 /// A window is dense if it has an id for so many numbers between its first and its last.
-const DENSE_RANGE: usize = 8;
+const DENSE_RANGE: usize = 4;
 
 /// The ids that are in any of the sets.
 ///
@@ -48,12 +48,14 @@ pub(crate) fn for_each_id(
     mut visit: impl FnMut(u64, u32, &mut Budget<'_>) -> Result<(), IdsError>,
 ) -> Result<(), IdsError> {
     let mut places: Vec<Place<'_>> = sets.iter().filter_map(Place::first).collect();
-    let (mut ids, mut counts) = (Vec::new(), Vec::new());
+    let (mut ids, mut counts, mut block_ids) = (Vec::new(), Vec::new(), [0; BLOCK]);
     let mut from = 0;
     for to in cuts(sets) {
         ids.clear();
         for place in &mut places {
-            place.gather(from, to, &mut ids, budget)?;
+            if place.next_id < to {
+                place.gather(from, to, &mut block_ids, &mut ids, budget)?;
+            }
         }
         count(&mut ids, &mut counts, budget, &mut visit)?;
         from = to;
@@ -94,10 +96,16 @@ impl<'a> Place<'a> {
     }
 
     /// Appends the ids of a window, which is the one after the last that was asked for.
-    fn gather(&mut self, from: u64, to: u64, ids: &mut Vec<u64>, budget: &mut Budget<'_>) -> Result<(), IdsError> {
-        let mut block_ids = [0; BLOCK];
+    fn gather(
+        &mut self,
+        from: u64,
+        to: u64,
+        block_ids: &mut [u64; BLOCK],
+        ids: &mut Vec<u64>,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), IdsError> {
         while self.next_id < to {
-            let all = self.set.read(self.block, &mut block_ids);
+            let all = self.set.read(self.block, block_ids);
             budget.spend(all.len())?;
             let below = &all[..all.partition_point(|&id| id < to)];
             ids.extend_from_slice(&below[below.partition_point(|&id| id < from)..]);
@@ -125,7 +133,8 @@ fn count(
     let least = ids.iter().copied().min().unwrap_or(0);
     let range = ids.iter().copied().max().unwrap_or(0) - least;
     if range >= (ids.len() * DENSE_RANGE) as u64 {
-        ids.sort_unstable();
+        // The stable sort: it merges runs, which the ids of a set are.
+        ids.sort();
         return ids
             .chunk_by(|a, b| a == b)
             .try_for_each(|same| visit(same[0], same.len() as u32, budget));

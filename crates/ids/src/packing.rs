@@ -1,17 +1,21 @@
-//! Numbers without the bits that all of them lack, and numbers of a few whole bytes.
+//! Numbers without the bits that most of them lack, and numbers of a few whole bytes.
 //!
 //! ```text
-//! block of n numbers   width in bits (1 byte, 0 to 64), n numbers of that many bits, lowest bits first, without gaps;
-//!                      the last byte is filled with zeros. Nothing at all where n is 0
+//! block of n numbers   width (1 byte): bits 0 to 6: bits of a low part, 0 to 64; bit 7: exceptions follow;
+//!                      n low parts, packed; exceptions; nothing at all where n is 0
+//! exceptions           count (1 byte), place of each in the block (1 byte each, ascending),
+//!                      bits of a high part (1 byte), high parts, packed
+//! packed               numbers of so many bits, lowest bits first, without gaps; the last byte is filled with zeros
 //! ```
-//! The width is that of the largest number. A number is read with one load of eight bytes from where it begins, a shift and
-//! a mask: no table of widths, and no vector instructions that would need `unsafe`.
+//! Exceptions are the numbers that have more bits than the low part; their high part is the rest. The width is the one that
+//! makes the block shortest, the largest of several. A number is read with one load of eight bytes from where it begins,
+//! a shift and a mask: no code for each width, and no vector instructions that would need `unsafe`.
 
 /// The most numbers of a block.
 pub(crate) const BLOCK: usize = 128;
-/// So many bytes after a block are loaded with its last number.
-const SLACK_BYTES: usize = 16;
-const BLOCK_BYTES_MAX: usize = BLOCK * 8;
+const HAS_EXCEPTIONS: u8 = 0x80;
+/// So many bytes are touched to load a number, the first of which has its first bit.
+const LOAD_BYTES: usize = 9;
 
 /// The bytes that a number needs, at least one.
 pub(crate) fn byte_width(number: u64) -> usize {
@@ -49,90 +53,159 @@ pub(crate) fn number_at(bytes: &[u8], at: usize, width: usize) -> u64 {
     u64::from_le_bytes(word) & mask(width * 8)
 }
 
+/// How a block is written.
+struct Layout {
+    width: usize,
+    exceptions: usize,
+    high_width: usize,
+}
+
+impl Layout {
+    fn shortest(numbers: &[u64]) -> Self {
+        let mut of_width = [0; 65];
+        for &number in numbers {
+            of_width[bit_width(number)] += 1;
+        }
+        let widest = of_width.iter().rposition(|&count| count > 0).unwrap_or(0);
+        let mut best = Self {
+            width: widest,
+            exceptions: 0,
+            high_width: 0,
+        };
+        let mut best_bytes = (numbers.len() * widest).div_ceil(8);
+        let mut exceptions = 0;
+        for width in (0..widest).rev() {
+            exceptions += of_width[width + 1];
+            let high_width = widest - width;
+            let low_bytes = (numbers.len() * width).div_ceil(8);
+            let bytes = low_bytes + 2 + exceptions + (exceptions * high_width).div_ceil(8);
+            if bytes < best_bytes {
+                best_bytes = bytes;
+                best = Self {
+                    width,
+                    exceptions,
+                    high_width,
+                };
+            }
+        }
+        best
+    }
+}
+
 /// Appends a block.
 pub(crate) fn put_block(out: &mut Vec<u8>, numbers: &[u64]) {
     if numbers.is_empty() {
         return;
     }
-    let width = bit_width(numbers.iter().fold(0, |all, number| all | number));
-    out.push(width as u8);
-    let (mut pending, mut pending_bits) = (0u128, 0);
-    for &number in numbers {
-        pending |= u128::from(number) << pending_bits;
-        pending_bits += width;
-        while pending_bits >= 8 {
-            out.push(pending as u8);
-            pending >>= 8;
-            pending_bits -= 8;
-        }
+    let layout = Layout::shortest(numbers);
+    let low = mask(layout.width);
+    if layout.exceptions == 0 {
+        out.push(layout.width as u8);
+        pack(out, numbers.iter().copied(), layout.width);
+        return;
     }
-    if pending_bits > 0 {
-        out.push(pending as u8);
-    }
+    out.push(layout.width as u8 | HAS_EXCEPTIONS);
+    pack(out, numbers.iter().map(|number| number & low), layout.width);
+    out.push(layout.exceptions as u8);
+    let exceptions = (0u8..).zip(numbers).filter(|(_, number)| **number > low);
+    out.extend(exceptions.clone().map(|(place, _)| place));
+    out.push(layout.high_width as u8);
+    pack(
+        out,
+        exceptions.map(|(_, number)| number >> layout.width),
+        layout.high_width,
+    );
 }
 
-/// Reads the block that the bytes begin with; others may follow it. `None` if they end before it does, or if the width
-/// is impossible.
+fn pack(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, width: usize) {
+    let (mut pending, mut pending_bits) = (0u128, 0);
+    for number in numbers {
+        pending |= u128::from(number) << pending_bits;
+        pending_bits += width;
+        if pending_bits >= 64 {
+            out.extend_from_slice(&(pending as u64).to_le_bytes());
+            pending >>= 64;
+            pending_bits -= 64;
+        }
+    }
+    out.extend_from_slice(&pending.to_le_bytes()[..pending_bits.div_ceil(8)]);
+}
+
+/// Reads the block that the bytes begin with; others may follow it. `None` if they end before it does, or if a width or
+/// a place is impossible.
 #[inline]
 pub(crate) fn read_block(bytes: &[u8], numbers: &mut [u64]) -> Option<()> {
     if numbers.is_empty() {
         return Some(());
     }
-    let (&width, packed) = bytes.split_first()?;
-    let width = usize::from(width);
-    if width > 64 {
+    let (&head, packed) = bytes.split_first()?;
+    let width = usize::from(head & !HAS_EXCEPTIONS);
+    unpack(packed, width, numbers)?;
+    match head & HAS_EXCEPTIONS {
+        0 => Some(()),
+        _ => add_exceptions(&packed[(numbers.len() * width).div_ceil(8)..], width, numbers),
+    }
+}
+
+fn add_exceptions(bytes: &[u8], width: usize, numbers: &mut [u64]) -> Option<()> {
+    let (&count, rest) = bytes.split_first()?;
+    let (places, rest) = rest.split_at_checked(usize::from(count))?;
+    let (&high_width, packed) = rest.split_first()?;
+    let mut high_parts = [0; BLOCK];
+    let high_parts = high_parts.get_mut(..places.len())?;
+    unpack(packed, usize::from(high_width), high_parts)?;
+    for (&place, high) in places.iter().zip(high_parts) {
+        let number = numbers.get_mut(usize::from(place))?;
+        *number |= high.checked_shl(width as u32)?;
+    }
+    Some(())
+}
+
+/// `None` if there are fewer bytes than these numbers have, or the width is above 64.
+#[inline]
+fn unpack(packed: &[u8], width: usize, numbers: &mut [u64]) -> Option<()> {
+    if width > 64 || packed.len() < (numbers.len() * width).div_ceil(8) {
         return None;
     }
-    let packed_bytes = (numbers.len() * width).div_ceil(8);
-    if packed.len() >= packed_bytes + SLACK_BYTES {
-        unpack(packed, width, numbers);
-    } else {
-        let mut padded = [0; BLOCK_BYTES_MAX + SLACK_BYTES];
-        padded[..packed_bytes].copy_from_slice(packed.get(..packed_bytes)?);
-        unpack(&padded, width, numbers);
+    if width == 0 {
+        numbers.fill(0);
+        return Some(());
+    }
+    // The last ones may be so near to the end of the bytes that loads would pass it.
+    let loadable_bits = (packed.len() + 1).saturating_sub(LOAD_BYTES) * 8;
+    let loadable = loadable_bits.div_ceil(width).min(numbers.len());
+    let (first, last) = numbers.split_at_mut(loadable);
+    unpack_loadable(packed, 0, width, first);
+    if !last.is_empty() {
+        let bit = loadable * width;
+        let rest = &packed[bit / 8..];
+        let mut padded = [0; 2 * LOAD_BYTES];
+        padded[..rest.len()].copy_from_slice(rest);
+        unpack_loadable(&padded, bit % 8, width, last);
     }
     Some(())
 }
 
 #[inline]
-fn unpack(packed: &[u8], width: usize, numbers: &mut [u64]) {
+fn unpack_loadable(packed: &[u8], mut bit: usize, width: usize, numbers: &mut [u64]) {
     let mask = mask(width);
-    let mut bit = 0;
-    if width <= 56 {
-        for number in numbers {
-            let word = packed[bit / 8..]
-                .first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word));
-            *number = word >> (bit % 8) & mask;
-            bit += width;
+    for number in numbers {
+        let at = bit / 8;
+        let word = packed[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        *number = word >> (bit % 8) & mask;
+        if width > 56 && bit % 8 > 0 {
+            *number |= u64::from(packed[at + 8]) << (64 - bit % 8) & mask;
         }
-    } else {
-        for number in numbers {
-            let word = packed[bit / 8..]
-                .first_chunk()
-                .map_or(0, |word| u128::from_le_bytes(*word));
-            *number = (word >> (bit % 8)) as u64 & mask;
-            bit += width;
-        }
+        bit += width;
     }
 }
 
-/// How long the block is that the bytes begin with, if it is as [`put_block`] writes these numbers.
-pub(crate) fn canonical_block_bytes(bytes: &[u8], numbers: &[u64]) -> Result<usize, &'static str> {
-    if numbers.is_empty() {
-        return Ok(0);
-    }
-    let width = bit_width(numbers.iter().fold(0, |all, number| all | number));
-    if bytes.first() != Some(&(width as u8)) {
-        return Err("a block is wider than its largest number");
-    }
-    let bits = numbers.len() * width;
-    let end = 1 + bits.div_ceil(8);
-    match bits % 8 {
-        0 => Ok(end),
-        used if bytes.get(end - 1).is_some_and(|last| last >> used == 0) => Ok(end),
-        _ => Err("a block ends with bits that are not zero"),
-    }
+/// How long the block is that the bytes begin with, if it is as [`put_block`] writes these numbers. `scratch` is to be
+/// used again.
+pub(crate) fn canonical_block_bytes(bytes: &[u8], numbers: &[u64], scratch: &mut Vec<u8>) -> Option<usize> {
+    scratch.clear();
+    put_block(scratch, numbers);
+    bytes.starts_with(scratch).then_some(scratch.len())
 }
 
 #[cfg(test)]
@@ -144,10 +217,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_block_is_read_as_it_was_written(
-            numbers in (0..=64u32).prop_flat_map(|width| {
-                proptest::collection::vec(any::<u64>().prop_map(move |number| {
-                    number.checked_shr(64 - width).unwrap_or(0)
-                }), 0..=BLOCK)
+            numbers in (0..=64u32, 0..=64u32).prop_flat_map(|(width, other)| {
+                let width = prop_oneof![9 => Just(width), 1 => Just(other)];
+                let number = (any::<u64>(), width).prop_map(|(number, width)| number.checked_shr(64 - width).unwrap_or(0));
+                proptest::collection::vec(number, 0..=BLOCK)
             }),
             after in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
@@ -158,11 +231,24 @@ mod tests {
             let mut read = vec![0; numbers.len()];
             prop_assert_eq!(read_block(&bytes, &mut read), Some(()));
             prop_assert_eq!(&read, &numbers);
-            prop_assert_eq!(canonical_block_bytes(&bytes, &numbers), Ok(length));
+            prop_assert_eq!(canonical_block_bytes(&bytes, &numbers, &mut Vec::new()), Some(length));
             if length > 0 {
                 prop_assert_eq!(read_block(&bytes[..length - 1], &mut read), None);
             }
         }
+    }
+
+    #[test]
+    fn a_few_large_numbers_do_not_widen_the_others() {
+        let mut numbers = [3; BLOCK];
+        numbers[5] = 1 << 40;
+        numbers[127] = u64::MAX;
+        let mut bytes = Vec::new();
+        put_block(&mut bytes, &numbers);
+        // Width, two bits each, two places with their count, 62 bits each with their width.
+        assert_eq!(bytes.len(), 1 + 32 + 3 + 17);
+        let mut read = [0; BLOCK];
+        assert_eq!((read_block(&bytes, &mut read), read), (Some(()), numbers));
     }
 
     #[test]

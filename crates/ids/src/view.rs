@@ -226,9 +226,9 @@ impl<'a> IdSet<'a> {
         if byte_width(last_offset) != self.offset_bytes {
             return Err(IdsError::invalid(1, "the offsets are not written in the shortest way"));
         }
-        let (mut at, mut above) = (self.blocks_at, None);
+        let (mut at, mut above, mut scratch) = (self.blocks_at, None, Vec::new());
         for block in 0..=last {
-            at = self.verify_block(block, at, &mut above)?;
+            at = self.verify_block(block, at, &mut above, &mut scratch)?;
         }
         match at == self.bytes.len() {
             true => Ok(()),
@@ -237,7 +237,13 @@ impl<'a> IdSet<'a> {
     }
 
     /// Checks a block that must begin at a place, and whose ids must be above another. Returns where it ends.
-    fn verify_block(&self, block: usize, at: usize, above: &mut Option<u64>) -> Result<usize, IdsError> {
+    fn verify_block(
+        &self,
+        block: usize,
+        at: usize,
+        above: &mut Option<u64>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<usize, IdsError> {
         let first_at = self.firsts_at + block * self.first_bytes;
         if self.start_of(block) != at {
             let offset_at = self.offsets_at + (block - 1) * self.offset_bytes;
@@ -251,7 +257,7 @@ impl<'a> IdSet<'a> {
         let Some((&first, &last)) = ids.first().zip(ids.last()) else {
             return Err(IdsError::invalid(
                 at,
-                "the bytes end within a block, or its width is above 64 bits",
+                "the bytes end within a block, or its widths are impossible",
             ));
         };
         if above.is_some_and(|above| above >= first) {
@@ -269,10 +275,9 @@ impl<'a> IdSet<'a> {
         for (gap, pair) in gaps.iter_mut().zip(ids.windows(2)) {
             *gap = pair[1] - pair[0] - 1;
         }
-        let length = canonical_block_bytes(&self.bytes[at..], &gaps[..ids.len() - 1]);
-        length
-            .map(|length| at + length)
-            .map_err(|reason| IdsError::invalid(at, reason))
+        let length = canonical_block_bytes(&self.bytes[at..], &gaps[..ids.len() - 1], scratch);
+        let length = length.ok_or(IdsError::invalid(at, "a block is not written in the shortest way"))?;
+        Ok(at + length)
     }
 }
 

@@ -107,7 +107,7 @@ fn errors_say_what_is_wrong_and_where() {
         (
             8,
             65,
-            "invalid at byte 8: the bytes end within a block, or its width is above 64 bits",
+            "invalid at byte 8: the bytes end within a block, or its widths are impossible",
         ),
     ] {
         let error = parse(place, byte);
