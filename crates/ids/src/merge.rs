@@ -3,7 +3,7 @@
 //! The ids are cut into *windows*, ranges that hold some hundred blocks each. The ids of a window are gathered from all sets,
 //! then counted: in an array of counters if they are dense, else by sorting them. The first ids of blocks, which need not be
 //! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
-//! decoded twice at most: it may reach over an end of its window. Besides 16 bytes a set, 8 bytes a block are needed for
+//! decoded twice at most: it may reach over an end of its window. Besides a place in each set, 8 bytes a block are needed for
 //! the cuts, and some 6 KiB a set for the ids of a window.
 
 use crate::packing::BLOCK;

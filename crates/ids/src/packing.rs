@@ -8,15 +8,12 @@
 //! packed               numbers of so many bits, lowest bits first, without gaps; the last byte is filled with zeros
 //! ```
 //! Exceptions are the numbers that have more bits than the low part; their high part is the rest. The width is the one that
-//! makes the block shortest, the largest of several. A number is read with one load of eight bytes from where it begins,
-//! a shift and a mask: no code for each width, and no vector instructions that would need `unsafe`.
+//! makes the block shortest, the largest of several. Eight numbers of a width have as many
+//! bytes as one has bits. There is code for each width, in which all shifts and masks are constants.
 
 /// The most numbers of a block.
 pub(crate) const BLOCK: usize = 128;
 const HAS_EXCEPTIONS: u8 = 0x80;
-/// So many bytes are touched to load a number, the first of which has its first bit.
-const LOAD_BYTES: usize = 9;
-
 /// The bytes that a number needs, at least one.
 pub(crate) fn byte_width(number: u64) -> usize {
     bit_width(number).div_ceil(8).max(1)
@@ -171,33 +168,55 @@ fn unpack(packed: &[u8], width: usize, numbers: &mut [u64]) -> Option<()> {
         numbers.fill(0);
         return Some(());
     }
-    // The last ones may be so near to the end of the bytes that loads would pass it.
-    let loadable_bits = (packed.len() + 1).saturating_sub(LOAD_BYTES) * 8;
-    let loadable = loadable_bits.div_ceil(width).min(numbers.len());
-    let (first, last) = numbers.split_at_mut(loadable);
-    unpack_loadable(packed, 0, width, first);
-    if !last.is_empty() {
-        let bit = loadable * width;
-        let rest = &packed[bit / 8..];
-        let mut padded = [0; 2 * LOAD_BYTES];
-        padded[..rest.len()].copy_from_slice(rest);
-        unpack_loadable(&padded, bit % 8, width, last);
+    let (groups, rest) = numbers.as_chunks_mut();
+    let rest_at = groups.len() * width;
+    unpack_groups(&packed[..rest_at], width, groups);
+    if !rest.is_empty() {
+        let mut padded = [0; 64];
+        let rest_bytes = (rest.len() * width).div_ceil(8);
+        padded[..rest_bytes].copy_from_slice(&packed[rest_at..rest_at + rest_bytes]);
+        let mut last = [[0; 8]];
+        unpack_groups(&padded[..width], width, &mut last);
+        rest.copy_from_slice(&last[0][..rest.len()]);
     }
     Some(())
 }
 
-#[inline]
-fn unpack_loadable(packed: &[u8], mut bit: usize, width: usize, numbers: &mut [u64]) {
-    let mask = mask(width);
-    for number in numbers {
-        let at = bit / 8;
-        let word = packed[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        *number = word >> (bit % 8) & mask;
-        if width > 56 && bit % 8 > 0 {
-            *number |= u64::from(packed[at + 8]) << (64 - bit % 8) & mask;
-        }
-        bit += width;
+/// Calls the code for a width.
+fn unpack_groups(packed: &[u8], width: usize, groups: &mut [[u64; 8]]) {
+    macro_rules! of_width {
+        ($($width:literal)*) => {
+            match width {
+                $($width => unpack_groups_of::<$width>(packed, groups),)*
+                _ => unreachable!("{width} bits"),
+            }
+        };
     }
+    of_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+        33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64)
+}
+
+fn unpack_groups_of<const WIDTH: usize>(packed: &[u8], groups: &mut [[u64; 8]]) {
+    for (group, bytes) in groups.iter_mut().zip(packed.as_chunks::<WIDTH>().0) {
+        for (index, number) in group.iter_mut().enumerate() {
+            *number = number_of::<WIDTH>(bytes, index);
+        }
+    }
+}
+
+/// One of eight numbers.
+#[inline(always)]
+fn number_of<const WIDTH: usize>(bytes: &[u8; WIDTH], index: usize) -> u64 {
+    let bit = index * WIDTH;
+    // A load of eight bytes that begins no later than the number, and ends no later than the bytes.
+    let from = (bit / 8).min(WIDTH.saturating_sub(8));
+    let shift = bit - from * 8;
+    let low = number_at(bytes, from, 8) >> shift;
+    let high = match shift + WIDTH > 64 {
+        true => u64::from(bytes[from + 8]) << (64 - shift),
+        false => 0,
+    };
+    (low | high) & mask(WIDTH)
 }
 
 /// How long the block is that the bytes begin with, if it is as [`put_block`] writes these numbers. `scratch` is to be
