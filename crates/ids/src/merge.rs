@@ -4,7 +4,7 @@
 //! then counted: in an array of counters if they are dense, else by sorting them. The first ids of blocks, which need not be
 //! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
 //! decoded twice at most: it may reach over an end of its window. Besides a place in each set, 8 bytes a block are needed for
-//! the cuts, and some 6 KiB a set for the ids of a window.
+//! the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
 
 use crate::packing::BLOCK;
 use crate::view::IdSet;
@@ -12,8 +12,11 @@ use crate::{Budget, IdsError};
 
 /// The fewest blocks that a window has, but for the last: 32 768 ids fit the cache of a core.
 const WINDOW_BLOCKS_MIN: usize = 256;
-/// A window is dense if it has an id for so many numbers between its first and its last.
-const DENSE_RANGE: usize = 4;
+/// A window is dense if it has an id for so many numbers between its first and its last: to go through its counters then
+/// takes less time than to sort its ids.
+const DENSE_RANGE: usize = 16;
+/// So many counters are used at most: 16 MiB.
+const COUNTERS_MAX: usize = 1 << 22;
 
 /// The ids that are in any of the sets.
 ///
@@ -132,7 +135,7 @@ fn count(
 ) -> Result<(), IdsError> {
     let least = ids.iter().copied().min().unwrap_or(0);
     let range = ids.iter().copied().max().unwrap_or(0) - least;
-    if range >= (ids.len() * DENSE_RANGE) as u64 {
+    if range >= (ids.len() * DENSE_RANGE).min(COUNTERS_MAX) as u64 {
         // The stable sort: it merges runs, which the ids of a set are.
         ids.sort();
         return ids
