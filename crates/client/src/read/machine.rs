@@ -14,6 +14,7 @@ use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 
 use super::directory::Directory;
+use super::effort::Tally;
 use super::reply::{BatchReply, PinnedStore};
 use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
 use super::value_budget::HeldBudget;
@@ -38,6 +39,8 @@ pub struct Read {
     pub(super) directory: Arc<Directory>,
     pub(super) options: ReadOptions,
     pub(super) turn: u64,
+    /// The number of groups to ask, if the strategy heeds it.
+    pub(super) fan_out: usize,
     pub(super) deadline_us: u64,
     pub(super) states: SmallVec<[KeyState; 1]>,
     pub(super) parts: SmallVec<[Part; 1]>,
@@ -48,6 +51,7 @@ pub struct Read {
     /// The backoff of waiting keys.
     pub(super) backoff: Backoff,
     pub(super) repins: u32,
+    pub(super) tally: Tally,
     /// The values' share of the memory limit.
     pub(super) room: HeldBudget,
     /// The error that the whole request fails with.
@@ -98,6 +102,11 @@ impl Read {
         let whole_us = micros(options.deadline);
         let mut read = Self {
             turn: moment.steering.next_turn(),
+            // The node for one key is the same for any fan-out.
+            fan_out: match keys.len() > 1 && options.strategy.heeds_fan_out() {
+                true => options.fan_out.groups(moment.latest, keys.len(), moment.now_us),
+                false => 1,
+            },
             deadline_us: moment.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
@@ -106,6 +115,7 @@ impl Read {
             waiting: 0,
             backoff: Backoff::default(),
             repins: 0,
+            tally: Tally::new(moment.now_us),
             room: HeldBudget::of(options.room.clone()),
             failed: None,
             directory: Arc::clone(moment.latest),
@@ -118,6 +128,7 @@ impl Read {
             let all = all.collect();
             read.ask_for(all, Purpose::First, moment);
         }
+        read.count_effort(moment);
         match read.failed.take() {
             Some(error) => Err(error),
             None => Ok(read),
@@ -229,6 +240,7 @@ impl Read {
             retried: sent(&[Purpose::Retry, Purpose::Redirect]),
             room: self.room,
             hedged: sent(&[Purpose::Hedge]),
+            effort: self.tally.effort.unwrap_or_default(),
             sub_requests: sent(&[Purpose::First, Purpose::Retry, Purpose::Redirect, Purpose::Hedge]),
             stores: self.parts.into_iter().map(pinned).collect(),
             values: self

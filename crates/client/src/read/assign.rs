@@ -1,0 +1,169 @@
+//! The nodes that keys of a request are asked of: its strategy chooses among their holders.
+
+use fastrand::Rng;
+use fondaco_model::cluster::TopologyStore;
+use smallvec::SmallVec;
+
+use super::directory::Member;
+use super::machine::Read;
+use super::planner::{Candidate, Context, Lot};
+use super::state::Purpose;
+use crate::operation::Moment;
+
+/// The holders of some partitions that a strategy may choose among: of one partition without an allocation, unless it
+/// has many.
+type Candidates = SmallVec<[Candidate; 8]>;
+
+/// The bits of a position among keys, and of a part, when both are packed into a number with the partition.
+const POSITION_BITS: u32 = 24;
+const PART_BITS: u32 = 16;
+
+impl Read {
+    /// The index of the member to ask for a key. Of the nodes not asked yet: a healthy one, not late if possible; else a
+    /// late one; and, unless it is a hedge, an unhealthy one.
+    pub(super) fn member_for(&self, key: u32, purpose: Purpose, moment: &Moment<'_>) -> Option<u32> {
+        let state = &self.states[key as usize];
+        let mut candidates = Candidates::new();
+        let spare = self.holders(key, self.store_of(state.part)?, purpose, moment.now_us, &mut candidates);
+        match &candidates[..] {
+            [] => spare,
+            [one] => Some(one.member),
+            several => {
+                let lot = Lot {
+                    partition: state.partition,
+                    keys: &[key],
+                    candidates: several,
+                };
+                let (wire_key, mut random) = (&self.keys[key as usize], self.random(moment));
+                let strategy = &self.options.strategy;
+                let place = strategy.choose(wire_key, &lot, &self.context(), &mut random);
+                member_at(&lot, place)
+            }
+        }
+    }
+
+    /// The same for several keys, in their order.
+    pub(super) fn members_for(
+        &self,
+        keys: &[u32],
+        purpose: Purpose,
+        moment: &Moment<'_>,
+    ) -> SmallVec<[Option<u32>; 32]> {
+        let mut members = SmallVec::from_elem(None, keys.len());
+        let order = self.by_partition(keys);
+        let position = |packed: &u64| (packed & ((1 << POSITION_BITS) - 1)) as usize;
+        let asked = |packed: &u64| &self.states[keys[position(packed)] as usize].asked;
+        let same_lot = |a: &u64, b: &u64| a >> POSITION_BITS == b >> POSITION_BITS && asked(a) == asked(b);
+        let mut stores = SmallVec::<[Option<Option<&TopologyStore>>; 1]>::from_elem(None, self.parts.len());
+        let (mut candidates, mut of_lots) = (Candidates::new(), Vec::with_capacity(keys.len()));
+        let mut runs = Vec::new();
+        for run in order.chunk_by(same_lot) {
+            let key = keys[position(&run[0])];
+            let part = self.states[key as usize].part;
+            let Some(store) = *stores[usize::from(part)].get_or_insert_with(|| self.store_of(part)) else {
+                continue;
+            };
+            let (key_begin, begin) = (of_lots.len(), candidates.len());
+            let spare = self.holders(key, store, purpose, moment.now_us, &mut candidates);
+            if candidates.len() == begin {
+                run.iter().for_each(|packed| members[position(packed)] = spare);
+                continue;
+            }
+            of_lots.extend(run.iter().map(|packed| keys[position(packed)]));
+            runs.push((run, key_begin..of_lots.len(), begin..candidates.len()));
+        }
+        if runs.is_empty() {
+            return members;
+        }
+        let lot = |(_, keys, held): &(&[u64], std::ops::Range<usize>, std::ops::Range<usize>)| Lot {
+            partition: self.states[of_lots[keys.start] as usize].partition,
+            keys: &of_lots[keys.clone()],
+            candidates: &candidates[held.clone()],
+        };
+        let lots: Vec<Lot<'_>> = runs.iter().map(lot).collect();
+        let mut random = self.random(moment);
+        let chosen = self.options.strategy.assign(&lots, &self.context(), &mut random);
+        debug_assert_eq!(chosen.len(), of_lots.len(), "a strategy chooses for every key");
+        let mut chosen = chosen.into_iter();
+        for (lot, (run, ..)) in lots.iter().zip(&runs) {
+            for packed in *run {
+                members[position(packed)] = member_at(lot, chosen.next().unwrap_or(0) as usize);
+            }
+        }
+        members
+    }
+
+    /// Positions in `keys`, below their partition and part, in the order of these.
+    fn by_partition(&self, keys: &[u32]) -> SmallVec<[u64; 32]> {
+        let pack = |(position, &key): (u64, &u32)| {
+            let state = &self.states[key as usize];
+            let place = u64::from(state.partition.get()) << PART_BITS | u64::from(state.part);
+            place << POSITION_BITS | position
+        };
+        let mut order: SmallVec<[u64; 32]> = (0..).zip(keys).map(pack).collect();
+        order.sort_unstable();
+        order
+    }
+
+    /// Adds the nodes that a strategy may choose among for a key. Returns the node to ask if there are none.
+    fn holders(
+        &self,
+        key: u32,
+        store: &TopologyStore,
+        purpose: Purpose,
+        now_us: u64,
+        candidates: &mut Candidates,
+    ) -> Option<u32> {
+        let state = &self.states[key as usize];
+        let members = self.directory.members();
+        let (mut late, mut ill) = (None, None);
+        for place in self.directory.replicas(store, state.partition) {
+            let member: &Member = &members[place];
+            if state.asked.contains(&member.id) {
+            } else if !member.is_well() {
+                if ill.is_none_or(|ill: u32| !members[ill as usize].live && member.live) {
+                    ill = Some(place as u32);
+                }
+            } else if member.health.is_late(now_us) {
+                late = late.or(Some(place as u32));
+            } else {
+                candidates.push(Candidate {
+                    member: place as u32,
+                    node: member.id,
+                    group: member.group,
+                    load: member.health.reported_rate(),
+                    near: member.near,
+                });
+            }
+        }
+        late.or(ill.filter(|_| purpose != Purpose::Hedge))
+    }
+
+    fn store_of(&self, part: u16) -> Option<&TopologyStore> {
+        let name = self.parts[usize::from(part)].name.as_str();
+        self.directory.store(name).map(|(_, store)| store)
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            keys: &self.keys,
+            turn: self.turn,
+            fan_out: self.fan_out,
+            groups: self.directory.groups(),
+            members: self.directory.members().len(),
+            turns: self.directory.turns(),
+        }
+    }
+
+    /// The same for all plans of a request, so that its retries prefer the groups that it chose.
+    fn random(&self, moment: &Moment<'_>) -> Rng {
+        moment.steering.random(self.turn)
+    }
+}
+
+/// The member at a place among the candidates of a lot.
+fn member_at(lot: &Lot<'_>, place: usize) -> Option<u32> {
+    debug_assert!(place < lot.candidates.len(), "a strategy chooses one of the candidates");
+    let candidate = lot.candidates.get(place).or(lot.candidates.last());
+    candidate.map(|candidate| candidate.member)
+}
