@@ -25,7 +25,7 @@ pub struct Effort {
     pub client_us: u64,
 }
 
-/// What is noted for it while the request goes on.
+/// The measurements of a request under way.
 #[derive(Debug)]
 pub(super) struct Tally {
     began_us: u64,

@@ -45,7 +45,7 @@ pub struct Steering {
     pub(super) thresholds: Thresholds,
     pub(super) counts: Counts,
     turn: AtomicU64,
-    /// What the chance of strategies comes from.
+    /// The seed of the random numbers of strategies.
     seed: u64,
 }
 
@@ -66,7 +66,7 @@ impl Steering {
         }
     }
 
-    /// The same with a seed for strategies that leave something to chance. Clients with one seed choose alike.
+    /// The same with a seed for the random numbers of strategies.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
@@ -81,7 +81,7 @@ impl Steering {
         self.thresholds.threshold_us(keys)
     }
 
-    /// The source of chance for a request.
+    /// The random numbers of a request.
     #[inline]
     pub(super) fn random(&self, turn: u64) -> Rng {
         Rng::with_seed(self.seed.wrapping_add(turn.wrapping_mul(SEED_STEP)))

@@ -49,7 +49,7 @@ fn expected(nodes: f64, keys: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
     fn as_many_nodes_are_asked_as_the_equation_says(
@@ -146,20 +146,22 @@ proptest! {
         let (mut cluster, mut random) = (Cluster::new(shape, seed), Rng::with_seed(seed));
         let keys = cluster.distinct(keys, &mut random);
         let options = options(WITHOUT_BORROWING, 1);
-        // Dead nodes are known before the request, full ones only by retries.
-        let refusing = cluster.directory.members().iter().filter(|_| random.u8(..8) == 0).map(|member| member.id);
-        let refusing: BTreeSet<NodeId> = refusing.collect();
+        // The client learns only from them that they are full. Each key has a holder that is not.
+        let members = cluster.directory.members().iter().filter(|member| member.group != 0);
+        let refusing: BTreeSet<NodeId> = members.filter(|_| random.u8(..8) == 0).map(|member| member.id).collect();
         let outcome = cluster.ask(&keys, &options, &refusing);
-        let of = |group| outcome.asked.iter().filter(move |(node, _)| cluster.group_of(**node) == group);
-        let counts: Vec<usize> = (0..groups).map(|group| of(group).map(|(_, places)| places.len()).sum()).collect();
+        let mut counts = vec![0; groups as usize];
+        for (&node, places) in &outcome.asked {
+            counts[cluster.group_of(node) as usize] += places.len();
+        }
         let lost_of = |group| refusing.iter().filter(|&&node| cluster.group_of(node) == group).count();
-        let used = (0..groups).filter(|&group| counts[group as usize] > 0).count();
+        let used = counts.iter().filter(|&&count| count > 0).count();
         let lossy = (0..groups).filter(|&group| lost_of(group) > 0).count();
         prop_assert!(used <= lossy + 1, "{:?} keys a group, {} groups lost nodes", counts, lossy);
     }
 
     #[test]
-    fn borrowing_never_raises_the_largest_share_and_lowers_it_on_average(
+    fn borrowing_lowers_the_largest_shares_and_raises_none(
         seed: u64,
         groups in 2u32..6,
         nodes_per_group in 2u32..7,
@@ -169,15 +171,17 @@ proptest! {
         let shape = grouped(groups, nodes_per_group);
         let [mut with, mut without] = [Cluster::new(shape, seed), Cluster::new(shape, seed)];
         let mut random = Rng::with_seed(seed);
-        let (mut lower, mut higher) = (0, 0);
+        let (mut lower, mut higher, mut any_heavy) = (0, 0, false);
         for _ in 0..10 {
             let keys = skewed(&with, keys, &mut random);
             let relieved = ask(&mut with, &keys, &options(ClusterAware::default(), fan_out)).effort;
             let plain = ask(&mut without, &keys, &options(WITHOUT_BORROWING, fan_out)).effort;
             prop_assert!(relieved.largest_share <= plain.largest_share);
             (lower, higher) = (lower + relieved.largest_share, higher + plain.largest_share);
+            let mean = keys.len() as f64 / f64::from(plain.nodes);
+            any_heavy |= f64::from(plain.largest_share) > (mean * 1.25).ceil();
         }
-        prop_assert!(lower < higher, "{} and {}", lower, higher);
+        prop_assert!(lower < higher || !any_heavy, "{} and {}", lower, higher);
     }
 }
 

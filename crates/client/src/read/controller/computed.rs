@@ -51,7 +51,7 @@ fn shape(work: f64) -> f64 {
 /// number of groups `c` with the least sum of both penalties, `client(c·n) + server(largest share of a node)`
 /// (equation 5). Of several the smallest.
 ///
-/// Of `k` keys that are divided by chance over `x` nodes, the largest share is taken to be `k/x + √(2·w·(k/x)·ln(x))`
+/// If `k` keys are divided at random over `x` nodes, the largest share is taken to be `k/x + √(2·w·(k/x)·ln(x))`
 /// (Raab and Steger, "Balls into Bins: A Simple and Tight Analysis"). `w = 1 + k/p` is the mean number of keys in the
 /// partition of a key, for `p` partitions: they go to one node together.
 ///

@@ -2,7 +2,7 @@
 
 use super::{FanOutController, Query};
 
-/// This many groups, whatever the query.
+/// This many groups for any query.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed(pub usize);
 

@@ -32,7 +32,7 @@ pub struct Query {
     pub nodes_per_group: f64,
     /// The monotonic time, in microseconds.
     pub now_us: u64,
-    /// What nodes report.
+    /// The rates that nodes report.
     pub rates: Rates,
 }
 

@@ -13,11 +13,11 @@ use super::{FanOutController, Query};
 /// The time constant of meters, by default: after a change of the rate, 95 % of it is seen after three times as long.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Mixes the whole numbers next to a wanted number, so that their mean is the wanted number: what rounding cuts off is
-/// added to what follows. Takes no lock.
+/// Mixes the whole numbers next to a wanted number, so that their mean is the wanted number: the part that rounding cuts
+/// off is carried over to the next numbers. Takes no lock.
 #[derive(Debug, Default)]
 pub(super) struct Mixer {
-    /// What was cut off so far, in parts of 2^32.
+    /// The sum of the parts that were cut off, in units of 2^-32.
     rest: AtomicU32,
 }
 

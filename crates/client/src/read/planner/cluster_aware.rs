@@ -56,8 +56,8 @@ impl Strategy for ClusterAware {
     }
 }
 
-/// A random order of the groups that have candidates: for each group its place in it. Further plans of a request, with
-/// the same chance, have the same order of the groups that are left.
+/// A random order of the groups that have candidates: for each group its place in it. From the same seed, as retries have
+/// it, comes the same order of the groups that are left.
 fn ranks(lots: &[Lot<'_>], groups: usize, random: &mut Rng) -> Vec<usize> {
     let mut present = vec![false; groups];
     for candidate in lots.iter().flat_map(|lot| lot.candidates) {

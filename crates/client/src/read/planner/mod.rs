@@ -2,7 +2,7 @@
 //!
 //! A strategy sees the whole request. Keys of one store and partition that may be asked of the same nodes form a
 //! [`Lot`]; the candidates of a lot are holders that are healthy, not late, and were not asked for these keys yet. A
-//! strategy is pure: it takes turns from the [`Turns`] of the client, and chance from a seed. The invariant: each key
+//! strategy is pure: it takes turns from the [`Turns`] of the client, and random numbers from a seed. The invariant: each key
 //! gets a candidate of its lot, so no strategy can drop a key.
 //!
 //! Retries and hedges use the strategy of their request, for the keys that they ask for again.
@@ -51,7 +51,7 @@ pub struct Lot<'a> {
     pub candidates: &'a [Candidate],
 }
 
-/// What a strategy knows besides the lots.
+/// The request and the cluster that the lots are of.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// All keys of the request.

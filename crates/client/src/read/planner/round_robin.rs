@@ -36,7 +36,7 @@ impl Turns {
     }
 }
 
-/// The turns of one request: each partition has one, whatever the number of its lots.
+/// The turns of one request: one for each partition, which all its lots share.
 #[derive(Default)]
 pub(super) struct RequestTurns(Option<(PartitionId, u32)>);
 
