@@ -49,7 +49,7 @@ fn expected(nodes: f64, keys: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn as_many_nodes_are_asked_as_the_equation_says(
@@ -57,13 +57,13 @@ proptest! {
         groups in 3u32..6,
         nodes_per_group in 3u32..7,
         fan_out in 1u32..6,
-        keys in 4usize..60,
+        keys in 8usize..60,
     ) {
         let fan_out = fan_out.min(groups);
         let mut random = Rng::with_seed(seed);
         let [mut in_turn, mut cluster_aware] = [0.0, 0.0];
         const PLACEMENTS: u32 = 8;
-        const REQUESTS: u32 = 200;
+        const REQUESTS: u32 = 120;
         for placement in 0..PLACEMENTS {
             let mut cluster = Cluster::new(grouped(groups, nodes_per_group), seed ^ u64::from(placement));
             for _ in 0..REQUESTS {
