@@ -103,9 +103,11 @@ impl Read {
         let mut read = Self {
             turn: moment.steering.next_turn(),
             // The node for one key is the same for any fan-out.
-            fan_out: match keys.len() > 1 && options.strategy.heeds_fan_out() {
-                true => options.fan_out.groups(moment.latest, keys.len(), moment.now_us),
-                false => 1,
+            fan_out: match options.strategy.for_many() {
+                Some(strategy) if keys.len() > 1 && strategy.heeds_fan_out() => {
+                    options.fan_out.groups(moment.latest, keys.len(), moment.now_us)
+                }
+                _ => 1,
             },
             deadline_us: moment.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),

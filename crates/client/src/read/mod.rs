@@ -32,8 +32,8 @@ pub use effort::Effort;
 pub use health::{HealthPolicy, NodeHealth};
 pub use machine::{BatchRequest, KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX};
 pub use planner::{
-    Candidate, ClusterAware, Context, Lot, NearestFirst, PreferenceOrder, RoundRobin, SetCover, Sticky, Strategy,
-    StrategyName, StrategyNameError, Turns,
+    Candidate, ClusterAware, Context, Lot, ManyKeys, NearestFirst, PreferenceOrder, RoundRobin, SetCover, Sticky,
+    Strategy, StrategyName, StrategyNameError, Turns,
 };
 pub use reply::{BatchReply, PinnedStore};
 pub use state::KeyPlaces;

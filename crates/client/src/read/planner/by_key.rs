@@ -1,4 +1,4 @@
-//! Strategies that choose for each key on its own; keys for which they choose the same node go in one request.
+//! Strategies that choose for each key on its own. Keys for which they choose the same node go in one request.
 
 use fastrand::Rng;
 use fondaco_protocol::WireKey;

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use fondaco_protocol::WireKey;
 
 use super::round_robin::RequestTurns;
-use super::{Context, Lot, Strategy, key_count};
+use super::{Context, Lot, ManyKeys, Strategy, key_count};
 
 /// A node is heavy if it has more keys of a request than this multiple of the mean.
 const HEAVY: f64 = 1.25;
@@ -38,6 +38,12 @@ impl Strategy for ClusterAware {
         context.turns.next(lot.partition) as usize % lot.candidates.len()
     }
 
+    fn for_many(&self) -> Option<&dyn ManyKeys> {
+        Some(self)
+    }
+}
+
+impl ManyKeys for ClusterAware {
     fn assign(&self, lots: &[Lot<'_>], context: &Context<'_>, random: &mut Rng) -> Vec<u32> {
         let ranks = ranks(lots, context.groups, random);
         let (mut turns, mut chosen) = (RequestTurns::default(), Vec::with_capacity(key_count(lots)));

@@ -1,6 +1,6 @@
 //! Strategies: which of its holders each key of a request is asked of.
 //!
-//! A strategy sees the whole request. Keys of one store and partition that may be asked of the same nodes form a
+//! A strategy may see the whole request. Keys of one store and partition that may be asked of the same nodes form a
 //! [`Lot`]; the candidates of a lot are holders that are healthy, not late, and were not asked for these keys yet. A
 //! strategy is pure: it takes turns from the [`Turns`] of the client, and random numbers from a seed. The invariant: each key
 //! gets a candidate of its lot, so no strategy can drop a key.
@@ -70,24 +70,21 @@ pub struct Context<'a> {
 
 /// A rule for choosing nodes.
 pub trait Strategy: Debug + Send + Sync {
-    /// The node for one key, as an index in the lot's candidates. It is called for requests of one key, if there are two
-    /// or more candidates, and must not allocate memory.
+    /// The node for one key, as an index in the lot's candidates, of which there are two or more. It must not allocate
+    /// memory.
     fn choose(&self, key: &WireKey, lot: &Lot<'_>, context: &Context<'_>, random: &mut Rng) -> usize;
 
-    /// The nodes for a request of several keys: for each key, in the order of the lots and of the keys in them, an index
-    /// in its lot's candidates. Lots of one partition stand side by side. Unless implemented, each key is chosen for on
-    /// its own.
-    fn assign(&self, lots: &[Lot<'_>], context: &Context<'_>, random: &mut Rng) -> Vec<u32> {
-        let mut chosen = Vec::with_capacity(key_count(lots));
-        for lot in lots {
-            let choose = |&key: &u32| match lot.candidates.len() {
-                1 => 0,
-                _ => self.choose(&context.keys[key as usize], lot, context, random) as u32,
-            };
-            chosen.extend(lot.keys.iter().map(choose));
-        }
-        chosen
+    /// The rule for requests of several keys, if it differs. If not, each key is chosen for on its own, which is faster.
+    fn for_many(&self) -> Option<&dyn ManyKeys> {
+        None
     }
+}
+
+/// A rule for choosing nodes for several keys together.
+pub trait ManyKeys {
+    /// For each key, in the order of the lots and of the keys in them, an index in its lot's candidates. Lots of one
+    /// partition stand side by side.
+    fn assign(&self, lots: &[Lot<'_>], context: &Context<'_>, random: &mut Rng) -> Vec<u32>;
 
     /// Whether it heeds [`Context::fan_out`]. If not, no controller is asked for it.
     fn heeds_fan_out(&self) -> bool {

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use fondaco_model::{PartitionCount, PartitionId};
 use fondaco_protocol::WireKey;
 
-use super::{Context, Lot, Strategy, key_count, mixed};
+use super::{Context, Lot, ManyKeys, Strategy, key_count, mixed};
 
 /// The queues of the partitions' nodes, of one client.
 ///
@@ -66,6 +66,12 @@ impl Strategy for RoundRobin {
         context.turns.next(lot.partition) as usize % lot.candidates.len()
     }
 
+    fn for_many(&self) -> Option<&dyn ManyKeys> {
+        Some(self)
+    }
+}
+
+impl ManyKeys for RoundRobin {
     fn assign(&self, lots: &[Lot<'_>], context: &Context<'_>, _random: &mut Rng) -> Vec<u32> {
         let (mut turns, mut chosen) = (RequestTurns::default(), Vec::with_capacity(key_count(lots)));
         for lot in lots {

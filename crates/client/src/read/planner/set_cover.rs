@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use fondaco_protocol::WireKey;
 
-use super::{Context, Lot, Strategy, key_count};
+use super::{Context, Lot, ManyKeys, Strategy, key_count};
 
 /// As few nodes as possible, by the greedy algorithm: again and again the node that holds most of the keys that are
 /// left, any of them if several do.
@@ -18,6 +18,12 @@ impl Strategy for SetCover {
         random.usize(..lot.candidates.len())
     }
 
+    fn for_many(&self) -> Option<&dyn ManyKeys> {
+        Some(self)
+    }
+}
+
+impl ManyKeys for SetCover {
     fn assign(&self, lots: &[Lot<'_>], context: &Context<'_>, random: &mut Rng) -> Vec<u32> {
         // For each member: the keys that are left and that it holds, and its lots, with its place in each.
         let mut left = vec![0; context.members];
