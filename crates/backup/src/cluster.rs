@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use fondaco_control::http::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
-use fondaco_model::{PartitionCount, StoreName};
+use fondaco_model::{PartitionCount, StoreName, ValueType};
 use serde::{Deserialize, Serialize};
 
 use crate::pace::Pace;
@@ -48,6 +48,9 @@ pub struct StoreSettings {
     pub replicas: u32,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
+    /// The type of its values.
+    #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
+    pub value_type: ValueType,
     /// All other settings.
     pub versioned: VersionedResource,
 }
@@ -73,6 +76,7 @@ impl StoreSettings {
                 created_unix_ms: store.created_unix_ms,
                 replicas: store.replicas,
                 read_keys_per_second: store.read_keys_per_second,
+                value_type: store.value_type,
                 versioned,
             })),
             None => {

@@ -271,6 +271,7 @@ mod tests {
                 created_unix_ms: 5,
                 replicas: 3,
                 read_keys_per_second: Some(5),
+                value_type: Default::default(),
                 versioned: versioned.into(),
             },
             files: vec![RecordsFile {

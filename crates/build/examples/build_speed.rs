@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         delimiter: None,
         key: vec!["member".to_owned()],
         value: ValueSelection::Column("value".to_owned()),
+        value_type: Default::default(),
         on_duplicate: OnDuplicate::Fail,
         bad_rows_max: 0,
         allow_empty: false,

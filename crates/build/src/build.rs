@@ -2,7 +2,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, ValueType, train_dictionary};
+use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, train_dictionary};
+use fondaco_model::ValueType;
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
@@ -117,7 +118,7 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
             format_version: FORMAT_VERSION,
             store: options.store.clone(),
             partitions: options.partitions,
-            value_type: ValueType::Bytes,
+            value_type: options.value_type,
             compression: options.compression,
             dictionary: dictionary_entry,
             records: written.records,
@@ -184,6 +185,13 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
         && !each_once(names)
     {
         return invalid("value columns", names, "name at least one, and each once");
+    }
+    if options.value_type == ValueType::Ids && !matches!(options.value, ValueSelection::Column(_)) {
+        return invalid(
+            "type of values",
+            &options.value_type.name(),
+            "name the one column with the ids, with --value COLUMN",
+        );
     }
     if let Some(delimiter) = options.delimiter
         && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\r' | b'\n'))

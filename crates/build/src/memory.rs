@@ -58,6 +58,7 @@ mod tests {
             delimiter: None,
             key: Vec::new(),
             value: ValueSelection::AllOthers,
+            value_type: Default::default(),
             on_duplicate: OnDuplicate::Fail,
             bad_rows_max: 0,
             allow_empty: false,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use fondaco_format::Compression;
-use fondaco_model::{PartitionCount, StoreName};
+use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 
 /// A build: its input, its columns, and its output.
@@ -22,6 +22,8 @@ pub struct BuildOptions {
     /// The columns of the key; the texts of several columns are joined by `:`. Here and in `value`, `a.b` is member `b`
     /// of the object in column `a`, unless a column itself has that name.
     pub key: Vec<String>,
+    /// The type of values: those of `ids` are read as lists of numbers, sorted and encoded.
+    pub value_type: ValueType,
     /// The columns of the value.
     pub value: ValueSelection,
     /// What to do about several rows with the same key.

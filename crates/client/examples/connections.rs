@@ -169,6 +169,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         replicas: 1,
         late: BTreeSet::new(),
         read_keys_per_second: None,
+        value_type: Default::default(),
         versioned: None,
     };
     Ok(Topology {

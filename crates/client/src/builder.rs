@@ -198,7 +198,7 @@ impl ClientBuilder {
         let inner = Arc::new(Inner {
             current: ArcSwapOption::empty(),
             changed: watch::Sender::new(None),
-            steering: Steering::new(&self.steering),
+            steering: Steering::new(&self.steering).with_seed(fastrand::u64(..)),
             clock,
             alarm: Arc::clone(&alarm),
             options: self.options,

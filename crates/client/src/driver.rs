@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use fondaco_ids::Computation;
 use fondaco_model::NodeId;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_protocol::{WireKey, now_unix_ms};
@@ -68,6 +69,18 @@ impl Inner {
         options: &ReadOptions,
     ) -> Result<BatchReply, ClientError> {
         let mut run = self.begin(|_, moment| Read::start(Arc::new(keys), options.clone(), moment))?;
+        run.until(Read::is_over).await;
+        run.operation.finish()
+    }
+
+    /// Has nodes compute over the sets of ids of keys.
+    pub(crate) async fn compute(
+        self: &Arc<Self>,
+        keys: Vec<WireKey>,
+        computation: Computation,
+        options: &ReadOptions,
+    ) -> Result<BatchReply, ClientError> {
+        let mut run = self.begin(|_, moment| Read::compute(Arc::new(keys), computation, options.clone(), moment))?;
         run.until(Read::is_over).await;
         run.operation.finish()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fondaco_ids::IdsError;
 use fondaco_model::{NodeId, PartitionId, StoreName, VersionNumber};
 use fondaco_protocol::InvalidKey;
 use thiserror::Error;
@@ -119,6 +120,17 @@ pub enum ClientError {
         /// The store.
         store: StoreName,
     },
+    /// A query over sets of ids has keys of several stores, or of a store of another type of values.
+    #[error("store {store:?} cannot be asked for sets of ids: {reason}")]
+    NoIds {
+        /// The store.
+        store: Box<str>,
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// A set of ids is malformed, or a result too large.
+    #[error("cannot compute over the sets of ids: {0}")]
+    Ids(#[from] IdsError),
     /// A node refused; the others would refuse as well.
     #[error("node {node} refused: {message}")]
     Refused {
@@ -144,6 +156,8 @@ impl ClientError {
             Self::NoQuorum(_) => "NOQUORUM",
             Self::Conflict { .. } => "CONFLICT",
             Self::NotVersioned { .. } => "READONLY",
+            Self::NoIds { .. } => "WRONGTYPE",
+            Self::Ids(_) => "ERR",
             Self::Refused { .. } => "REFUSED",
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fondaco_model::versioned::VectorClock;
 
-use crate::read::{NodeChoice, Sticky, ValueBudget};
+use crate::read::{FanOut, Sticky, Strategy, ValueBudget};
 
 /// How a request handles keys without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,8 +28,12 @@ pub struct ReadOptions {
     pub partial: Partial,
     /// Whether a second node may be asked when the first one is slower than usual.
     pub hedge: bool,
-    /// Which replica is asked first.
-    pub choice: Arc<dyn NodeChoice>,
+    /// Which replicas are asked; [`Sticky`] by default.
+    pub strategy: Arc<dyn Strategy>,
+    /// How many groups of nodes a request of several keys asks, if the strategy heeds it: [`ClusterAware`] does.
+    ///
+    /// [`ClusterAware`]: crate::read::ClusterAware
+    pub fan_out: FanOut,
     /// A limit on the values of all requests that share it, in bytes; none by default. A key whose value exceeds it
     /// fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
     pub room: Option<Arc<ValueBudget>>,
@@ -66,7 +70,8 @@ impl Default for ReadOptions {
             attempt: None,
             partial: Partial::default(),
             hedge: true,
-            choice: Arc::new(Sticky),
+            strategy: Arc::new(Sticky),
+            fan_out: FanOut::default(),
             room: None,
         }
     }

@@ -272,6 +272,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             replicas: REPLICAS,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         };
         (name.parse().unwrap(), store)

@@ -41,6 +41,9 @@ pub struct DevConfig {
     /// How many zones the members stand in, 1 or more: the first of each role in `zone-1`, the second in `zone-2`, and
     /// so on in turn. With one zone, all stand in the zone of the common configuration.
     pub zones: u32,
+    /// How many groups the nodes form under the placement *grouped*, 1 or more: the first node is in `group-1`, the second
+    /// in `group-2`, and so on in turn. With one group, all nodes are in the group of the common configuration, if any.
+    pub groups: u32,
 }
 
 struct Members {
@@ -71,10 +74,12 @@ impl Dev {
                 return Err(ControlError::InvalidConfig(reason));
             }
         }
-        if config.zones == 0 || config.zones > config.nodes {
-            let (zones, nodes) = (config.zones, config.nodes);
-            let reason = format!("{zones} zones for {nodes} nodes: ask for 1 to {nodes}");
-            return Err(ControlError::InvalidConfig(reason));
+        for (what, count) in [("zones", config.zones), ("groups", config.groups)] {
+            let nodes = config.nodes;
+            if !(1..=nodes).contains(&count) {
+                let reason = format!("{count} {what} for {nodes} nodes: ask for 1 to {nodes}");
+                return Err(ControlError::InvalidConfig(reason));
+            }
         }
         let dir = DataDir::open(&config.common.data_dir)?;
         let mut file = DevFile::open(&config.common.data_dir, config.nodes, &config.common)?;
@@ -171,6 +176,9 @@ impl Dev {
             own.data_dir = config.common.data_dir.join(&name);
             if config.zones > 1 {
                 own.member.zone = format!("zone-{}", (number - 1) % config.zones + 1);
+            }
+            if config.groups > 1 && role == Role::Node {
+                own.member.group = Some(format!("group-{}", (number - 1) % config.groups + 1));
             }
             if role != Role::Router || number > 1 {
                 own.resp_listen.set_port(0);

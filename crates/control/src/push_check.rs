@@ -115,6 +115,13 @@ impl PushCheck {
                 found: manifest.partitions,
             }));
         }
+        if manifest.value_type != store.definition.value_type {
+            return Err(ControlError::Fetch(FetchError::WrongValueType {
+                location: source.name(),
+                expected: store.definition.value_type,
+                found: manifest.value_type,
+            }));
+        }
         let detail = detail(&*source, &manifest, identity);
         let (needed_bytes, links) = match &self.stores_dir {
             Some(dir) => {

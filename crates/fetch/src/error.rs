@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fondaco_format::{Checksum, FormatError};
-use fondaco_model::{PartitionCount, StoreName};
+use fondaco_model::{PartitionCount, StoreName, ValueType};
 
 use crate::source::SourceError;
 
@@ -80,6 +80,19 @@ pub enum FetchError {
         expected: PartitionCount,
         /// The number of the version.
         found: PartitionCount,
+    },
+    /// The values of the version have another type than those of the store.
+    #[error(
+        "{location:?} has values of type {found}, and those of the store are {expected}: build it again with \
+         --value-type {expected}, or push it to another store"
+    )]
+    WrongValueType {
+        /// The source.
+        location: String,
+        /// The type of the store.
+        expected: ValueType,
+        /// The type of the version.
+        found: ValueType,
     },
     /// The version would not fit.
     #[error(

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use fondaco_format::{
     Built, ChunkEntry, ChunkPlan, ChunkWriter, Column, Compression, DATA_KIND, Encoder, FORMAT_VERSION, INDEX_KIND,
-    MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, Version, chunk_of_hash, key_hash, unnamed_chunk_file,
+    MANIFEST_FILE, Manifest, Schema, ValueEncoding, Version, chunk_of_hash, key_hash, unnamed_chunk_file,
 };
-use fondaco_model::{PartitionId, StoreName};
+use fondaco_model::{PartitionId, StoreName, ValueType};
 
 /// The number of partitions that the chunks are spread over.
 const PARTITIONS: u32 = 256;

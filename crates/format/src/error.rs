@@ -3,9 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use fondaco_model::{PartitionCount, PartitionId};
-
-use crate::manifest::ValueType;
+use fondaco_model::{PartitionCount, PartitionId, ValueType};
 
 /// An error of the format.
 #[derive(Debug, thiserror::Error)]

@@ -38,7 +38,7 @@ pub use error::{FileDefect, FormatError};
 pub use fault::unreadable_pages;
 pub use hash::{chunk_of_hash, key_hash};
 pub use manifest::{
-    Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, Schema, ValueEncoding, ValueType,
+    Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, Schema, ValueEncoding,
 };
 pub use names::{
     DATA_KIND, INDEX_KIND, MANIFEST_FILE, chunk_file_name, dictionary_file_name, is_named_by_content, is_version_file,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::StoreName;
+use crate::value_type::ValueType;
 use crate::versioned::VersionedSettings;
 
 /// The kinds of store.
@@ -34,6 +35,9 @@ pub struct StoreDefinition {
     /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// The type of its values, which never changes.
+    #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
+    pub value_type: ValueType,
     /// The settings of a versioned store; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedSettings>,
@@ -54,6 +58,7 @@ impl StoreDefinition {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         }
     }

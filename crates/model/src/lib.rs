@@ -19,6 +19,7 @@ mod push;
 mod retention;
 mod routing;
 mod slot;
+mod value_type;
 mod version;
 pub mod versioned;
 
@@ -36,4 +37,5 @@ pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{RoutingTable, RoutingTableError};
 pub use slot::{SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
+pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

@@ -88,6 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 replicas: replicas as u32,
                 late: BTreeSet::new(),
                 read_keys_per_second: None,
+                value_type: Default::default(),
                 versioned: None,
             },
         )]),

@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::VersionedSettings;
-use fondaco_model::{SlotPrefix, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -88,6 +88,7 @@ pub(crate) struct VersionedStore {
     /// Whether the store has a read quota.
     pub(crate) has_read_quota: bool,
     pub(crate) slots: SlotPrefix,
+    pub(crate) value_type: ValueType,
 }
 
 /// The number of a store, from 1.
@@ -179,6 +180,7 @@ impl Catalog {
                 replicas: known.replicas,
                 has_read_quota: known.read_keys_per_second.is_some(),
                 slots: SlotPrefix::of(&store.name),
+                value_type: known.value_type,
             }))
         };
         let versioned = stores.iter().map(versioned).collect();
@@ -276,6 +278,19 @@ impl Catalog {
     #[inline]
     pub(crate) fn version(&self, place: u16) -> &Arc<Version> {
         &self.open[place as usize].version
+    }
+
+    /// The type of a store's values.
+    pub(crate) fn value_type(&self, store: &ServingStore) -> ValueType {
+        let known = match &self.membership {
+            Some(membership) => membership
+                .topology()
+                .stores
+                .get(&store.name)
+                .map(|known| known.value_type),
+            None => store.version().map(|version| version.manifest().value_type),
+        };
+        known.unwrap_or_default()
     }
 
     /// How many keys a store has in the whole cluster.

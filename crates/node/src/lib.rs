@@ -5,6 +5,7 @@
 //! - [`Membership`]: the cluster that the node is in, published with the catalog;
 //! - `forward`: look-ups of keys that other nodes hold, and a router's cache of hot keys;
 //! - `cold`: reads from the disk, which must not delay other clients;
+//! - `compute`: threads for work that computes for long;
 //! - [`Settings`], which may change while it runs, and [`NodeMetrics`].
 //!
 //! It decides nothing: the control plane decides which stores exist and which version is current, and publishes a
@@ -13,6 +14,7 @@
 mod access;
 mod catalog;
 mod cold;
+mod compute;
 mod forward;
 mod membership;
 mod metrics;

@@ -196,6 +196,7 @@ pub(crate) mod tests {
             replicas: 2,
             late: Default::default(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         };
         Topology {

@@ -39,6 +39,10 @@ pub enum Setting {
     RouterCacheBytes,
     /// Duration from which a request counts as slow, in microseconds.
     SlowRequestMicroseconds,
+    /// The most ids of a result of a computation.
+    ComputeIdsMax,
+    /// The most bytes of sets that one node computes over for one request.
+    ComputeInputBytesMax,
 }
 
 /// The name, the limits and the meaning of a setting.
@@ -61,7 +65,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 12] = [
+pub const SETTINGS: [SettingSpec; 14] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -169,6 +173,24 @@ pub const SETTINGS: [SettingSpec; 12] = [
         min: 0,
         max: 1 << 40,
         summary: "requests that take at least so many microseconds are kept in SLOWLOG",
+    },
+    SettingSpec {
+        setting: Setting::ComputeIdsMax,
+        name: "compute-ids-max",
+        redis_name: None,
+        default: 1_000_000,
+        min: 1,
+        max: 1 << 30,
+        summary: "the most ids of the result of a computation over sets of ids",
+    },
+    SettingSpec {
+        setting: Setting::ComputeInputBytesMax,
+        name: "compute-input-bytes-max",
+        redis_name: None,
+        default: 256 * 1024 * 1024,
+        min: 1,
+        max: 1 << 40,
+        summary: "the most bytes of sets of ids that a node computes over for one request",
     },
 ];
 

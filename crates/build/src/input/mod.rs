@@ -85,7 +85,8 @@ pub(crate) fn read(
     };
     let sample_values = options.compression == Compression::Zstd && !options.dry_run;
     let read_some = || {
-        let mut sink = RowSink::new(sorter.appender(), Samples::new(sample_values), bad_rows, progress);
+        let samples = Samples::new(sample_values);
+        let mut sink = RowSink::new(sorter.appender(), samples, bad_rows, progress, options.value_type);
         let result = reading.work(&mut sink);
         if result.is_err() {
             reading.queue.stop();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueType};
 use parking_lot::Mutex;
 
 use crate::error::BuildError;
@@ -76,17 +76,25 @@ pub(crate) struct RowSink<'a> {
     samples: Samples,
     bad_rows: &'a BadRows,
     progress: &'a Progress,
+    value_type: ValueType,
     /// Rows that are not yet in the shared counter.
     rows_uncounted: u64,
 }
 
 impl<'a> RowSink<'a> {
-    pub(crate) fn new(appender: Appender<'a>, samples: Samples, bad_rows: &'a BadRows, progress: &'a Progress) -> Self {
+    pub(crate) fn new(
+        appender: Appender<'a>,
+        samples: Samples,
+        bad_rows: &'a BadRows,
+        progress: &'a Progress,
+        value_type: ValueType,
+    ) -> Self {
         Self {
             appender,
             samples,
             bad_rows,
             progress,
+            value_type,
             rows_uncounted: 0,
         }
     }
@@ -95,9 +103,23 @@ impl<'a> RowSink<'a> {
         self.progress
     }
 
-    /// Accepts the key and value of a row. A key or value over the limits makes it a bad row.
+    /// Accepts the key and value of a row. A key or value over the limits, or a value of another type, makes it a bad row.
     #[inline]
     pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+        match self.value_type {
+            ValueType::Bytes => self.append(row, key, value),
+            ValueType::Ids => match encode_ids(value) {
+                Ok(set) => self.append(row, key, &set),
+                Err(reason) => {
+                    let sample = format!("key {:?} value {:?}", excerpt(key), excerpt(value));
+                    self.refuse(row, reason, sample)
+                }
+            },
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
             return self.refuse_lengths(row, key, value);
         }
@@ -151,4 +173,14 @@ impl<'a> RowSink<'a> {
         self.publish()?;
         Ok((self.appender.close(), self.samples))
     }
+}
+
+/// The encoded set of ids in a text, which may be a JSON array.
+fn encode_ids(value: &[u8]) -> Result<Vec<u8>, String> {
+    let text =
+        str::from_utf8(value).map_err(|_| "the value is no text: ids are written as 5,1,9 or [5, 1, 9]".to_owned())?;
+    let text = text.trim_ascii();
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let ids = fondaco_ids::parse_text(inner.unwrap_or(text)).map_err(|error| error.to_string())?;
+    fondaco_ids::encode(&ids).map_err(|error| error.to_string())
 }

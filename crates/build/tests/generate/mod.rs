@@ -59,6 +59,7 @@ impl Place {
             delimiter: None,
             key: vec!["k".to_owned()],
             value: ValueSelection::Column("v".to_owned()),
+            value_type: Default::default(),
             on_duplicate: OnDuplicate::Fail,
             bad_rows_max: 0,
             allow_empty: false,

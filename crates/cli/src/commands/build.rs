@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use fondaco_build::{BuildOptions, BuildReport, InputFormat, OnDuplicate, Phase, Progress, ValueSelection};
 use fondaco_format::{Compression, Manifest};
-use fondaco_model::{PartitionCount, StoreName};
+use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
@@ -42,6 +42,11 @@ pub struct InputOptions {
     /// The columns that make up the value, as a JSON object; the default is all columns except the key
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     pub values: Option<Vec<String>>,
+
+    /// The type of values: bytes; or ids, lists of numbers such as 5,1,9 or [5, 1, 9], which become sorted sets; push takes
+    /// that of the store
+    #[arg(long, value_name = "TYPE")]
+    pub value_type: Option<ValueType>,
 
     /// The format of the input: parquet, avro, jsonl or csv; the default follows the file names
     #[arg(long)]
@@ -165,6 +170,7 @@ pub fn run(
             (None, Some(columns)) => ValueSelection::Columns(columns.clone()),
             (None, None) => ValueSelection::AllOthers,
         },
+        value_type: options.value_type.unwrap_or_default(),
         on_duplicate: options.on_duplicate,
         bad_rows_max: options.max_bad_rows,
         allow_empty: options.allow_empty,

@@ -13,7 +13,7 @@ use fondaco_control::http::{
     DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
 };
 use fondaco_format::GIVEN_AWAY_FILE;
-use fondaco_model::StoreName;
+use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
@@ -124,9 +124,9 @@ struct Deployed {
 }
 
 /// Runs `fondaco push`.
-pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
+pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
-    let name = &options.input.store;
+    let name = &options.input.store.clone();
     // Checked before the build, since a build may take hours.
     let status = client.status()?;
     if status.partitions == 0 {
@@ -155,6 +155,9 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
             "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
             client.address()
         ),
+    }
+    if let Some(found) = &store {
+        options.input.value_type.get_or_insert(found.value_type);
     }
     let interrupt = Interrupt::listen()?;
     if options.input.dry_run {
@@ -200,7 +203,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
             dir.display()
         ));
     }
-    let pushed = create(&client, name, store.is_none(), output)
+    let pushed = create(&client, name, options.input.value_type, store.is_none(), output)
         .and_then(|()| bring(&client, name, &location.to_string(), options.upload, &interrupt, output));
     let pushed = match pushed {
         Ok(pushed) => pushed,
@@ -235,11 +238,21 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
 }
 
 /// Creates the store if it is missing. Another process may have created it during the build.
-fn create(client: &Client, name: &StoreName, is_missing: bool, output: &Output) -> anyhow::Result<()> {
+fn create(
+    client: &Client,
+    name: &StoreName,
+    value_type: Option<ValueType>,
+    is_missing: bool,
+    output: &Output,
+) -> anyhow::Result<()> {
     if !is_missing {
         return Ok(());
     }
-    match client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str())) {
+    let new = NewStore {
+        value_type: value_type.unwrap_or_default(),
+        ..NewStore::batch(name.as_str())
+    };
+    match client.post::<StoreResource>("/v1/stores", &new) {
         Ok(_) => output.note(&format!("created store {name}")),
         Err(error) if is_refused(&error, "store_exists") => {
             output.note(&format!("store {name} was created meanwhile: pushing to it"));

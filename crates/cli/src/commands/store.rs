@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
-use fondaco_model::{StoreDefinition, StoreKind, StoreName};
+use fondaco_model::{StoreDefinition, StoreKind, StoreName, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
@@ -63,6 +63,10 @@ pub struct CreateOptions {
     /// How many keys per second may be read through all routers, and through all nodes; no limit by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
+
+    /// The type of its values: bytes; or ids, sorted sets of numbers that nodes unite, intersect and count
+    #[arg(long, default_value_t, value_name = "TYPE")]
+    value_type: ValueType,
 
     #[command(flatten)]
     versioned: VersionedArguments,
@@ -176,6 +180,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures.0,
                 read_keys_per_second: options.read_keys_per_second,
+                value_type: options.value_type,
                 versioned: options.versioned.options(),
             };
             let store: StoreResource = client.post("/v1/stores", &new)?;
@@ -324,6 +329,9 @@ fn show_text(store: &StoreResource) -> String {
         output::moment(store.created_unix_ms),
         store.replicas
     );
+    if !store.value_type.is_bytes() {
+        text.push_str(&format!("values are of type {}\n", store.value_type));
+    }
     if let Some(limit) = store.read_keys_per_second {
         text.push_str(&format!(
             "routers read at most {} keys a second of it\n",

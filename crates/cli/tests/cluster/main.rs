@@ -19,6 +19,7 @@ mod programs;
 mod pushes;
 mod readers;
 mod security;
+mod sets;
 mod sources;
 mod store;
 mod swaps;

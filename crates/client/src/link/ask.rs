@@ -25,6 +25,11 @@ pub(crate) trait Request: Sized {
     /// Whether it need not be sent once the operation is over.
     const ENDS_WITH_OPERATION: bool;
 
+    /// Whether its answer takes so long that requests behind it should not wait for it.
+    fn is_long(&self) -> bool {
+        false
+    }
+
     /// The request, as a message to a connection.
     fn message(ask: Ask<Self>) -> Message;
 
@@ -42,6 +47,10 @@ pub(crate) trait Request: Sized {
 impl Request for BatchRequest {
     type Reply = Answer;
     const ENDS_WITH_OPERATION: bool = true;
+
+    fn is_long(&self) -> bool {
+        self.computation.is_some()
+    }
 
     fn message(ask: Ask<Self>) -> Message {
         Message::Read(ask)

@@ -60,6 +60,8 @@ impl Coalesced {
     pub(super) fn fits(&self, ask: &Ask<BatchRequest>, timeout_ms: u64) -> bool {
         let Some(first) = self.asks.first() else { return true };
         self.keys + ask.request.keys().len() <= KEYS_MAX
+            && first.request.computation.is_none()
+            && ask.request.computation.is_none()
             && self.timeout_ms == timeout_ms
             && (first.request.store_id, first.request.version) == (ask.request.store_id, ask.request.version)
             && first.request.store() == ask.request.store()
@@ -73,16 +75,30 @@ impl Coalesced {
     }
 
     /// Writes the combined request to the output, if it is not empty, and adds its parts to the owed ones:
-    /// `FONDACO.READ envelope store-id version store key …`.
+    /// `FONDACO.READ envelope store-id version store key …`, or, with a computation and its parameter before the keys,
+    /// `FONDACO.COMPUTE`.
     pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);
-        writer.array(5 + self.keys);
-        writer.bulk(b"FONDACO.READ");
+        let computation = first.request.computation.as_deref();
+        match computation {
+            None => {
+                writer.array(5 + self.keys);
+                writer.bulk(b"FONDACO.READ");
+            }
+            Some(_) => {
+                writer.array(7 + self.keys);
+                writer.bulk(b"FONDACO.COMPUTE");
+            }
+        }
         Envelope::with_timeout_ms(self.timeout_ms).write(&mut writer);
         writer.bulk_decimal(first.request.store_id.into());
         writer.bulk_decimal(first.request.version.get());
         writer.bulk(first.request.store().as_bytes());
+        if let Some(computation) = computation {
+            writer.bulk(computation.name().as_bytes());
+            writer.bulk(&computation.parameter());
+        }
         for ask in &self.asks {
             debug_assert_eq!(
                 ask.request.store(),

@@ -10,8 +10,8 @@ mod connection;
 mod connection_loop;
 mod transport;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use fondaco_protocol::replica::ReplicaRequest;
 use tokio::sync::mpsc;
@@ -31,7 +31,11 @@ const DOWN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Link {
     lines: Vec<Line>,
-    in_flight_max: usize,
+    /// A connection for long requests, made when the first one comes.
+    long: OnceLock<Line>,
+    member: Member,
+    transport: Arc<Transport>,
+    clock: Clock,
 }
 
 /// The client's side of a connection.
@@ -59,33 +63,48 @@ pub(crate) enum Message {
     Watch,
 }
 
+impl Line {
+    /// A connection to a node, made now and whenever it breaks. Must be called within a tokio runtime.
+    fn new(member: &Member, transport: &Arc<Transport>, clock: Clock) -> Self {
+        let (requests, received) = mpsc::unbounded_channel();
+        let shared = Arc::new(LineState::default());
+        let owner = connection_loop::ConnectionLoop {
+            requests: received,
+            shared: Arc::clone(&shared),
+            address: Arc::clone(&member.address),
+            health: Arc::clone(&member.health),
+            transport: Arc::clone(transport),
+            clock,
+        };
+        drop(transport.spawn(owner.run()));
+        Self { requests, shared }
+    }
+}
+
 impl Link {
     /// Makes connections to a node, now and whenever they break, until the link is dropped. Must be called within a
     /// tokio runtime.
     pub(crate) fn new(member: &Member, transport: &Arc<Transport>, clock: Clock) -> Self {
-        let line = |_| {
-            let (requests, received) = mpsc::unbounded_channel();
-            let shared = Arc::new(LineState::default());
-            let owner = connection_loop::ConnectionLoop {
-                requests: received,
-                shared: Arc::clone(&shared),
-                address: Arc::clone(&member.address),
-                health: Arc::clone(&member.health),
-                transport: Arc::clone(transport),
-                clock,
-            };
-            drop(transport.spawn(owner.run()));
-            Line { requests, shared }
-        };
+        let lines = 0..transport.connections_per_node.max(1);
         Self {
-            lines: (0..transport.connections_per_node.max(1)).map(line).collect(),
-            in_flight_max: transport.in_flight_max,
+            lines: lines.map(|_| Line::new(member, transport, clock)).collect(),
+            long: OnceLock::new(),
+            member: member.clone(),
+            transport: Arc::clone(transport),
+            clock,
         }
     }
 
     /// Queues a request. Its operation gets an outcome in any case, maybe at once.
     pub(crate) fn submit<Q: Request>(&self, ask: Ask<Q>) {
-        match self.room() {
+        let line = match ask.request.is_long() {
+            false => self.best(),
+            true => Some(
+                self.long
+                    .get_or_init(|| Line::new(&self.member, &self.transport, self.clock)),
+            ),
+        };
+        match self.room(line) {
             Ok(line) => {
                 let ask = ask.counted(&line.shared.in_flight);
                 // If the other side is gone, dropping the request reports the failure.
@@ -95,13 +114,13 @@ impl Link {
         }
     }
 
-    /// A connection with capacity for a request; the request is counted already.
-    fn room(&self) -> Result<&Line, Failure> {
-        let Some(line) = self.best() else {
+    /// The connection, if it has capacity for a request; the request is counted already.
+    fn room<'a>(&self, line: Option<&'a Line>) -> Result<&'a Line, Failure> {
+        let Some(line) = line else {
             return Err(Failure::Unsent("there is no connection".into()));
         };
         let in_flight = line.shared.in_flight.fetch_add(1, Relaxed);
-        if in_flight >= self.in_flight_max {
+        if in_flight >= self.transport.in_flight_max {
             line.shared.in_flight.fetch_sub(1, Relaxed);
             return Err(Failure::Full {
                 in_flight: self.in_flight(),
@@ -135,7 +154,8 @@ impl Link {
 
     /// The number of requests that are queued, or sent and not answered.
     pub(crate) fn in_flight(&self) -> usize {
-        self.lines.iter().map(|line| line.shared.in_flight.load(Relaxed)).sum()
+        let lines = self.lines.iter().chain(self.long.get());
+        lines.map(|line| line.shared.in_flight.load(Relaxed)).sum()
     }
 
     /// The number of open connections.

@@ -3,12 +3,14 @@
 //! A new one is made with every topology; a node keeps its health as long as its address does not change. Immutable
 //! except for health: a request takes one directory and keeps it until it needs a newer one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::{NodeId, PartitionId, StoreName};
 
 use super::health::{HealthPolicy, NodeHealth};
+use super::planner::Turns;
 
 /// The owners of keys, and the health of nodes.
 #[derive(Debug)]
@@ -18,6 +20,10 @@ pub struct Directory {
     members: Vec<Member>,
     /// For each partition, the indices of its owners among the members.
     owners: Vec<Box<[u32]>>,
+    /// The number of groups.
+    groups: usize,
+    /// The queues of round-robin, which go on from one directory to the next.
+    turns: Arc<Turns>,
 }
 
 /// A node, from a client's view.
@@ -31,6 +37,8 @@ pub struct Member {
     pub near: bool,
     /// Whether the cluster sees it as live.
     pub live: bool,
+    /// The index of its group, below [`Directory::groups`]. A node without a group is a group of its own.
+    pub group: u32,
     /// The outcomes of its requests.
     pub health: Arc<NodeHealth>,
 }
@@ -47,14 +55,23 @@ impl Directory {
     /// The directory of a topology, for a client in this zone. `former` is the one that it replaces.
     pub fn new(topology: Arc<Topology>, zone: Option<&str>, policy: HealthPolicy, former: Option<&Self>) -> Self {
         let mut members = Vec::with_capacity(topology.nodes.len());
+        let (mut groups, mut group_of) = (0, BTreeMap::new());
         for (&id, node) in &topology.nodes {
             let known = former.and_then(|former| former.member(id));
             let known = known.filter(|known| *known.address == *node.resp);
+            let mut next_group = || {
+                groups += 1;
+                groups - 1
+            };
             members.push(Member {
                 id,
                 address: known.map_or_else(|| node.resp.as_str().into(), |known| Arc::clone(&known.address)),
                 near: zone == Some(node.zone.as_str()),
                 live: node.live,
+                group: match &node.group {
+                    Some(name) => *group_of.entry(name.as_str()).or_insert_with(next_group),
+                    None => next_group(),
+                },
                 health: known.map_or_else(|| Arc::new(NodeHealth::new(policy)), |known| Arc::clone(&known.health)),
             });
         }
@@ -64,7 +81,11 @@ impl Directory {
             owners.iter().filter_map(place).map(|place| place as u32).collect()
         };
         let owners = topology.owners.iter().map(places).collect();
+        let turns = former.map(|former| &former.turns);
+        let turns = turns.filter(|turns| turns.len() == topology.partitions.get() as usize);
         Self {
+            turns: turns.map_or_else(|| Arc::new(Turns::new(topology.partitions)), Arc::clone),
+            groups: groups as usize,
             topology,
             members,
             owners,
@@ -79,6 +100,16 @@ impl Directory {
     /// All nodes, in the order of their numbers.
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// The number of groups of nodes. A node without a group is a group of its own.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// The queues of the partitions' nodes.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// The node with this number.
@@ -144,6 +175,7 @@ mod tests {
             replicas: 2,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         };
         Topology {

@@ -22,6 +22,8 @@ impl Operation for Read {
             return None;
         }
         let id = self.asks.next(moment.now_us)?;
+        let ask = self.asks.get(id);
+        self.tally.asked(ask.node, ask.purpose.keys.len());
         Some(self.request(id, moment))
     }
 
@@ -37,13 +39,17 @@ impl Operation for Read {
         if stage == Stage::Pending {
             self.learn(id, moment);
         }
-        let node = self.asks.get(id).node;
+        let (node, sent_us) = (self.asks.get(id).node, self.asks.get(id).sent_us);
+        self.tally.outcome(sent_us, moment.now_us);
         if let Some(member) = self.directory.member(node) {
             member.health.heard(moment.now_us);
         }
         let Some(keys) = self.end(id, stage) else {
             return;
         };
+        if self.is_partly_answered(&keys) {
+            return;
+        }
         let sub = &self.asks.get(id).purpose;
         let (purpose, part) = (sub.purpose, usize::from(sub.part));
         let mut came = Came::default();
@@ -76,13 +82,15 @@ impl Operation for Read {
         }
         self.settle_errors(came, part, node, moment);
         self.rest(moment);
+        self.count_effort(moment);
     }
 
     fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
         let Some(stage) = self.asks.lost(id, &failure, moment) else {
             return;
         };
-        let node = self.asks.get(id).node;
+        let (node, sent_us) = (self.asks.get(id).node, self.asks.get(id).sent_us);
+        self.tally.outcome(sent_us, moment.now_us);
         let Some(keys) = self.end(id, stage) else {
             return;
         };
@@ -100,12 +108,14 @@ impl Operation for Read {
         };
         self.retry(keys, purpose, moment, || Some(error()));
         self.rest(moment);
+        self.count_effort(moment);
     }
 
     fn on_directory(&mut self, moment: &Moment<'_>) {
         if !self.is_over() {
             self.adopt(moment);
             self.rest(moment);
+            self.count_effort(moment);
         }
     }
 
@@ -114,7 +124,8 @@ impl Operation for Read {
             return;
         }
         if moment.now_us >= self.deadline_us {
-            return self.time_out(moment);
+            self.time_out(moment);
+            return self.count_effort(moment);
         }
         while let Some(due) = self.asks.due(moment) {
             match due {
@@ -126,6 +137,7 @@ impl Operation for Read {
             self.resume(moment);
         }
         self.rest(moment);
+        self.count_effort(moment);
     }
 
     fn wake_at_us(&self) -> u64 {
@@ -253,6 +265,16 @@ impl Read {
             let took_us = moment.now_us.saturating_sub(sent_us);
             moment.steering.note_answered(sub.keys.len(), took_us);
         }
+    }
+
+    /// Whether an answer for these keys must be ignored: one result stands for all of them, and some are in the result of
+    /// another node already. That happens when a node was given up, and answers after all.
+    fn is_partly_answered(&self, keys: &[u32]) -> bool {
+        let merges = self
+            .computation
+            .as_ref()
+            .is_some_and(|computation| computation.merges());
+        merges && keys.iter().any(|&key| self.states[key as usize].answer.is_some())
     }
 
     /// Takes the keys of a sub-request that ended in this stage; `None` if nothing follows for them.

@@ -67,6 +67,8 @@ pub struct NodeHealth {
     failures: [AtomicU32; 2],
     /// The half of the window that is being counted.
     half: AtomicU32,
+    /// The requests per second that it reported.
+    reported_rate: AtomicU32,
 }
 
 impl NodeHealth {
@@ -85,6 +87,7 @@ impl NodeHealth {
             successes: Default::default(),
             failures: Default::default(),
             half: AtomicU32::new(0),
+            reported_rate: AtomicU32::new(0),
         }
     }
 
@@ -98,6 +101,17 @@ impl NodeHealth {
     #[inline]
     pub fn is_late(&self, now_us: u64) -> bool {
         now_us < self.late_until_us.load(Relaxed)
+    }
+
+    /// The rate of requests that the node last reported, from all clients together, per second; 0 before it has.
+    #[inline]
+    pub fn reported_rate(&self) -> u32 {
+        self.reported_rate.load(Relaxed)
+    }
+
+    /// The node reported its rate of requests, per second.
+    pub fn report_rate(&self, requests_per_second: u32) {
+        self.reported_rate.store(requests_per_second, Relaxed);
     }
 
     /// The node has sent something.

@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fondaco_ids::Computation;
 use fondaco_model::VersionNumber;
 use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 
 use super::directory::Directory;
+use super::effort::Tally;
 use super::reply::{BatchReply, PinnedStore};
 use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
 use super::value_budget::HeldBudget;
@@ -28,6 +30,8 @@ pub const KEYS_MAX: usize = 1 << 20;
 /// The most keys of one sub-request: larger ones are split, so that other requests on the same connection need not wait
 /// for all of them.
 pub const SUB_REQUEST_KEYS_MAX: usize = 1024;
+/// The most keys of one sub-request for a computation, whose answer is small.
+pub const COMPUTATION_KEYS_MAX: usize = 1 << 16;
 /// The most outstanding sub-requests of one request.
 pub const SUB_REQUESTS_UNDER_WAY_MAX: usize = 64;
 
@@ -37,7 +41,11 @@ pub struct Read {
     pub(super) keys: Arc<Vec<WireKey>>,
     pub(super) directory: Arc<Directory>,
     pub(super) options: ReadOptions,
+    /// What nodes compute over the keys' sets of ids; `None` if they send the values.
+    pub(super) computation: Option<Arc<Computation>>,
     pub(super) turn: u64,
+    /// The number of groups to ask, if the strategy heeds it.
+    pub(super) fan_out: usize,
     pub(super) deadline_us: u64,
     pub(super) states: SmallVec<[KeyState; 1]>,
     pub(super) parts: SmallVec<[Part; 1]>,
@@ -48,6 +56,7 @@ pub struct Read {
     /// The backoff of waiting keys.
     pub(super) backoff: Backoff,
     pub(super) repins: u32,
+    pub(super) tally: Tally,
     /// The values' share of the memory limit.
     pub(super) room: HeldBudget,
     /// The error that the whole request fails with.
@@ -63,6 +72,8 @@ pub struct BatchRequest {
     pub version: VersionNumber,
     /// Indices of its keys in the operation. They are of one store.
     pub places: KeyPlaces,
+    /// What to compute over the keys' sets of ids; `None` for their values.
+    pub computation: Option<Arc<Computation>>,
     /// All keys of the operation.
     all: Arc<Vec<WireKey>>,
 }
@@ -85,6 +96,29 @@ impl Read {
     /// # Errors
     /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] any error of a key's store.
     pub fn start(keys: Arc<Vec<WireKey>>, options: ReadOptions, moment: &Moment<'_>) -> Result<Self, ClientError> {
+        Self::begin(keys, options, None, moment)
+    }
+
+    /// Begins a request for what nodes compute over the sets of ids of these keys. A node answers for all keys that it is
+    /// asked for together: the first has the result, if the computation [merges](Computation::merges) them.
+    ///
+    /// # Errors
+    /// As [`Read::start`].
+    pub fn compute(
+        keys: Arc<Vec<WireKey>>,
+        computation: Computation,
+        options: ReadOptions,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
+        Self::begin(keys, options, Some(Arc::new(computation)), moment)
+    }
+
+    fn begin(
+        keys: Arc<Vec<WireKey>>,
+        options: ReadOptions,
+        computation: Option<Arc<Computation>>,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
         if keys.len() > KEYS_MAX {
             return Err(ClientError::TooManyKeys {
                 keys: keys.len(),
@@ -98,6 +132,13 @@ impl Read {
         let whole_us = micros(options.deadline);
         let mut read = Self {
             turn: moment.steering.next_turn(),
+            // The node for one key is the same for any fan-out.
+            fan_out: match options.strategy.for_many() {
+                Some(strategy) if keys.len() > 1 && strategy.heeds_fan_out() => {
+                    options.fan_out.groups(moment.latest, keys.len(), moment.now_us)
+                }
+                _ => 1,
+            },
             deadline_us: moment.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
@@ -106,11 +147,13 @@ impl Read {
             waiting: 0,
             backoff: Backoff::default(),
             repins: 0,
+            tally: Tally::new(moment.now_us),
             room: HeldBudget::of(options.room.clone()),
             failed: None,
             directory: Arc::clone(moment.latest),
             keys,
             options,
+            computation,
         };
         read.resolve();
         if read.failed.is_none() {
@@ -118,6 +161,7 @@ impl Read {
             let all = all.collect();
             read.ask_for(all, Purpose::First, moment);
         }
+        read.count_effort(moment);
         match read.failed.take() {
             Some(error) => Err(error),
             None => Ok(read),
@@ -193,6 +237,7 @@ impl Read {
                 store_id: part.id,
                 version: part.version,
                 places: sub.keys.clone(),
+                computation: self.computation.clone(),
                 all: Arc::clone(&self.keys),
             },
         }
@@ -229,6 +274,7 @@ impl Read {
             retried: sent(&[Purpose::Retry, Purpose::Redirect]),
             room: self.room,
             hedged: sent(&[Purpose::Hedge]),
+            effort: self.tally.effort.unwrap_or_default(),
             sub_requests: sent(&[Purpose::First, Purpose::Retry, Purpose::Redirect, Purpose::Hedge]),
             stores: self.parts.into_iter().map(pinned).collect(),
             values: self

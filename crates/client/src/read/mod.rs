@@ -5,13 +5,16 @@
 //! simulation. State shared by requests, [`Steering`] and the [`NodeHealth`] in a [`Directory`], uses neither directly.
 
 mod answer;
+mod assign;
 mod budget;
-mod choice;
+mod controller;
 mod directory;
+mod effort;
 mod events;
 mod health;
 mod machine;
 mod plan;
+mod planner;
 mod reply;
 mod state;
 mod steering;
@@ -19,10 +22,20 @@ mod threshold;
 mod value_budget;
 
 pub use answer::{Answer, Element, Failure};
-pub use choice::{Candidate, NearestFirst, NodeChoice, PreferenceOrder, RoundRobin, Sticky};
+pub use controller::{
+    AsynchronousUnion, ClientRate, EarlyTerminable, FanOut, FanOutController, Fixed, GlobalRate, NonUnion, Pd, Penalty,
+    Query, Rates, SynchronousUnion,
+};
 pub use directory::{Directory, Member};
+pub use effort::Effort;
 pub use health::{HealthPolicy, NodeHealth};
-pub use machine::{BatchRequest, KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX};
+pub use machine::{
+    BatchRequest, COMPUTATION_KEYS_MAX, KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX,
+};
+pub use planner::{
+    Candidate, ClusterAware, Context, Lot, ManyKeys, NearestFirst, PreferenceOrder, RoundRobin, SetCover, Sticky,
+    Strategy, StrategyName, StrategyNameError, Turns,
+};
 pub use reply::{BatchReply, PinnedStore};
 pub use state::KeyPlaces;
 pub use steering::{ReadCounts, Steering, SteeringPolicy};

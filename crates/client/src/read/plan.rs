@@ -4,12 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_model::VersionNumber;
-use fondaco_model::cluster::TopologyStore;
 use smallvec::SmallVec;
 
-use super::choice::Candidate;
-use super::directory::Member;
-use super::machine::{Read, SUB_REQUEST_KEYS_MAX};
+use super::machine::{COMPUTATION_KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX};
 use super::state::{KeyPlaces, Purpose, Sub};
 use crate::error::ClientError;
 use crate::operation::{AskId, Moment};
@@ -17,8 +14,8 @@ use crate::operation::{AskId, Moment};
 /// How often the versions of stores may change under one request before it fails.
 const REPINS_MAX: u32 = 16;
 
-/// Keys to read from one node.
-struct Group {
+/// Keys to be read from one node.
+struct Bundle {
     member: u32,
     part: u16,
     keys: KeyPlaces,
@@ -27,8 +24,8 @@ struct Group {
 /// Which nodes to ask for which keys. A plain value: making it has no effect.
 #[derive(Default)]
 struct Plan {
-    /// At most one open group per store and node, and any number of full ones.
-    groups: SmallVec<[Group; 3]>,
+    /// At most one open bundle for each store and node; full ones besides.
+    bundles: SmallVec<[Bundle; 3]>,
     /// Keys for which no node can be asked.
     nowhere: KeyPlaces,
 }
@@ -40,8 +37,8 @@ impl Read {
         for key in plan.nowhere {
             self.strand(key as usize, moment);
         }
-        for group in plan.groups {
-            self.send_later(group, purpose, moment);
+        for bundle in plan.bundles {
+            self.send_later(bundle, purpose, moment);
         }
     }
 
@@ -65,12 +62,12 @@ impl Read {
                 false => self.give_up_keys(&[key], error(), moment),
             }
         }
-        for group in plan.groups {
+        for bundle in plan.bundles {
             if purpose == Purpose::Retry && !moment.steering.take_retry() {
-                self.give_up_keys(&group.keys, error(), moment);
+                self.give_up_keys(&bundle.keys, error(), moment);
                 continue;
             }
-            self.send_later(group, purpose, moment);
+            self.send_later(bundle, purpose, moment);
         }
     }
 
@@ -86,104 +83,60 @@ impl Read {
         let unanswered = |&&key: &&u32| self.states[key as usize].answer.is_none();
         let keys = self.asks.get(id).purpose.keys.iter();
         let keys = keys.filter(unanswered).copied().collect();
-        for group in self.plan(keys, Purpose::Hedge, moment).groups {
+        for bundle in self.plan(keys, Purpose::Hedge, moment).bundles {
             if moment.steering.take_hedge() {
-                self.send_later(group, Purpose::Hedge, moment);
+                self.send_later(bundle, Purpose::Hedge, moment);
             }
         }
     }
 
-    /// Groups keys by node. A group is no larger than a sub-request.
+    /// Bundles keys by node. A bundle is no larger than a sub-request.
     fn plan(&self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) -> Plan {
-        let members = self.directory.members().len();
-        let Plan {
-            mut groups,
-            mut nowhere,
-        } = Plan::default();
-        // The store of the previous key's part.
-        let mut store_of = None;
-        let mut choose = |key: u32| {
-            let part = self.states[key as usize].part;
-            let store = match store_of {
-                Some((known, store)) if known == part => store,
-                _ => self.directory.store(self.parts[usize::from(part)].name.as_str())?.1,
-            };
-            store_of = Some((part, store));
-            self.choose(key as usize, store, purpose, moment.now_us)
-        };
+        let mut plan = Plan::default();
+        let Plan { bundles, nowhere } = &mut plan;
+        let part_of = |key: u32| self.states[key as usize].part;
         if let [key] = keys[..] {
-            match choose(key) {
-                Some(member) => groups.push(Group {
-                    member: member as u32,
-                    part: self.states[key as usize].part,
+            match self.member_for(key, purpose, moment) {
+                Some(member) => bundles.push(Bundle {
+                    member,
+                    part: part_of(key),
                     keys,
                 }),
                 None => nowhere.push(key),
             }
-            return Plan { groups, nowhere };
+            return plan;
         }
-        // The open group of each part and node, counted from 1.
+        let chosen = self.members_for(&keys, purpose, moment);
+        let members = self.directory.members().len();
+        let keys_max = match self.computation {
+            None => SUB_REQUEST_KEYS_MAX,
+            Some(_) => COMPUTATION_KEYS_MAX,
+        };
+        // The open bundle of each part and node, counted from 1.
         let mut open = SmallVec::<[u32; 16]>::from_elem(0, self.parts.len() * members);
-        for key in keys {
-            let Some(member) = choose(key) else {
+        for (key, member) in keys.into_iter().zip(chosen) {
+            let Some(member) = member else {
                 nowhere.push(key);
                 continue;
             };
-            let part = self.states[key as usize].part;
-            let open = &mut open[usize::from(part) * members + member];
-            let full = |group: &Group| group.keys.len() == SUB_REQUEST_KEYS_MAX;
-            if *open == 0 || full(&groups[*open as usize - 1]) {
-                groups.push(Group {
-                    member: member as u32,
+            let part = part_of(key);
+            let open = &mut open[usize::from(part) * members + member as usize];
+            let full = |bundle: &Bundle| bundle.keys.len() == keys_max;
+            if *open == 0 || full(&bundles[*open as usize - 1]) {
+                bundles.push(Bundle {
+                    member,
                     part,
                     keys: KeyPlaces::new(),
                 });
-                *open = groups.len() as u32;
+                *open = bundles.len() as u32;
             }
-            groups[*open as usize - 1].keys.push(key);
+            bundles[*open as usize - 1].keys.push(key);
         }
-        Plan { groups, nowhere }
+        plan
     }
 
-    /// The index of the member to ask for a key. Of the nodes not asked yet: a healthy one, not late if possible; else
-    /// a late one; and, unless it is a hedge, an unhealthy one.
-    fn choose(&self, key: usize, store: &TopologyStore, purpose: Purpose, now_us: u64) -> Option<usize> {
-        let state = &self.states[key];
-        let members = self.directory.members();
-        let mut prompt = SmallVec::<[usize; 4]>::new();
-        let mut candidates = SmallVec::<[Candidate; 4]>::new();
-        let (mut late, mut ill) = (None, None);
-        for place in self.directory.replicas(store, state.partition) {
-            let member: &Member = &members[place];
-            if state.asked.contains(&member.id) {
-            } else if !member.is_well() {
-                if ill.is_none_or(|ill: usize| !members[ill].live && member.live) {
-                    ill = Some(place);
-                }
-            } else if member.health.is_late(now_us) {
-                late = late.or(Some(place));
-            } else {
-                prompt.push(place);
-                candidates.push(Candidate {
-                    node: member.id,
-                    near: member.near,
-                });
-            }
-        }
-        match prompt[..] {
-            [] if purpose == Purpose::Hedge => late,
-            [] => late.or(ill),
-            [one] => Some(one),
-            _ => {
-                let chosen = self.options.choice.choose(&self.keys[key], self.turn, &candidates);
-                debug_assert!(chosen < prompt.len(), "a choice is one of the candidates");
-                Some(prompt[chosen.min(prompt.len() - 1)])
-            }
-        }
-    }
-
-    fn send_later(&mut self, group: Group, purpose: Purpose, moment: &Moment<'_>) {
-        let Group { member, part, keys } = group;
+    fn send_later(&mut self, bundle: Bundle, purpose: Purpose, moment: &Moment<'_>) {
+        let Bundle { member, part, keys } = bundle;
         let node = self.directory.members()[member as usize].id;
         for &key in &keys {
             let state = &mut self.states[key as usize];
@@ -191,14 +144,16 @@ impl Read {
             state.pending += 1;
             state.asked.push(node);
         }
-        let may_hedge = self.options.hedge && purpose != Purpose::Hedge;
+        // How long a look-up takes says nothing about a computation.
+        let is_look_up = self.computation.is_none();
+        let may_hedge = self.options.hedge && purpose != Purpose::Hedge && is_look_up;
         let late_us = may_hedge.then(|| moment.steering.hedge_threshold_us(keys.len()));
         let sub = Sub {
             part,
             generation: self.parts[usize::from(part)].generation,
             keys,
             purpose,
-            learnt: purpose != Purpose::First,
+            learnt: purpose != Purpose::First || !is_look_up,
         };
         self.asks.plan(node, sub, late_us.flatten());
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fondaco_model::{StoreName, VersionNumber};
 use smallvec::SmallVec;
 
+use super::effort::Effort;
 use super::value_budget::HeldBudget;
 use crate::error::ClientError;
 
@@ -37,6 +38,8 @@ pub struct BatchReply {
     pub retried: u32,
     /// How many of these were hedges.
     pub hedged: u32,
+    /// How many nodes the keys of batch stores took, how evenly, and where the time went.
+    pub effort: Effort,
     /// The values' share of the memory limit: drop it with them.
     pub room: HeldBudget,
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use fastrand::Rng;
+
 use super::budget::Budget;
 use super::threshold::Thresholds;
 
@@ -43,7 +45,12 @@ pub struct Steering {
     pub(super) thresholds: Thresholds,
     pub(super) counts: Counts,
     turn: AtomicU64,
+    /// The seed of the random numbers of strategies.
+    seed: u64,
 }
+
+/// The difference of the seeds of two requests, one after the other: the golden ratio, so that they have little in common.
+const SEED_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Steering {
     /// No samples yet, and an initial reserve: all retries, since a client may start when a node has just died, and a
@@ -55,10 +62,16 @@ impl Steering {
             thresholds: Thresholds::new(policy.hedge_quantile, policy.hedge_margin),
             counts: Counts::default(),
             turn: AtomicU64::new(0),
+            seed: 0,
         }
     }
 
-    /// The current counts.
+    /// The same with a seed for the random numbers of strategies.
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// What was done so far.
     pub fn counts(&self) -> ReadCounts {
         self.counts.read()
     }
@@ -66,6 +79,12 @@ impl Steering {
     /// After how long a second node is asked for this many keys, in microseconds; `None` before enough samples.
     pub fn hedge_threshold_us(&self, keys: usize) -> Option<u64> {
         self.thresholds.threshold_us(keys)
+    }
+
+    /// The random numbers of a request.
+    #[inline]
+    pub(super) fn random(&self, turn: u64) -> Rng {
+        Rng::with_seed(self.seed.wrapping_add(turn.wrapping_mul(SEED_STEP)))
     }
 
     #[inline]
@@ -133,6 +152,14 @@ counts! {
     requests,
     /// Keys asked for.
     keys,
+    /// Distinct nodes asked, summed over requests that are over: divided by them it is the mean.
+    nodes,
+    /// Keys asked of the node that was asked for most, summed over requests.
+    largest_shares,
+    /// Microseconds in the slowest sub-request, summed over requests.
+    server_us,
+    /// Microseconds of the rest of the time, spent by the client, summed over requests.
+    client_us,
     /// Sub-requests sent, of all kinds.
     sub_requests,
     /// Of these, those sent because another one failed.

@@ -83,6 +83,7 @@ impl Cluster {
                 replicas: u32::MAX,
                 late: Default::default(),
                 read_keys_per_second: None,
+                value_type: Default::default(),
                 versioned: None,
             });
             entry.current = VersionNumber::new(version);

@@ -75,18 +75,18 @@ async fn the_same_key_goes_to_the_same_replica() {
 }
 
 #[tokio::test]
-async fn the_node_choice_of_the_request_decides() {
+async fn the_strategy_of_the_request_decides() {
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.connected(cluster.builder().zone("zone-2")).await;
     let nearest = ReadOptions {
-        choice: Arc::new(NearestFirst),
+        strategy: Arc::new(NearestFirst),
         ..ReadOptions::default()
     };
     client.get_many(&keys(100), &nearest).await.unwrap();
     let reads: Vec<usize> = cluster.nodes.iter().map(|node| node.reads()).collect();
     assert_eq!(reads, [0, 1, 0]);
     let in_turn = ReadOptions {
-        choice: Arc::new(RoundRobin),
+        strategy: Arc::new(RoundRobin),
         ..ReadOptions::default()
     };
     for _ in 0..30 {

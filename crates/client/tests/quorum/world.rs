@@ -167,6 +167,7 @@ impl Shape {
             replicas: self.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: Some(self.settings),
         };
         let owners = |partition: u32| {

@@ -356,6 +356,7 @@ fn is_for_good(error: &ControlError) -> bool {
         error,
         FetchError::WrongStore { .. }
             | FetchError::WrongPartitions { .. }
+            | FetchError::WrongValueType { .. }
             | FetchError::Mismatch { .. }
             | FetchError::SourceChanged { .. }
     )

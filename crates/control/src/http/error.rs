@@ -253,6 +253,7 @@ fn code_of(error: &ControlError) -> &'static str {
             | FetchError::Manifest { .. }
             | FetchError::WrongStore { .. }
             | FetchError::WrongPartitions { .. }
+            | FetchError::WrongValueType { .. }
             | FetchError::Mismatch { .. } => "invalid_source",
             FetchError::NoSpace { .. } | FetchError::DiskFull { .. } => "not_enough_space",
             FetchError::Cancelled | FetchError::Interrupted => "unavailable",

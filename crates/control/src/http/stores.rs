@@ -48,6 +48,7 @@ pub(super) async fn create(
         replicas: new.replicas,
         tolerate_failures: new.tolerate_failures,
         read_keys_per_second: new.read_keys_per_second,
+        value_type: new.value_type,
         versioned: None,
     };
     let settings = new.versioned.map(|options| options.change());

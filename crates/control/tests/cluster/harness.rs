@@ -41,6 +41,7 @@ impl TestCluster {
             controllers: 2,
             routers: 1,
             zones,
+            groups: 1,
         })
         .unwrap();
         let (_, http) = dev.addresses().unwrap();

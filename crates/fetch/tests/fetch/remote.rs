@@ -39,6 +39,7 @@ fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<Buil
         delimiter: None,
         key: vec!["member".to_owned()],
         value: ValueSelection::Column("value".to_owned()),
+        value_type: Default::default(),
         on_duplicate: OnDuplicate::Fail,
         bad_rows_max: 0,
         allow_empty: false,

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Built, Manifest, ValueType};
+use fondaco_model::ValueType;
+
+use super::{Built, Manifest};
 use crate::checksum::Checksum;
 use crate::error::FormatError;
 use crate::names::MANIFEST_FILE;

@@ -3,7 +3,7 @@
 mod check;
 mod file;
 
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName, ValueType};
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::Checksum;
@@ -80,31 +80,6 @@ impl ChunkEntry {
     pub fn files_but_index(&self) -> impl Iterator<Item = &FileEntry> {
         let further = self.further.iter().map(|further| &further.file);
         [&self.data].into_iter().chain(further)
-    }
-}
-
-/// The type of values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ValueType {
-    /// Bytes without further meaning.
-    Bytes,
-}
-
-impl ValueType {
-    /// All known types.
-    pub const ALL: &[Self] = &[Self::Bytes];
-
-    /// Its name in manifests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-        }
-    }
-
-    /// The type with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|known| known.name() == name)
     }
 }
 
@@ -336,15 +311,15 @@ mod tests {
     fn an_unknown_type_of_values_is_refused_by_name() {
         let unknown = replaced(
             "\"value_type\": \"bytes\"",
-            "\"value_type\": \"ids\", \"ids_packed\": true",
+            "\"value_type\": \"tree\", \"tree_depth\": 3",
         );
         let error = Manifest::from_bytes(&unknown).unwrap_err();
         assert!(
-            matches!(&error, FormatError::UnknownValueType { found } if found == "ids"),
+            matches!(&error, FormatError::UnknownValueType { found } if found == "tree"),
             "{error}"
         );
         assert!(
-            error.to_string().contains("\"ids\"") && !error.is_corruption(),
+            error.to_string().contains("\"tree\"") && !error.is_corruption(),
             "{error}"
         );
         for &known in ValueType::ALL {

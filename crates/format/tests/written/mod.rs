@@ -6,10 +6,10 @@ use std::path::Path;
 
 use fondaco_format::{
     Built, Checksum, ChunkPlan, ChunkWriter, Column, Compression, DATA_KIND, Encoder, FORMAT_VERSION, FileEntry,
-    INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, chunk_of_hash, dictionary_file_name,
-    key_hash, train_dictionary, unnamed_chunk_file,
+    INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, chunk_of_hash, dictionary_file_name, key_hash,
+    train_dictionary, unnamed_chunk_file,
 };
-use fondaco_model::{PartitionCount, StoreName, slot_of_key};
+use fondaco_model::{PartitionCount, StoreName, ValueType, slot_of_key};
 
 /// The numbers of partitions and chunks of a version.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use crate::definition::StoreKind;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
+use crate::value_type::ValueType;
 use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
 
@@ -83,6 +84,9 @@ pub struct TopologyStore {
     pub late: BTreeSet<NodeId>,
     /// How many keys a second may be read through all routers, and through all nodes.
     pub read_keys_per_second: Option<u64>,
+    /// The type of its values.
+    #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
+    pub value_type: ValueType,
     /// The settings of a versioned store; `None` for others.
     pub versioned: Option<VersionedSettings>,
 }
@@ -123,6 +127,7 @@ impl Topology {
                 replicas: view.replicas(record) as u32,
                 late: record.late.clone(),
                 read_keys_per_second: record.definition.read_keys_per_second,
+                value_type: record.definition.value_type,
                 versioned: record.definition.versioned,
             };
             (name.clone(), store)
@@ -283,6 +288,7 @@ mod tests {
             replicas: 1,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         }
     }

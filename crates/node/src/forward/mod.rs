@@ -10,6 +10,7 @@ mod cache;
 mod quota;
 mod scan;
 mod single_flight;
+mod steered;
 mod versioned;
 
 use std::cell::{OnceCell, RefCell};
@@ -20,7 +21,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
 use fondaco_client::read::{HeldBudget, ValueBudget};
-use fondaco_client::{Client, ClientError, Partial, ReadOptions};
+use fondaco_client::{Client, ClientError, Partial, ReadOptions, SetOptions};
+use fondaco_ids::Computation;
 use fondaco_model::{NodeId, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
@@ -34,6 +36,7 @@ use crate::settings::Setting;
 
 pub(crate) use admission::UnderWay;
 pub(crate) use quota::Quotas;
+pub(crate) use steered::Steered;
 
 /// A key to be asked for.
 #[derive(Clone, Copy)]
@@ -151,15 +154,15 @@ impl Forwarder {
 
     /// Reads keys from the nodes that have them, or, on a router, from what it keeps. One answer for each
     /// key, in order.
-    pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+    pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
         match is_router && self.has_cache() {
-            true => self.read_cached(catalog, keys).await,
-            false => self.read_anew(catalog, keys).await,
+            true => self.read_cached(catalog, keys, steered).await,
+            false => self.read_anew(catalog, keys, steered).await,
         }
     }
 
-    async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+    async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let mut room = HeldBudget::default();
         let mut answers: Vec<Option<Answered>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
@@ -197,7 +200,7 @@ impl Forwarder {
         self.metrics.add(Counter::CacheMisses, missing.len() as u64);
         self.metrics.add(Counter::SharedLookups, waiting.len() as u64);
         if !missing.is_empty() {
-            let read = self.read_anew(catalog, &missing).await;
+            let read = self.read_anew(catalog, &missing, steered).await;
             room.join(read.room);
             for (((at, flight), wanted), answer) in single_flights.into_iter().zip(missing).zip(read.each) {
                 self.keep(wanted.key, &answer);
@@ -218,7 +221,7 @@ impl Forwarder {
         }
         if !abandoned.is_empty() {
             let again: Vec<Wanted<'_>> = abandoned.iter().map(|&at| keys[at]).collect();
-            let read = self.read_anew(catalog, &again).await;
+            let read = self.read_anew(catalog, &again, steered).await;
             room.join(read.room);
             for (at, answer) in abandoned.into_iter().zip(read.each) {
                 answers[at] = Some(answer);
@@ -233,7 +236,7 @@ impl Forwarder {
 
     /// Reads keys from the nodes that have them. One answer for each key, in order; all those of one
     /// store are of one version, save for errors.
-    pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+    pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let count = keys.len();
         let failed = |error: &ClientError| {
             self.metrics.add(Counter::ForwardFailures, count as u64);
@@ -249,10 +252,7 @@ impl Forwarder {
         };
         let _under_way = UnderWay::of(self, count);
         self.metrics.add(Counter::ForwardedLookups, count as u64);
-        let options = ReadOptions {
-            deadline: self.deadline(),
-            ..self.options.clone()
-        };
+        let options = steered.apply(self.read_options());
         let reply = match client.read(wire_keys, &options).await {
             Ok(reply) => reply,
             Err(error) => return failed(&error),
@@ -295,6 +295,44 @@ impl Forwarder {
             each: answers,
             room: reply.room,
         }
+    }
+
+    /// Has the nodes that have these keys, of one store, compute over their sets of ids. An element for each key, and the
+    /// version of a batch store that it is of.
+    ///
+    /// # Errors
+    /// The error to answer with.
+    pub(crate) async fn compute(
+        &self,
+        catalog: &Catalog,
+        keys: &[Wanted<'_>],
+        computation: Computation,
+        ids_max: usize,
+        steered: Steered,
+    ) -> Result<(Vec<Option<Bytes>>, Option<StoreVersion>), String> {
+        self.check_room(keys.len())?;
+        let options = SetOptions {
+            read: steered.apply(self.read_options()),
+            ids_max,
+        };
+        let computed = match (self.client(), wire_keys(catalog, keys)) {
+            (Ok(client), Ok(wire_keys)) => {
+                let _under_way = self.under_way(keys.len());
+                client.compute(wire_keys, computation, &options).await
+            }
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        };
+        let (elements, pinned) = computed.map_err(|error| {
+            self.metrics.add(Counter::ForwardFailures, keys.len() as u64);
+            told(&error).to_string()
+        })?;
+        let source = pinned.and_then(|pinned| {
+            Some(StoreVersion {
+                store: StoreId::new(pinned.id)?,
+                version: pinned.version,
+            })
+        });
+        Ok((elements, source))
     }
 
     fn deadline(&self) -> Duration {

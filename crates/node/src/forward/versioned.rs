@@ -187,7 +187,7 @@ impl Forwarder {
         }
     }
 
-    fn read_options(&self) -> ReadOptions {
+    pub(super) fn read_options(&self) -> ReadOptions {
         ReadOptions {
             deadline: self.deadline(),
             ..self.options.clone()

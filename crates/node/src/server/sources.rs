@@ -9,12 +9,15 @@
 //! number, for they never change; those of replicas are not cached anywhere but in the replica.
 
 use fondaco_format::Probe;
+use fondaco_model::VersionNumber;
+use fondaco_protocol::Envelope;
+use fondaco_resp::parse_integer;
 
 use super::buffers::FREE_BYTES;
 use super::refusal;
-use super::session::Admission;
+use super::session::{Admission, Session};
 use crate::catalog::{Catalog, NOT_OPEN, VersionedStore};
-use crate::forward::{Answers, Forwarder, ValueAnswer, Wanted};
+use crate::forward::{Answers, Forwarder, Steered, ValueAnswer, Wanted};
 
 /// Where the answer for a key is.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(in crate::server) trait Source {
     fn locate(&self, key: &[u8], admission: &Admission<'_>) -> Result<Located, String>;
 
     /// Asks others for keys of stores of this kind. One answer for each key, in order.
-    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers;
+    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers;
 }
 
 /// A batch store: its current version.
@@ -65,8 +68,8 @@ impl Source for Batch {
         Ok(Located::Nodes)
     }
 
-    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
-        forwarder.read(catalog, keys).await
+    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
+        forwarder.read(catalog, keys, steered).await
     }
 }
 
@@ -78,7 +81,55 @@ impl Source for Versioned<'_> {
         Ok(answer.filter(is_short).map_or(Located::Replicas, Located::Known))
     }
 
-    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+    /// Which replicas are asked is a matter of quorums, and not of a strategy.
+    async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>], _steered: Steered) -> Answers {
         forwarder.read_versioned(catalog, keys).await
+    }
+}
+
+/// The version of a batch store that another node or a client asks for by its number.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct Pinned {
+    /// The store's place in [`Catalog::stores`].
+    pub(in crate::server) store: u16,
+    /// The version's place among the catalog's open ones.
+    pub(in crate::server) version: u16,
+    /// How long the request may take, if that is limited.
+    pub(in crate::server) timeout_ms: Option<u64>,
+}
+
+impl Pinned {
+    /// Parses the arguments `envelope store-id version store`, from the first one on.
+    ///
+    /// # Errors
+    /// The error to answer with: malformed arguments, no right to read the store, a version that is not open here.
+    pub(in crate::server) fn parse<'a>(
+        argument: impl Fn(usize) -> &'a [u8],
+        session: &Session,
+        catalog: &Catalog,
+    ) -> Result<Self, String> {
+        let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
+        let envelope = Envelope::parse(argument(1)).map_err(|error| format!("ERR {error}"))?;
+        let (Some(wanted_id), Some(number)) = (number(2), number(3)) else {
+            return Err("ERR value is not an integer or out of range".into());
+        };
+        let store = session.readable_store(catalog, argument(4))?;
+        let store_here = &catalog.stores()[store as usize];
+        // The name may be that of another store by now, whose versions began at 1 again.
+        if wanted_id != 0 && wanted_id != u64::from(store_here.id.get()) {
+            return Err(refusal::other_store(store_here, wanted_id));
+        }
+        let version = match VersionNumber::new(number) {
+            None => catalog.current(store),
+            Some(number) => catalog.place_of(store, number).unwrap_or(NOT_OPEN),
+        };
+        if version == NOT_OPEN {
+            return Err(refusal::version_gone(catalog, store, VersionNumber::new(number)));
+        }
+        Ok(Self {
+            store,
+            version,
+            timeout_ms: envelope.timeout_ms,
+        })
     }
 }

@@ -180,6 +180,7 @@ impl Cluster {
             replicas: replicas as u32,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         };
         let topology = Topology {

@@ -118,6 +118,7 @@ impl Cluster {
             replicas: shape.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: Some(VersionedSettings {
                 engine: EngineKind::Disk,
                 ..VersionedSettings::of(shape.replicas).with(&shape.settings)

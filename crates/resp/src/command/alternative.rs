@@ -59,8 +59,7 @@ const OTHER_TYPES: [(&str, &str); 7] = [
         "values are strings: write the whole list as one JSON value with SET, or use a message broker for a queue",
     ),
     (
-        "sadd scard sdiff sdiffstore sinter sintercard sinterstore sismember smembers smismember smove spop srandmember \
-         srem sscan sunion sunionstore",
+        "sadd sdiffstore sintercard sinterstore smove spop srandmember srem sscan sunionstore",
         "values are strings: write the set as a JSON array with SET; a store with resolution set joins arrays that were \
          written at the same time",
     ),

@@ -91,6 +91,8 @@ named_bits! {
         WRITE = "write",
         /// Works on strings.
         STRING = "string",
+        /// Works on sets.
+        SET = "set",
         /// For operators.
         ADMIN = "admin",
         /// Takes constant time, or near it.

@@ -191,6 +191,26 @@ pub enum CommandId {
     Asking,
     /// `FONDACO.READ`
     FondacoRead,
+    /// `FONDACO.COMPUTE`
+    FondacoCompute,
+    /// `FONDACO.MGET`
+    FondacoMGet,
+    /// `FONDACO.IDS`
+    FondacoIds,
+    /// `SMEMBERS`
+    SMembers,
+    /// `SCARD`
+    SCard,
+    /// `SISMEMBER`
+    SIsMember,
+    /// `SMISMEMBER`
+    SMIsMember,
+    /// `SUNION`
+    SUnion,
+    /// `SINTER`
+    SInter,
+    /// `SDIFF`
+    SDiff,
     /// `FONDACO.SCAN`
     FondacoScan,
     /// `FONDACO.TOPOLOGY`

@@ -49,6 +49,7 @@ impl CommandSpec {
             group,
             own_categories: match group {
                 Group::String => Categories::STRING,
+                Group::Set => Categories::SET,
                 Group::Generic => Categories::KEYSPACE,
                 Group::Connection => Categories::CONNECTION,
                 Group::Transactions => Categories::TRANSACTION,
@@ -168,6 +169,8 @@ pub enum Group {
     Generic,
     /// The connection.
     Connection,
+    /// Sets of ids.
+    Set,
     /// Transactions.
     Transactions,
     /// The server.
@@ -185,6 +188,7 @@ impl Group {
             Self::String => "string",
             Self::Generic => "generic",
             Self::Connection => "connection",
+            Self::Set => "set",
             Self::Transactions => "transactions",
             Self::Server => "server",
             Self::Cluster => "cluster",

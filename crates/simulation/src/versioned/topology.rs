@@ -46,6 +46,7 @@ impl World {
             replicas: self.scenario.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: Some(self.scenario.told()),
         };
         Topology {

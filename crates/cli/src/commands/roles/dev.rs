@@ -57,6 +57,11 @@ pub struct DevOptions {
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     zones: u32,
 
+    /// The number of groups of nodes, which the nodes join in turn; with more than one, each group has a complete copy of
+    /// the data, and --replicas is their number
+    #[arg(long, default_value_t = 1, value_name = "COUNT", conflicts_with_all = ["zones", "replicas"], value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    groups: u32,
+
     /// Coordinate through ZooKeeper, not within the process: host:port, several separated by commas
     #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
     zookeeper: Option<String>,
@@ -137,6 +142,7 @@ pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
                 routers: options.routers,
                 controllers: options.controllers,
                 zones: options.zones,
+                groups: options.groups,
             })?;
             let (resp, http) = dev.addresses().context("the router runs")?;
             let members = dev.members();
@@ -161,10 +167,12 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
         let reason = format!("{replicas} replicas need at least as many nodes, but --nodes is {nodes}: raise --nodes");
         return Err(WrongUsage(reason).into());
     }
-    if options.zones > options.nodes {
-        let (zones, nodes) = (options.zones, options.nodes);
-        let reason = format!("{zones} zones need at least as many nodes, but --nodes is {nodes}: raise --nodes");
-        return Err(WrongUsage(reason).into());
+    for (count, what) in [(options.zones, "zones"), (options.groups, "groups")] {
+        if count > options.nodes {
+            let nodes = options.nodes;
+            let reason = format!("{count} {what} need at least as many nodes, but --nodes is {nodes}: raise --nodes");
+            return Err(WrongUsage(reason).into());
+        }
     }
     let mut config = Config::local(&options.data, partition_count(options.partitions)?);
     config.resp_listen = resolve(&options.resp)?;
@@ -177,6 +185,10 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
     config.cluster.nodes_initial = options.nodes;
     if options.zones > 1 {
         config.cluster.placement = Placement::Zoned;
+    }
+    if options.groups > 1 {
+        config.cluster.placement = Placement::Grouped;
+        config.cluster.replicas = options.groups;
     }
     config.zookeeper = options.zookeeper.as_ref().map(|connect| ZooKeeperConfig {
         connect: connect.clone(),

@@ -1,6 +1,6 @@
 //! Stores.
 
-use fondaco_model::{StoreDefinition, StoreKind};
+use fondaco_model::{StoreDefinition, StoreKind, ValueType};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -34,6 +34,10 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
+    /// The type of its values, which never changes.
+    #[serde(default)]
+    #[schema(value_type = ValueTypeName)]
+    pub value_type: ValueType,
     /// Settings of a versioned store; not allowed for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
@@ -57,9 +61,20 @@ impl NewStore {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            value_type: Default::default(),
             versioned: None,
         }
     }
+}
+
+/// The types of values.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueTypeName {
+    /// Bytes without a known meaning.
+    Bytes,
+    /// Sorted sets of unsigned 63-bit integers.
+    Ids,
 }
 
 /// The kinds of store.
@@ -125,6 +140,10 @@ pub struct StoreResource {
     pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
+    /// The type of its values.
+    #[serde(default)]
+    #[schema(value_type = ValueTypeName)]
+    pub value_type: ValueType,
     /// Settings of a versioned store; null for other kinds.
     pub versioned: Option<VersionedResource>,
     /// When it was created, in milliseconds since 1970.
@@ -163,6 +182,7 @@ impl From<StoreStatus> for StoreResource {
             replicas: status.replicas,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,
+            value_type: definition.value_type,
             versioned: definition.versioned.map(Into::into),
             created_unix_ms: status.created_unix_ms,
             current_version: versions

@@ -9,12 +9,13 @@ use fondaco_resp::{Arguments, Reply, parse_integer};
 use super::expiry::Unit;
 use super::operation::{Answer, Asked, Combined, Operation, Request};
 use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use crate::forward::Steered;
 use crate::single_value::Current;
 
 /// What a look-up asks about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum LookUp {
-    /// `GET`, `MGET`
+    /// `GET`, `MGET`, `FONDACO.MGET`
     Value,
     /// `EXISTS`, `TOUCH`
     Exists,
@@ -43,6 +44,8 @@ pub(in crate::server) struct LookUps {
     /// Which arguments are its keys.
     pub(in crate::server) keys: Range<usize>,
     pub(in crate::server) reply: Combined,
+    /// What `FONDACO.MGET` says about the nodes to ask.
+    pub(in crate::server) steered: Option<Steered>,
 }
 
 /// What is said about a value.
@@ -73,9 +76,18 @@ pub(in crate::server) fn parse(
     use CommandId as Id;
     let one = |look_up| (look_up, 1..2, Combined::Only);
     let every = |look_up, reply| (look_up, 1..arguments.len(), reply);
+    let mut steered = None;
     let (look_up, keys, reply) = match command {
         Id::Get => one(LookUp::Value),
         Id::MGet => every(LookUp::Value, Combined::Array),
+        Id::FondacoMGet => {
+            let (options, keys_at) = Steered::parse(|at| arguments.get(at, buffer), 1)?;
+            if keys_at == arguments.len() {
+                return Err(SYNTAX_ERROR.into());
+            }
+            steered = Some(options);
+            (LookUp::Value, keys_at..arguments.len(), Combined::Array)
+        }
         Id::Exists | Id::Touch => every(LookUp::Exists, Combined::Sum),
         Id::StrLen => one(LookUp::Length),
         Id::Type => one(LookUp::Type),
@@ -89,7 +101,12 @@ pub(in crate::server) fn parse(
         Id::MemoryUsage => (memory(arguments, buffer)?, 2..3, Combined::Only),
         _ => return Ok(None),
     };
-    Ok(Some(LookUps { look_up, keys, reply }))
+    Ok(Some(LookUps {
+        look_up,
+        keys,
+        reply,
+        steered,
+    }))
 }
 
 fn range(arguments: &Arguments, buffer: &[u8]) -> Result<LookUp, Refusal> {

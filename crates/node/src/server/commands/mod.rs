@@ -7,6 +7,7 @@ mod cluster;
 mod configuration;
 mod connection;
 pub(super) mod expiry;
+mod ids;
 mod information;
 mod keyspace;
 pub(super) mod look_ups;
@@ -63,6 +64,15 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
             keyspace::keys_in_slot(&call, reply).await
         }
+        CommandId::SMembers
+        | CommandId::SCard
+        | CommandId::SIsMember
+        | CommandId::SMIsMember
+        | CommandId::SUnion
+        | CommandId::SInter
+        | CommandId::SDiff
+        | CommandId::FondacoIds => ids::query(&call, reply).await,
+        CommandId::FondacoCompute => ids::compute(&call, reply).await,
         CommandId::DbSize => information::dbsize(&call, reply).await,
         CommandId::Info => information::info(&call, reply).await,
         CommandId::Auth => connection::auth(call, reply).await,

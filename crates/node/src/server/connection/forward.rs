@@ -73,7 +73,8 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     let repeated = keys_of_several_versions(window, catalog, &others);
     if !repeated.is_empty() {
         context.metrics.add(Counter::ForwardRepeats, repeated.len() as u64);
-        let answers = context.forwarder.read_anew(catalog, &wanted(window, &repeated)).await;
+        let keys = wanted(window, &repeated);
+        let answers = context.forwarder.read_anew(catalog, &keys, window.steered()).await;
         others.note(&repeated, answers);
     }
     others
@@ -82,7 +83,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
 async fn ask<S: Source>(context: &LoopContext, window: &Window, catalog: &Catalog, keys: &[usize]) -> Answers {
     match keys {
         [] => Answers::default(),
-        _ => S::ask(&context.forwarder, catalog, &wanted(window, keys)).await,
+        _ => S::ask(&context.forwarder, catalog, &wanted(window, keys), window.steered()).await,
     }
 }
 

@@ -170,6 +170,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.pipeline.is_some() {
             return Some(Turn::Pipeline(Pause::Other));
         }
+        if command == CommandId::FondacoMGet
+            && let Some(turn) = self.run_window(taking.catalog)
+        {
+            // It has options of its own, and therefore a window of its own.
+            return Some(turn);
+        }
         let admission = Admission {
             catalog: taking.catalog,
             session: &self.session,

@@ -4,19 +4,18 @@
 //! not held here are counted as elsewhere, and a request that this process may not pass on is refused
 //! before it waits for anything.
 
-use fondaco_model::{Slot, SlotPrefix, VersionNumber};
-use fondaco_protocol::Envelope;
+use fondaco_model::{Slot, SlotPrefix};
+use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Arguments, parse_integer};
 
 use super::{Key, KeyPlace, Request, Window};
-use crate::catalog::{Catalog, NOT_OPEN};
+use crate::catalog::Catalog;
 use crate::server::commands::look_ups::{self, LookUp};
 use crate::server::commands::operation::Combined;
 use crate::server::commands::versioned::is_replica;
 use crate::server::refusal;
 use crate::server::session::Admission;
-use crate::server::sources::{Batch, Located, Source, Versioned};
+use crate::server::sources::{Batch, Located, Pinned, Source, Versioned};
 
 /// What a window held before a request was added to it.
 #[derive(Clone, Copy)]
@@ -47,6 +46,7 @@ impl Window {
         let Some(look_ups) = look_ups::parse(command, arguments, buffer)? else {
             return Ok(false);
         };
+        self.steered = look_ups.steered;
         let keys = look_ups.keys;
         let before = self.mark();
         if keys.len() > 1 {
@@ -97,6 +97,7 @@ impl Window {
         self.key_bytes.truncate(mark.bytes);
         self.elsewhere = mark.elsewhere;
         self.known.truncate(mark.known);
+        self.steered = None;
     }
 
     #[inline]
@@ -147,31 +148,17 @@ impl Window {
     /// Adds a `FONDACO.READ`: a look-up in the version that it names, of the store with the number that it
     /// names, which is never forwarded.
     fn add_pinned(&mut self, arguments: &Arguments, buffer: &[u8], admission: &Admission<'_>) -> Result<(), String> {
-        let catalog = admission.catalog;
         let argument = |at| arguments.get(at, buffer).unwrap_or_default();
-        let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
-        let envelope = Envelope::parse(argument(1)).map_err(|error| format!("ERR {error}"))?;
-        let (Some(wanted_id), Some(number)) = (number(2), number(3)) else {
-            return Err("ERR value is not an integer or out of range".into());
-        };
-        let store = admission.session.readable_store(catalog, argument(4))?;
-        let store_here = &catalog.stores()[store as usize];
-        // The name may be that of another store by now, whose versions began at 1 again.
-        if wanted_id != 0 && wanted_id != u64::from(store_here.id.get()) {
-            return Err(refusal::other_store(store_here, wanted_id));
-        }
-        let version = match VersionNumber::new(number) {
-            None => catalog.current(store),
-            Some(number) => catalog.place_of(store, number).unwrap_or(NOT_OPEN),
-        };
-        if version == NOT_OPEN {
-            return Err(refusal::version_gone(catalog, store, VersionNumber::new(number)));
-        }
+        let Pinned {
+            store,
+            version,
+            timeout_ms,
+        } = Pinned::parse(argument, admission.session, admission.catalog)?;
         if (5..arguments.len()).any(|at| argument(at).is_empty()) {
             return Err(refusal::EMPTY_KEY.into());
         }
         for at in 5..arguments.len() {
-            let probe = catalog.version(version).probe(argument(at));
+            let probe = admission.catalog.version(version).probe(argument(at));
             self.push_key(argument(at), store, KeyPlace::Version { version, probe });
         }
         self.requests.push(Request {
@@ -179,7 +166,7 @@ impl Window {
             look_up: LookUp::Value,
             reply: Combined::Array,
             keys_end: self.keys.len() as u32,
-            timeout_ms: envelope.timeout_ms,
+            timeout_ms,
         });
         Ok(())
     }

@@ -23,7 +23,7 @@ use super::commands::look_ups::{LookUp, Said};
 use super::commands::operation::Combined;
 use super::refusal;
 use crate::catalog::{Catalog, StoreId};
-use crate::forward::ValueAnswer;
+use crate::forward::{Steered, ValueAnswer};
 
 /// When a window holds so many keys, it is run before more requests are read.
 pub(in crate::server) const WINDOW_KEYS: usize = 64;
@@ -44,6 +44,8 @@ pub(in crate::server) struct Window {
     elsewhere: usize,
     /// The answers that are known for keys of versioned stores.
     known: Vec<ValueAnswer>,
+    /// The options of a `FONDACO.MGET`, which is alone in its window.
+    steered: Option<Steered>,
 }
 
 struct Request {
@@ -129,7 +131,12 @@ impl Window {
     }
 
     pub(in crate::server) fn is_full(&self) -> bool {
-        self.keys.len() >= WINDOW_KEYS
+        self.keys.len() >= WINDOW_KEYS || self.steered.is_some()
+    }
+
+    /// What its requests say about the nodes to ask.
+    pub(in crate::server) fn steered(&self) -> Steered {
+        self.steered.unwrap_or_default()
     }
 
     pub(in crate::server) fn key_count(&self) -> usize {
@@ -181,6 +188,7 @@ impl Window {
         self.key_bytes.clear();
         self.elsewhere = 0;
         self.known.clear();
+        self.steered = None;
         self.keys.shrink_to(KEPT_MAX);
         self.known.shrink_to(KEPT_MAX);
         self.key_bytes.shrink_to(KEPT_MAX * 16);

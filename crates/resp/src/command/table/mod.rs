@@ -11,6 +11,7 @@ mod own;
 mod read;
 mod replica;
 mod server;
+mod sets;
 mod transactions;
 mod versioned;
 mod write_keys;
@@ -20,7 +21,7 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, one list per family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 11] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 12] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
@@ -30,6 +31,7 @@ pub(super) const FAMILIES: [&[CommandSpec]; 11] = [
     monitor::COMMANDS,
     cluster::COMMANDS,
     own::COMMANDS,
+    sets::COMMANDS,
     versioned::COMMANDS,
     replica::COMMANDS,
 ];

@@ -35,6 +35,18 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("store", String),
             Argument::new("key", String).multiple(),
         ]),
+    CommandSpec::new(Id::FondacoMGet, "fondaco.mget", -2, Group::Own)
+        .doc(
+            SINCE,
+            O_KEYS,
+            "Reads the values of several keys; FANOUT and STRATEGY say how many groups of nodes are asked, and which nodes",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .arguments(&[
+            Argument::new("fanout", Integer).optional(),
+            Argument::new("strategy", String).optional(),
+            Argument::new("key", String).multiple(),
+        ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 5, Group::Own)
         .doc(
             SINCE,

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_model::{PartitionId, Slot};
+use fondaco_model::{PartitionId, Slot, ValueType};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_resp::command::CommandId;
 use smallvec::SmallVec;
 
-use super::super::Refusal;
 use super::super::operation::{Asked, Operation};
+use super::super::{Refusal, ids};
 use super::pipeline::{Accepted, Pipeline};
 use crate::catalog::VersionedStore;
 use crate::membership::Membership;
@@ -105,7 +105,12 @@ impl Admission<'_> {
     fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
         let mut admitted = SmallVec::<[Admitted; 1]>::with_capacity(asked.keys.len());
         for (wire_key, operation) in asked.keys {
-            admitted.push((self.store(&wire_key, &operation)?, wire_key, operation));
+            let store = self.store(&wire_key, &operation)?;
+            let operation = match store.value_type {
+                ValueType::Bytes => operation,
+                ValueType::Ids => ids::checked(operation, &store.name)?,
+            };
+            admitted.push((store, wire_key, operation));
         }
         self.check_place(&admitted)?;
         self.forwarder.check_room(admitted.len())?;

@@ -1,0 +1,193 @@
+//! Ids by the number of sets that they are in, of all sets or in part.
+//!
+//! ```text
+//! multiplicities   version (1 byte, 1), length of the set (4 bytes, little-endian), set of the ids,
+//!                  block of 128 counts less one, fewer in the last one…
+//! ```
+//! See [`encode`] for sets, and `packing` for blocks. Equal multiplicities are equal bytes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::encode::{VERSION, encode};
+use crate::merge::for_each_id;
+use crate::packing::{BLOCK, canonical_block_bytes, put_block, read_block};
+use crate::view::IdSet;
+use crate::{Budget, IdsError};
+
+/// An id and the number of sets that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Multiplicity {
+    /// The id.
+    pub id: u64,
+    /// How many sets it is in, at least one.
+    pub count: u64,
+}
+
+/// All ids of the sets, ascending, each with the number of sets that it is in.
+///
+/// # Errors
+/// More ids than the budget allows, or the caller stopped it.
+pub fn multiplicities(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<Multiplicity>, IdsError> {
+    let mut out = Vec::new();
+    for_each_id(sets, budget, |id, count, budget| {
+        let count = u64::from(count);
+        out.push(Multiplicity { id, count });
+        budget.check_length(out.len())
+    })?;
+    Ok(out)
+}
+
+/// The ids that are in the most sets, at most `length` of them: by the number of sets, descending, then by id, ascending.
+///
+/// # Errors
+/// `length` is more ids than the budget allows, or the caller stopped it.
+pub fn top_by_multiplicity(
+    sets: &[IdSet<'_>],
+    length: usize,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<Multiplicity>, IdsError> {
+    budget.check_length(length)?;
+    let mut top = Top::new(length);
+    for_each_id(sets, budget, |id, count, _| {
+        let count = u64::from(count);
+        top.add(Multiplicity { id, count });
+        Ok(())
+    })?;
+    Ok(top.into_sorted())
+}
+
+/// The same of multiplicities that are known, in any order, each id once.
+pub fn top(multiplicities: &[Multiplicity], length: usize) -> Vec<Multiplicity> {
+    let mut top = Top::new(length);
+    multiplicities.iter().for_each(|&multiplicity| top.add(multiplicity));
+    top.into_sorted()
+}
+
+/// Adds up the multiplicities of parts of the sets, each as [`multiplicities`] returned it.
+///
+/// # Errors
+/// More ids than the budget allows, or the caller stopped it.
+pub fn merge_multiplicities(
+    parts: &[Vec<Multiplicity>],
+    budget: &mut Budget<'_>,
+) -> Result<Vec<Multiplicity>, IdsError> {
+    let mut sum: Vec<Multiplicity> = Vec::new();
+    for part in parts {
+        // Two ascending runs, which this sort merges.
+        sum.extend_from_slice(part);
+        sum.sort_by_key(|multiplicity| multiplicity.id);
+        sum.dedup_by(|next, kept| {
+            let is_same = next.id == kept.id;
+            if is_same {
+                kept.count = kept.count.saturating_add(next.count);
+            }
+            is_same
+        });
+        budget.check_length(sum.len())?;
+        budget.spend(sum.len())?;
+    }
+    Ok(sum)
+}
+
+/// Encodes multiplicities, whose ids are in ascending order, without duplicates and at most
+/// [`ID_MAX`](crate::ID_MAX).
+///
+/// # Errors
+/// An id that is too large, or not larger than the one before it; a count of zero; or more than 4 GiB.
+pub fn encode_multiplicities(multiplicities: &[Multiplicity]) -> Result<Vec<u8>, IdsError> {
+    let ids: Vec<u64> = multiplicities.iter().map(|multiplicity| multiplicity.id).collect();
+    let set = encode(&ids)?;
+    let set_bytes = u32::try_from(set.len()).map_err(|_| IdsError::ValueTooLong { count: ids.len() })?;
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&set_bytes.to_le_bytes());
+    out.extend_from_slice(&set);
+    let mut counts = [0; BLOCK];
+    for block in multiplicities.chunks(BLOCK) {
+        for (less_one, &Multiplicity { id, count }) in counts.iter_mut().zip(block) {
+            *less_one = count.checked_sub(1).ok_or(IdsError::NoMultiplicity { id })?;
+        }
+        put_block(&mut out, &counts[..block.len()]);
+    }
+    Ok(out)
+}
+
+/// Reads multiplicities, and checks all bytes.
+///
+/// # Errors
+/// What is wrong, and where. The place of what is wrong with the ids is from the beginning of their set.
+pub fn parse_multiplicities(bytes: &[u8]) -> Result<Vec<Multiplicity>, IdsError> {
+    let Some((&version, rest)) = bytes.split_first() else {
+        return Err(IdsError::invalid(0, "there are no bytes"));
+    };
+    if version != VERSION {
+        return Err(IdsError::UnknownVersion { found: version });
+    }
+    let Some((set_bytes, rest)) = rest.split_first_chunk() else {
+        return Err(IdsError::invalid(1, "the bytes end within the length of the set"));
+    };
+    let set_bytes = u32::from_le_bytes(*set_bytes) as usize;
+    let Some((set, mut counts)) = rest.split_at_checked(set_bytes) else {
+        return Err(IdsError::invalid(1, "the bytes end within the set of the ids"));
+    };
+    let set = IdSet::parse(set)?;
+    let mut ids = Vec::new();
+    set.decode_into(&mut ids);
+    let (mut out, mut scratch) = (Vec::with_capacity(ids.len()), Vec::new());
+    for block in ids.chunks(BLOCK) {
+        let at = bytes.len() - counts.len();
+        let mut numbers = [0; BLOCK];
+        let numbers = &mut numbers[..block.len()];
+        if read_block(counts, numbers).is_none() {
+            return Err(IdsError::invalid(
+                at,
+                "the bytes end within the counts, or their widths are impossible",
+            ));
+        }
+        let length = canonical_block_bytes(counts, numbers, &mut scratch);
+        let length = length.ok_or(IdsError::invalid(at, "counts are not written in the shortest way"))?;
+        counts = &counts[length..];
+        for (&id, &less_one) in block.iter().zip(numbers.iter()) {
+            let count = less_one.checked_add(1);
+            let count = count.ok_or(IdsError::invalid(at, "a count has more than 64 bits"))?;
+            out.push(Multiplicity { id, count });
+        }
+    }
+    match counts.is_empty() {
+        true => Ok(out),
+        false => Err(IdsError::invalid(
+            bytes.len() - counts.len(),
+            "there are bytes after the last count",
+        )),
+    }
+}
+
+/// The best so far, with the worst of them on top.
+struct Top {
+    length: usize,
+    heap: BinaryHeap<Reverse<(u64, Reverse<u64>)>>,
+}
+
+impl Top {
+    fn new(length: usize) -> Self {
+        let heap = BinaryHeap::new();
+        Self { length, heap }
+    }
+
+    fn add(&mut self, Multiplicity { id, count }: Multiplicity) {
+        let entry = Reverse((count, Reverse(id)));
+        if self.heap.len() < self.length {
+            self.heap.push(entry);
+        } else if let Some(mut worst) = self.heap.peek_mut()
+            && entry < *worst
+        {
+            *worst = entry;
+        }
+    }
+
+    fn into_sorted(self) -> Vec<Multiplicity> {
+        let sorted = self.heap.into_sorted_vec();
+        let multiplicity = |Reverse((count, Reverse(id)))| Multiplicity { id, count };
+        sorted.into_iter().map(multiplicity).collect()
+    }
+}

@@ -1,0 +1,156 @@
+//! Goes through many sets at once, each id together with the number of sets that it is in.
+//!
+//! The ids are cut into *windows*, ranges that hold some hundred blocks each. The ids of a window are gathered from all sets,
+//! then counted: in an array of counters if they are dense, else by sorting them. The first ids of blocks, which need not be
+//! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
+//! decoded twice at most: it may reach over an end of its window. Besides a place in each set, 8 bytes a block are needed for
+//! the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
+
+use crate::packing::BLOCK;
+use crate::view::IdSet;
+use crate::{Budget, IdsError};
+
+/// The fewest blocks that a window has, but for the last: 32 768 ids fit the cache of a core.
+const WINDOW_BLOCKS_MIN: usize = 256;
+/// A window is dense if it has an id for so many numbers between its first and its last: to go through its counters then
+/// takes less time than to sort its ids.
+const DENSE_RANGE: usize = 16;
+/// So many counters are used at most: 16 MiB.
+const COUNTERS_MAX: usize = 1 << 22;
+
+/// The ids that are in any of the sets.
+///
+/// # Errors
+/// More ids than the budget allows, or the caller stopped it.
+pub fn union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
+    let mut out = Vec::new();
+    for_each_id(sets, budget, |id, _, budget| {
+        out.push(id);
+        budget.check_length(out.len())
+    })?;
+    Ok(out)
+}
+
+/// How many ids are in any of the sets.
+///
+/// # Errors
+/// The caller stopped it. The limit of ids does not matter.
+pub fn union_count(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<usize, IdsError> {
+    let mut count = 0;
+    for_each_id(sets, budget, |_, _, _| {
+        count += 1;
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+/// Calls `visit` with each id, ascending, and the number of sets that it is in.
+pub(crate) fn for_each_id(
+    sets: &[IdSet<'_>],
+    budget: &mut Budget<'_>,
+    mut visit: impl FnMut(u64, u32, &mut Budget<'_>) -> Result<(), IdsError>,
+) -> Result<(), IdsError> {
+    let mut places: Vec<Place<'_>> = sets.iter().filter_map(Place::first).collect();
+    let (mut ids, mut counts, mut block_ids) = (Vec::new(), Vec::new(), [0; BLOCK]);
+    let mut from = 0;
+    for to in cuts(sets) {
+        ids.clear();
+        for place in &mut places {
+            if place.next_id < to {
+                place.gather(from, to, &mut block_ids, &mut ids, budget)?;
+            }
+        }
+        count(&mut ids, &mut counts, budget, &mut visit)?;
+        from = to;
+    }
+    Ok(())
+}
+
+/// The ends of the windows, ascending.
+fn cuts(sets: &[IdSet<'_>]) -> Vec<u64> {
+    let firsts = sets
+        .iter()
+        .flat_map(|set| (0..set.blocks()).map(|block| set.first_of(block)));
+    let mut firsts: Vec<u64> = firsts.collect();
+    firsts.sort_unstable();
+    let window_blocks = sets.len().max(WINDOW_BLOCKS_MIN);
+    let mut cuts: Vec<u64> = firsts.into_iter().step_by(window_blocks).skip(1).collect();
+    cuts.dedup();
+    cuts.push(u64::MAX);
+    cuts
+}
+
+/// How far a set was read.
+struct Place<'a> {
+    set: IdSet<'a>,
+    /// The block of the next id.
+    block: usize,
+    next_id: u64,
+}
+
+impl<'a> Place<'a> {
+    fn first(set: &IdSet<'a>) -> Option<Self> {
+        let next_id = set.first()?;
+        Some(Self {
+            set: *set,
+            block: 0,
+            next_id,
+        })
+    }
+
+    /// Appends the ids of a window, which is the one after the last that was asked for.
+    fn gather(
+        &mut self,
+        from: u64,
+        to: u64,
+        block_ids: &mut [u64; BLOCK],
+        ids: &mut Vec<u64>,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), IdsError> {
+        while self.next_id < to {
+            let all = self.set.read(self.block, block_ids);
+            budget.spend(all.len())?;
+            let below = &all[..all.partition_point(|&id| id < to)];
+            ids.extend_from_slice(&below[below.partition_point(|&id| id < from)..]);
+            if let Some(&next) = all.get(below.len()) {
+                self.next_id = next;
+                return Ok(());
+            }
+            self.block += 1;
+            self.next_id = match self.block < self.set.blocks() {
+                true => self.set.first_of(self.block),
+                false => u64::MAX,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Calls `visit` with each of these ids, ascending, and how often it is there. Their order is lost.
+fn count(
+    ids: &mut [u64],
+    counts: &mut Vec<u32>,
+    budget: &mut Budget<'_>,
+    visit: &mut impl FnMut(u64, u32, &mut Budget<'_>) -> Result<(), IdsError>,
+) -> Result<(), IdsError> {
+    let least = ids.iter().copied().min().unwrap_or(0);
+    let range = ids.iter().copied().max().unwrap_or(0) - least;
+    if range >= (ids.len() * DENSE_RANGE).min(COUNTERS_MAX) as u64 {
+        // The stable sort: it merges runs, which the ids of a set are.
+        ids.sort();
+        return ids
+            .chunk_by(|a, b| a == b)
+            .try_for_each(|same| visit(same[0], same.len() as u32, budget));
+    }
+    counts.clear();
+    counts.resize(range as usize + 1, 0);
+    for &id in ids.iter() {
+        counts[(id - least) as usize] += 1;
+    }
+    for (id, &count) in (least..).zip(counts.iter()) {
+        if count > 0 {
+            visit(id, count, budget)?;
+        }
+    }
+    Ok(())
+}

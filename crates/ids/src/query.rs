@@ -1,0 +1,347 @@
+//! Queries over the sets of many keys, in two halves: what each part of the keys is asked for, and how the answers of all
+//! parts become the answer.
+//!
+//! Whatever the parts are, the answer is that over all keys together.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::counted::Multiplicity;
+use crate::{
+    Budget, IdSet, IdsError, difference, encode, encode_multiplicities, intersection, intersects, membership,
+    merge_multiplicities, multiplicities, parse_multiplicities, top, union,
+};
+
+/// A query over the sets of several keys. A key without a value has the empty set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetQuery {
+    /// The ids in any set.
+    Union,
+    /// The ids in all sets.
+    Intersection,
+    /// The ids of the first set that are in no other one.
+    Difference,
+    /// Whether there is an id that is in all sets.
+    Intersects,
+    /// The number of ids of each set.
+    Counts,
+    /// The ids that are in the most sets, this many of them.
+    Top(usize),
+    /// For each set, which of these ids are in it.
+    Contains(Arc<[u64]>),
+}
+
+/// The answer to a [`SetQuery`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetAnswer {
+    /// Ids in ascending order.
+    Ids(Vec<u64>),
+    /// Yes or no.
+    Flag(bool),
+    /// A number for each key.
+    Counts(Vec<u64>),
+    /// Ids by the number of sets that they are in, descending.
+    Top(Vec<Multiplicity>),
+    /// For each key, one flag for each candidate.
+    Contains(Vec<Vec<bool>>),
+}
+
+/// What a part of the keys is asked for: keys that one node has, for instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Computation {
+    /// The union of the part's sets.
+    Union,
+    /// The intersection of the part's sets.
+    Intersection,
+    /// All ids of the part's sets, each with the number of sets that it is in.
+    Multiplicities,
+    /// The number of ids of each set.
+    Counts,
+    /// For each set, which of these ids are in it.
+    Contains(Arc<[u64]>),
+}
+
+/// A part of a query: what is computed over which keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The computation.
+    pub computation: Computation,
+    /// The places of its keys among those of the query.
+    pub keys: Range<usize>,
+}
+
+/// The answer of one part: an element for each of its keys. A computation that [merges](Computation::merges) its sets has
+/// the result in the first, and nothing in the others.
+pub type Partial = Vec<Option<Vec<u8>>>;
+
+impl Computation {
+    /// Its name in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Union => "union",
+            Self::Intersection => "intersection",
+            Self::Multiplicities => "multiplicities",
+            Self::Counts => "counts",
+            Self::Contains(_) => "contains",
+        }
+    }
+
+    /// Its parameter in messages: the encoded set of candidates, or nothing.
+    pub fn parameter(&self) -> Vec<u8> {
+        match self {
+            // They were checked when the computation was made.
+            Self::Contains(candidates) => encode(candidates).unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The computation of a message.
+    ///
+    /// # Errors
+    /// An unknown name, or a parameter that is not what the name wants.
+    pub fn parse(name: &[u8], parameter: &[u8]) -> Result<Self, InvalidComputation> {
+        let computation = match name {
+            b"union" => Self::Union,
+            b"intersection" => Self::Intersection,
+            b"multiplicities" => Self::Multiplicities,
+            b"counts" => Self::Counts,
+            b"contains" => {
+                let candidates = IdSet::parse(parameter).map_err(|_| InvalidComputation(name.to_vec()))?;
+                return Ok(Self::Contains(candidates.iter().collect()));
+            }
+            _ => return Err(InvalidComputation(name.to_vec())),
+        };
+        match parameter.is_empty() {
+            true => Ok(computation),
+            false => Err(InvalidComputation(name.to_vec())),
+        }
+    }
+
+    /// Whether one result stands for all keys of the part.
+    pub fn merges(&self) -> bool {
+        match self {
+            Self::Union | Self::Intersection | Self::Multiplicities => true,
+            Self::Counts | Self::Contains(_) => false,
+        }
+    }
+
+    /// Carries it out over the sets of the part's keys, in their order; `None` for a key without a value.
+    ///
+    /// # Errors
+    /// More ids than the budget allows, or the caller stopped it.
+    pub fn apply(&self, sets: &[Option<IdSet<'_>>], budget: &mut Budget<'_>) -> Result<Partial, IdsError> {
+        let present: Vec<IdSet<'_>> = sets.iter().flatten().copied().collect();
+        let merged = match self {
+            Self::Union => encode(&union(&present, budget)?)?,
+            Self::Intersection if present.len() < sets.len() => encode(&[])?,
+            Self::Intersection => encode(&intersection(&present, budget)?)?,
+            Self::Multiplicities => encode_multiplicities(&multiplicities(&present, budget)?)?,
+            Self::Counts => {
+                let count = |set: &Option<IdSet<'_>>| set.map_or(0, |set| set.len());
+                return Ok(sets
+                    .iter()
+                    .map(|set| Some(count(set).to_string().into_bytes()))
+                    .collect());
+            }
+            Self::Contains(candidates) => {
+                let flags = |set: &Option<IdSet<'_>>| -> Result<Option<Vec<u8>>, IdsError> {
+                    let flags = match set {
+                        Some(set) => membership(*set, candidates, budget)?,
+                        None => vec![false; candidates.len()],
+                    };
+                    Ok(Some(flags.into_iter().map(u8::from).collect()))
+                };
+                return sets.iter().map(flags).collect();
+            }
+        };
+        let mut partial = vec![None; sets.len()];
+        if let Some(first) = partial.first_mut() {
+            *first = Some(merged);
+        }
+        Ok(partial)
+    }
+}
+
+/// A message asks for something that is no computation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidComputation(Vec<u8>);
+
+impl fmt::Display for InvalidComputation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = String::from_utf8_lossy(&self.0);
+        write!(
+            f,
+            "unknown computation {name:?}, or an invalid parameter of it: use a matching release"
+        )
+    }
+}
+
+impl std::error::Error for InvalidComputation {}
+
+impl SetQuery {
+    /// What is to be computed over which of so many keys. The keys of a step may be divided among nodes in any way.
+    pub fn steps(&self, keys: usize) -> Vec<Step> {
+        let over = |computation, keys| Step { computation, keys };
+        match self {
+            Self::Union => vec![over(Computation::Union, 0..keys)],
+            Self::Intersection | Self::Intersects => vec![over(Computation::Intersection, 0..keys)],
+            Self::Difference => vec![
+                over(Computation::Union, 0..keys.min(1)),
+                over(Computation::Union, keys.min(1)..keys),
+            ],
+            Self::Counts => vec![over(Computation::Counts, 0..keys)],
+            Self::Top(_) => vec![over(Computation::Multiplicities, 0..keys)],
+            Self::Contains(candidates) => vec![over(Computation::Contains(Arc::clone(candidates)), 0..keys)],
+        }
+    }
+
+    /// The answer, from what was computed in each of the [steps](Self::steps): for each of its keys an element, as the
+    /// part had it that the key was in.
+    ///
+    /// # Errors
+    /// An element that is none, more ids than the budget allows, or the caller stopped it.
+    pub fn merge<B: AsRef<[u8]>>(
+        &self,
+        steps: &[Vec<Option<B>>],
+        budget: &mut Budget<'_>,
+    ) -> Result<SetAnswer, IdsError> {
+        let elements = |step: usize| {
+            let elements = steps.get(step).into_iter().flatten().flatten();
+            elements.map(AsRef::as_ref)
+        };
+        let sets = |step| elements(step).map(IdSet::parse).collect::<Result<Vec<_>, _>>();
+        Ok(match self {
+            Self::Union => SetAnswer::Ids(union(&sets(0)?, budget)?),
+            Self::Intersection => SetAnswer::Ids(intersection(&sets(0)?, budget)?),
+            Self::Intersects => SetAnswer::Flag(match sets(0)?[..] {
+                [one] => !one.is_empty(),
+                [one, other] => intersects(one, other, budget)?,
+                ref all => !intersection(all, budget)?.is_empty(),
+            }),
+            Self::Difference => SetAnswer::Ids(match sets(0)?[..] {
+                [first, ..] => difference(first, &sets(1)?, budget)?,
+                [] => Vec::new(),
+            }),
+            Self::Counts => {
+                let count = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
+                let counts = elements(0).map(|text| count(text).ok_or_else(not_a_number));
+                SetAnswer::Counts(counts.collect::<Result<_, _>>()?)
+            }
+            Self::Top(length) => {
+                let parts = elements(0).map(parse_multiplicities).collect::<Result<Vec<_>, _>>()?;
+                SetAnswer::Top(top(&merge_multiplicities(&parts, budget)?, *length))
+            }
+            Self::Contains(_) => {
+                let flags = |bytes: &[u8]| bytes.iter().map(|&flag| flag != 0).collect();
+                SetAnswer::Contains(elements(0).map(flags).collect())
+            }
+        })
+    }
+}
+
+fn not_a_number() -> IdsError {
+    IdsError::invalid(0, "a number of ids is expected")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Sets = Vec<Option<BTreeSet<u64>>>;
+
+    fn sets() -> impl Strategy<Value = Sets> {
+        vec(proptest::option::weighted(0.9, btree_set(0..200_u64, 0..60)), 1..12)
+    }
+
+    fn query() -> impl Strategy<Value = SetQuery> {
+        prop_oneof![
+            Just(SetQuery::Union),
+            Just(SetQuery::Intersection),
+            Just(SetQuery::Difference),
+            Just(SetQuery::Intersects),
+            Just(SetQuery::Counts),
+            (0..20_usize).prop_map(SetQuery::Top),
+            btree_set(0..250_u64, 0..20).prop_map(|ids| SetQuery::Contains(ids.into_iter().collect())),
+        ]
+    }
+
+    /// The answer by the book.
+    fn expected(query: &SetQuery, sets: &Sets) -> SetAnswer {
+        let sets: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.clone().unwrap_or_default()).collect();
+        let all: BTreeSet<u64> = sets.iter().flatten().copied().collect();
+        let count = |id: u64| sets.iter().filter(|set| set.contains(&id)).count();
+        let common = || all.iter().copied().filter(|&id| count(id) == sets.len());
+        match query {
+            SetQuery::Union => SetAnswer::Ids(all.into_iter().collect()),
+            SetQuery::Intersection => SetAnswer::Ids(common().collect()),
+            SetQuery::Intersects => SetAnswer::Flag(common().next().is_some()),
+            SetQuery::Difference => {
+                let others: BTreeSet<u64> = sets[1..].iter().flatten().copied().collect();
+                SetAnswer::Ids(sets[0].difference(&others).copied().collect())
+            }
+            SetQuery::Counts => SetAnswer::Counts(sets.iter().map(|set| set.len() as u64).collect()),
+            SetQuery::Top(length) => {
+                let counted = all.iter().map(|&id| Multiplicity {
+                    id,
+                    count: count(id) as u64,
+                });
+                let mut counted: Vec<Multiplicity> = counted.collect();
+                counted.sort_by_key(|one| (std::cmp::Reverse(one.count), one.id));
+                counted.truncate(*length);
+                SetAnswer::Top(counted)
+            }
+            SetQuery::Contains(ids) => {
+                let flags = |set: &BTreeSet<u64>| ids.iter().map(|id| set.contains(id)).collect();
+                SetAnswer::Contains(sets.iter().map(flags).collect())
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn partial_results_merge_to_the_result_over_all(
+            sets in sets(),
+            query in query(),
+            parts in vec(0..4_usize, 12),
+        ) {
+            let encoded: Vec<Option<Vec<u8>>> = sets
+                .iter()
+                .map(|set| set.as_ref().map(|set| encode(&set.iter().copied().collect::<Vec<_>>()).unwrap()))
+                .collect();
+            let mut answers = Vec::new();
+            for step in query.steps(sets.len()) {
+                let mut elements: Vec<Option<Vec<u8>>> = vec![None; step.keys.len()];
+                let sent = Computation::parse(step.computation.name().as_bytes(), &step.computation.parameter());
+                let sent = sent.unwrap();
+                prop_assert_eq!(&sent, &step.computation);
+                for part in 0..4 {
+                    let keys: Vec<usize> = step.keys.clone().filter(|&key| parts[key] == part).collect();
+                    let own: Vec<Option<IdSet<'_>>> = keys
+                        .iter()
+                        .map(|&key| encoded[key].as_ref().map(|bytes| IdSet::parse(bytes).unwrap()))
+                        .collect();
+                    let partial = sent.apply(&own, &mut Budget::of_ids(1000)).unwrap();
+                    for (key, element) in keys.into_iter().zip(partial) {
+                        elements[key - step.keys.start] = element;
+                    }
+                }
+                answers.push(elements);
+            }
+            let merged = query.merge(&answers, &mut Budget::of_ids(1000)).unwrap();
+            prop_assert_eq!(merged, expected(&query, &sets));
+        }
+    }
+
+    #[test]
+    fn messages_that_are_no_computations_are_refused() {
+        for (name, parameter) in [(&b"sum"[..], &b""[..]), (b"union", b"x"), (b"contains", b"")] {
+            assert!(Computation::parse(name, parameter).is_err());
+        }
+    }
+}

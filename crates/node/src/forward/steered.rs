@@ -1,0 +1,84 @@
+//! What a request says about the nodes that it is to ask.
+
+use fondaco_client::ReadOptions;
+use fondaco_client::read::{FanOut, StrategyName};
+use fondaco_resp::parse_integer;
+
+/// The options `FANOUT groups` and `STRATEGY name` of a request. Without them, the defaults of the process hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Steered {
+    strategy: Option<StrategyName>,
+    groups: Option<usize>,
+}
+
+impl Steered {
+    /// Reads options from the arguments, from a place on, as far as there are any; the place behind them.
+    ///
+    /// # Errors
+    /// The error to answer with: an unknown strategy, or a number of groups that is none.
+    pub(crate) fn parse<'a>(
+        argument: impl Fn(usize) -> Option<&'a [u8]>,
+        mut at: usize,
+    ) -> Result<(Self, usize), String> {
+        let mut steered = Self::default();
+        while let Some(word) = argument(at) {
+            let value = || argument(at + 1).ok_or_else(|| String::from("ERR syntax error"));
+            if word.eq_ignore_ascii_case(b"FANOUT") {
+                let groups = parse_integer(value()?).and_then(|groups| usize::try_from(groups).ok());
+                let groups = groups.filter(|&groups| groups > 0);
+                steered.groups = Some(groups.ok_or("ERR FANOUT is the number of groups to ask, 1 or more")?);
+            } else if word.eq_ignore_ascii_case(b"STRATEGY") {
+                let name = String::from_utf8_lossy(value()?).to_ascii_lowercase();
+                steered.strategy = Some(name.parse().map_err(|error| format!("ERR {error}"))?);
+            } else {
+                break;
+            }
+            at += 2;
+        }
+        Ok((steered, at))
+    }
+
+    /// These options in the place of the defaults. A fan-out alone is that of the strategy that heeds it.
+    pub(super) fn apply(self, options: ReadOptions) -> ReadOptions {
+        let strategy = self.strategy.or(self.groups.map(|_| StrategyName::Cluster));
+        ReadOptions {
+            strategy: strategy.map_or(options.strategy, StrategyName::strategy),
+            fan_out: self.groups.map_or(options.fan_out, FanOut::Groups),
+            ..options
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<(Steered, usize), String> {
+        let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        Steered::parse(|at| words.get(at).copied(), 1)
+    }
+
+    #[test]
+    fn options_end_where_keys_begin() {
+        let (steered, at) = parsed("FONDACO.MGET FANOUT 2 strategy round-robin s:a s:b").unwrap();
+        assert_eq!(
+            (steered.groups, steered.strategy),
+            (Some(2), Some(StrategyName::RoundRobin))
+        );
+        assert_eq!(at, 5);
+        assert_eq!(parsed("FONDACO.MGET s:a").unwrap(), (Steered::default(), 1));
+    }
+
+    #[test]
+    fn options_that_are_none_are_refused_by_name() {
+        for (text, part) in [
+            ("x FANOUT 0 s:a", "groups"),
+            ("x FANOUT two s:a", "groups"),
+            ("x FANOUT", "syntax"),
+            ("x STRATEGY best s:a", "\"best\""),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! Sets of ids: `SMEMBERS`, `SUNION`, … as Redis has them, and `FONDACO.IDS` for all that is asked of many sets. Also
+//! `FONDACO.COMPUTE`, which other nodes and routers ask this node's part with.
+//!
+//! A node computes over the keys that it has, on threads for computations, and has other nodes compute over theirs; the
+//! results are merged on such a thread, too.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fondaco_format::{Value, Version};
+use fondaco_ids::{Budget, Computation, IdSet, SetAnswer, SetQuery};
+use fondaco_model::{StoreName, ValueType};
+use fondaco_resp::command::CommandId;
+use fondaco_resp::{Reply, parse_integer};
+
+use super::operation::Operation;
+use super::siblings::Siblings;
+use super::strings::Strings;
+use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use crate::catalog::Catalog;
+use crate::forward::{Answers, Steered, StoreVersion, Wanted};
+use crate::server::event_loop::LoopContext;
+use crate::server::refusal::{self, failure};
+use crate::server::session::Admission;
+use crate::server::sources::{Batch, Located, Pinned, Source, Versioned};
+use crate::settings::Setting;
+
+/// The answers of a step, one element for each of its keys.
+type Elements = Vec<Option<Bytes>>;
+
+/// A query as a client asked it.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    query: SetQuery,
+    /// Which arguments are its keys.
+    keys: Range<usize>,
+    /// The most ids of the answer, if the client says so.
+    ids_max: Option<usize>,
+    steered: Steered,
+    shape: Shape,
+}
+
+/// How the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// As it is: for each key an element.
+    Each,
+    /// A set, as Redis answers.
+    Set,
+    /// There is one key, whose element it is.
+    First,
+    /// There is one key, whose element is one number.
+    Number,
+}
+
+/// Carries out a query over sets of ids.
+pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let asked = parse(call.command, call.arguments)?;
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let admission = Admission {
+        catalog: &catalog,
+        session: call.session,
+        forwarder: &call.context.forwarder,
+    };
+    let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
+    let computing = Computing::new(call.context, asked.ids_max, asked.steered);
+    let mut steps = Vec::new();
+    for step in asked.query.steps(keys.keys.len()) {
+        let own = &keys.keys[step.keys];
+        steps.push(computing.step(&admission, keys.store, own, step.computation).await?);
+    }
+    let (query, ids_max) = (asked.query, computing.ids_max);
+    let merged = computing
+        .run(move |may_go_on| query.merge(&steps, &mut Budget::new(ids_max, may_go_on)))
+        .await?;
+    write(&merged.map_err(told)?, asked.shape, reply);
+    Ok(())
+}
+
+/// `FONDACO.COMPUTE envelope store-id version store computation parameter key …`: an array with an element for each key.
+pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
+    let pinned = Pinned::parse(argument, call.session, &catalog)?;
+    let computation = Computation::parse(argument(5), argument(6)).map_err(|error| format!("ERR {error}"))?;
+    check_type(&catalog, pinned.store)?;
+    let keys: Vec<Bytes> = call.arguments[7..]
+        .iter()
+        .map(|key| Bytes::copy_from_slice(key))
+        .collect();
+    let mut computing = Computing::new(call.context, None, Steered::default());
+    if let Some(timeout_ms) = pinned.timeout_ms {
+        computing.deadline = computing
+            .deadline
+            .min(Instant::now() + Duration::from_millis(timeout_ms));
+    }
+    let elements = computing
+        .here(Arc::clone(catalog.version(pinned.version)), keys, computation)
+        .await?;
+    reply.array(elements.len());
+    for element in elements {
+        match element {
+            Some(element) => reply.bulk(&element),
+            None => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the arguments of a query.
+fn parse(command: CommandId, arguments: &[&[u8]]) -> Result<Asked, Refusal> {
+    use CommandId as Id;
+    let all = 1..arguments.len();
+    let asked = |query, keys| Asked {
+        query,
+        keys,
+        ids_max: None,
+        steered: Steered::default(),
+        shape: Shape::Each,
+    };
+    let set = |query, keys| Asked {
+        shape: Shape::Set,
+        ..asked(query, keys)
+    };
+    let contains = |ids: &[&[u8]]| -> Result<SetQuery, Refusal> {
+        let ids: Option<Vec<u64>> = ids.iter().map(|text| id(text)).collect();
+        Ok(SetQuery::Contains(ids.ok_or_else(not_an_id)?.into()))
+    };
+    Ok(match command {
+        Id::SMembers => set(SetQuery::Union, 1..2),
+        Id::SUnion => set(SetQuery::Union, all),
+        Id::SInter => set(SetQuery::Intersection, all),
+        Id::SDiff => set(SetQuery::Difference, all),
+        Id::SCard => Asked {
+            shape: Shape::Number,
+            ..asked(SetQuery::Counts, 1..2)
+        },
+        Id::SIsMember => Asked {
+            shape: Shape::Number,
+            ..asked(contains(&arguments[2..3])?, 1..2)
+        },
+        Id::SMIsMember => Asked {
+            shape: Shape::First,
+            ..asked(contains(&arguments[2..])?, 1..2)
+        },
+        _ => parse_own(arguments)?,
+    })
+}
+
+/// `FONDACO.IDS UNION|INTERSECTION|DIFFERENCE|INTERSECTS|COUNTS|TOP count|CONTAINS id,… [FANOUT groups] [STRATEGY name] [LIMIT ids] key …`
+fn parse_own(arguments: &[&[u8]]) -> Result<Asked, Refusal> {
+    let argument = |at: usize| arguments.get(at).copied().ok_or_else(|| Refusal::from(SYNTAX_ERROR));
+    let number = |at: usize| -> Result<usize, Refusal> {
+        let number = parse_integer(argument(at)?).ok_or(NOT_AN_INTEGER)?;
+        usize::try_from(number).map_err(|_| NOT_AN_INTEGER.into())
+    };
+    let mut at = 2;
+    let query = match argument(1)?.to_ascii_uppercase().as_slice() {
+        b"UNION" => SetQuery::Union,
+        b"INTERSECTION" => SetQuery::Intersection,
+        b"DIFFERENCE" => SetQuery::Difference,
+        b"INTERSECTS" => SetQuery::Intersects,
+        b"COUNTS" => SetQuery::Counts,
+        b"TOP" => {
+            at += 1;
+            SetQuery::Top(number(2)?)
+        }
+        b"CONTAINS" => {
+            at += 1;
+            let ids: Option<Vec<u64>> = argument(2)?.split(|&byte| byte == b',').map(id).collect();
+            SetQuery::Contains(ids.ok_or_else(not_an_id)?.into())
+        }
+        other => {
+            return Err(format!(
+                "ERR unknown operation {} of FONDACO.IDS: use UNION, INTERSECTION, DIFFERENCE, INTERSECTS, COUNTS, TOP or \
+                 CONTAINS",
+                refusal::quoted(other)
+            ));
+        }
+    };
+    let (steered, mut at) = Steered::parse(|at| arguments.get(at).copied(), at)?;
+    let mut ids_max = None;
+    if argument(at)?.eq_ignore_ascii_case(b"LIMIT") {
+        ids_max = Some(number(at + 1)?);
+        at += 2;
+    }
+    argument(at)?;
+    Ok(Asked {
+        query,
+        keys: at..arguments.len(),
+        ids_max,
+        steered,
+        shape: Shape::Each,
+    })
+}
+
+fn id(text: &[u8]) -> Option<u64> {
+    parse_integer(text).and_then(|id| u64::try_from(id).ok())
+}
+
+fn not_an_id() -> Refusal {
+    format!("ERR an id is a whole number from 0 to {}", fondaco_ids::ID_MAX)
+}
+
+fn told(error: impl std::fmt::Display) -> Refusal {
+    format!("ERR {error}")
+}
+
+/// An operation on a key of a versioned store of ids, with its value as an encoded set. Clients may write a set as text, too.
+///
+/// # Errors
+/// The error to answer with: the value is no set, or would be changed as text.
+pub(super) fn checked(mut operation: Operation, store: &StoreName) -> Result<Operation, Refusal> {
+    let value = match &mut operation {
+        Operation::Strings(Strings::Set(set)) => &mut set.value,
+        Operation::Siblings(Siblings::Put { value, .. }) => value,
+        Operation::Strings(Strings::Append(_) | Strings::SetRange(..) | Strings::Add(_)) => {
+            return Err(format!(
+                "WRONGTYPE the values of store {store:?} are sets of ids, not text: write a whole set with SET"
+            ));
+        }
+        _ => return Ok(operation),
+    };
+    if IdSet::parse(value).is_err() {
+        let text = str::from_utf8(value).map_err(|_| {
+            format!("WRONGTYPE the values of store {store:?} are sets of ids: write them as text, as in \"1 5 9\", or encoded")
+        })?;
+        let encoded = fondaco_ids::parse_text(text).and_then(|ids| fondaco_ids::encode(&ids));
+        *value = Bytes::from(encoded.map_err(|error| format!("WRONGTYPE {error}"))?);
+    }
+    Ok(operation)
+}
+
+/// Keys of one store of ids.
+struct Keys<'a> {
+    store: u16,
+    keys: Vec<&'a [u8]>,
+}
+
+impl<'a> Keys<'a> {
+    /// Checks the keys of a query, and charges the store's quota.
+    fn admit(wire_keys: &[&'a [u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
+        let catalog = admission.catalog;
+        let mut store = None;
+        let mut keys = Vec::with_capacity(wire_keys.len());
+        for wire_key in wire_keys {
+            let colon = memchr::memchr(b':', wire_key).ok_or_else(|| refusal::no_colon(wire_key))?;
+            let (name, key) = (&wire_key[..colon], &wire_key[colon + 1..]);
+            if key.is_empty() {
+                return Err(refusal::EMPTY_KEY.into());
+            }
+            let is_same = |&store: &u16| catalog.stores()[store as usize].name.as_str().as_bytes() == name;
+            match store {
+                None => store = Some(admission.session.readable_store(catalog, name)?),
+                Some(first) if !is_same(&first) => {
+                    return Err(format!(
+                        "ERR keys of {:?} and of {}: all keys of a query are of one store",
+                        catalog.stores()[first as usize].name,
+                        refusal::quoted(name)
+                    ));
+                }
+                Some(_) => {}
+            }
+            keys.push(key);
+        }
+        let store = store.ok_or(SYNTAX_ERROR)?;
+        check_type(catalog, store)?;
+        admission.forwarder.charge(catalog, store, keys.len())?;
+        Ok(Self { store, keys })
+    }
+}
+
+fn check_type(catalog: &Catalog, store: u16) -> Result<(), Refusal> {
+    let store = &catalog.stores()[store as usize];
+    match catalog.value_type(store) {
+        ValueType::Ids => Ok(()),
+        other => Err(format!(
+            "WRONGTYPE the values of store {:?} are {other}, and not sets of ids: create a store with fondaco store create \
+             NAME --value-type ids",
+            store.name
+        )),
+    }
+}
+
+/// The limits that a query is computed within.
+struct Computing<'a> {
+    context: &'a LoopContext,
+    deadline: Instant,
+    ids_max: usize,
+    input_bytes_max: usize,
+    steered: Steered,
+}
+
+impl<'a> Computing<'a> {
+    fn new(context: &'a LoopContext, ids_max: Option<usize>, steered: Steered) -> Self {
+        let setting = |setting| context.shared.settings.get(setting);
+        let ids_max_here = setting(Setting::ComputeIdsMax) as usize;
+        Self {
+            context,
+            deadline: Instant::now() + Duration::from_millis(setting(Setting::ForwardTimeoutMs)),
+            ids_max: ids_max.map_or(ids_max_here, |ids_max| ids_max.min(ids_max_here)),
+            input_bytes_max: setting(Setting::ComputeInputBytesMax) as usize,
+            steered,
+        }
+    }
+
+    /// Runs a job on a thread for computations.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut dyn FnMut() -> bool) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let result = self.context.shared.compute.run(self.deadline, job).await;
+        result.map_err(|none| none.refusal())
+    }
+
+    /// Computes over keys of a store: here over those that are here, elsewhere over the others.
+    async fn step(
+        &self,
+        admission: &Admission<'_>,
+        store: u16,
+        keys: &[&[u8]],
+        computation: Computation,
+    ) -> Result<Elements, Refusal> {
+        let catalog = admission.catalog;
+        if let Some(versioned) = catalog.versioned(store) {
+            return self
+                .over_values(admission, Versioned(versioned), store, keys, computation)
+                .await;
+        }
+        let source = Batch { store };
+        let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
+        for (at, key) in keys.iter().enumerate() {
+            match source.locate(key, admission)? {
+                Located::Version { .. } => here.push(at),
+                Located::Known(_) | Located::Replicas | Located::Nodes => elsewhere.push(at),
+            }
+        }
+        let wanted = |places: &[usize]| -> Vec<Wanted<'_>> {
+            let wanted = |&at: &usize| Wanted { store, key: keys[at] };
+            places.iter().map(wanted).collect()
+        };
+        let own = async {
+            match here[..] {
+                [] => Ok(Elements::new()),
+                _ => {
+                    let version = Arc::clone(catalog.version(catalog.current(store)));
+                    let own = here.iter().map(|&at| Bytes::copy_from_slice(keys[at])).collect();
+                    self.here(version, own, computation.clone()).await
+                }
+            }
+        };
+        let others = async {
+            match elsewhere[..] {
+                [] => Ok((Elements::new(), None)),
+                _ => self.elsewhere(admission, &wanted(&elsewhere), &computation).await,
+            }
+        };
+        let (own, others) = tokio::join!(own, others);
+        let (own, (others, source)) = (own?, others?);
+        let is_of_another_version =
+            !here.is_empty() && source.is_some_and(|source| Some(source) != StoreVersion::current(catalog, store));
+        if is_of_another_version {
+            // A swap came in between: one version of all keys can be had from others alone.
+            let all: Vec<usize> = (0..keys.len()).collect();
+            return Ok(self.elsewhere(admission, &wanted(&all), &computation).await?.0);
+        }
+        let mut elements = vec![None; keys.len()];
+        for (at, element) in here.into_iter().zip(own).chain(elsewhere.into_iter().zip(others)) {
+            elements[at] = element;
+        }
+        Ok(elements)
+    }
+
+    async fn elsewhere(
+        &self,
+        admission: &Admission<'_>,
+        keys: &[Wanted<'_>],
+        computation: &Computation,
+    ) -> Result<(Elements, Option<StoreVersion>), Refusal> {
+        let Admission { catalog, forwarder, .. } = *admission;
+        forwarder
+            .compute(catalog, keys, computation.clone(), self.ids_max, self.steered)
+            .await
+    }
+
+    /// Computes over keys of a version that is open here.
+    async fn here(
+        &self,
+        version: Arc<Version>,
+        keys: Vec<Bytes>,
+        computation: Computation,
+    ) -> Result<Elements, Refusal> {
+        let (ids_max, input_bytes_max) = (self.ids_max, self.input_bytes_max);
+        let job = move |may_go_on: &mut dyn FnMut() -> bool| loop {
+            let mut budget = Budget::new(ids_max, may_go_on);
+            if let Some(done) = over_version(&version, &keys, &computation, input_bytes_max, &mut budget)? {
+                return Ok::<_, Refusal>(done);
+            }
+        };
+        self.run(job).await?
+    }
+
+    /// Computes over the values of a versioned store, which are read from its replicas.
+    async fn over_values(
+        &self,
+        admission: &Admission<'_>,
+        source: Versioned<'_>,
+        store: u16,
+        keys: &[&[u8]],
+        computation: Computation,
+    ) -> Result<Elements, Refusal> {
+        let mut answers = Vec::with_capacity(keys.len());
+        let mut asked = Vec::new();
+        for &key in keys {
+            match source.locate(key, admission)? {
+                Located::Known(answer) => answers.push(Some(answer)),
+                Located::Version { .. } | Located::Replicas | Located::Nodes => {
+                    answers.push(None);
+                    asked.push(Wanted { store, key });
+                }
+            }
+        }
+        admission.forwarder.check_room(asked.len())?;
+        let read = match asked[..] {
+            [] => Answers::default(),
+            _ => Versioned::ask(admission.forwarder, admission.catalog, &asked, self.steered).await,
+        };
+        let mut read_answers = read.each.into_iter().map(|answered| answered.value);
+        let mut values: Elements = Vec::with_capacity(keys.len());
+        for answer in answers {
+            let answer = answer.or_else(|| read_answers.next());
+            // There is an answer for each key that was asked for.
+            values.push(answer.unwrap_or(Ok(None)).map_err(|error| error.to_string())?);
+        }
+        let ids_max = self.ids_max;
+        let partial = self.run(move |may_go_on| {
+            let sets = values
+                .iter()
+                .map(|value| value.as_deref().map(IdSet::parse).transpose());
+            let sets = sets.collect::<Result<Vec<_>, _>>()?;
+            computation.apply(&sets, &mut Budget::new(ids_max, may_go_on))
+        });
+        let partial = partial.await?.map_err(told)?;
+        Ok(partial.into_iter().map(|element| element.map(Bytes::from)).collect())
+    }
+}
+
+/// Computes over keys of a version; `None` if a page of its files became unreadable meanwhile: then it is to be tried again.
+fn over_version(
+    version: &Version,
+    keys: &[Bytes],
+    computation: &Computation,
+    input_bytes_max: usize,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Elements>, Refusal> {
+    let mut values: Vec<Option<Value<'_>>> = keys.iter().map(|_| None).collect();
+    let (mut bytes, mut failed) = (0, None);
+    version.get_many(keys, |at, found| match found {
+        Ok(value) => {
+            bytes += value.as_deref().map_or(0, <[u8]>::len);
+            values[at] = value;
+        }
+        Err(error) => failed = Some(error),
+    });
+    if let Some(error) = failed {
+        return Err(failure(&error));
+    }
+    if bytes > input_bytes_max {
+        return Err(format!(
+            "ERR the sets of {} keys have {bytes} bytes, over the limit of {input_bytes_max}: ask for fewer keys, or raise \
+             compute-input-bytes-max",
+            keys.len()
+        ));
+    }
+    // The build encoded them, and their checksums are right.
+    let sets = values.iter().map(|value| value.as_deref().map(IdSet::open).transpose());
+    let partial = sets
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|sets| computation.apply(&sets, budget));
+    match values.iter().flatten().all(Value::is_intact) {
+        true => Ok(Some(
+            partial
+                .map_err(told)?
+                .into_iter()
+                .map(|element| element.map(Bytes::from))
+                .collect(),
+        )),
+        false => Ok(None),
+    }
+}
+
+/// Writes an answer: for one key alone without an array around it.
+fn write(answer: &SetAnswer, shape: Shape, reply: &mut Reply<'_>) {
+    let flags = |flags: &[bool], reply: &mut Reply<'_>| {
+        reply.array(flags.len());
+        flags.iter().for_each(|&flag| reply.integer(flag.into()));
+    };
+    match answer {
+        SetAnswer::Ids(ids) => {
+            match shape {
+                Shape::Set => reply.set(ids.len()),
+                _ => reply.array(ids.len()),
+            }
+            ids.iter().for_each(|&id| reply.bulk_decimal(id));
+        }
+        SetAnswer::Flag(flag) => reply.integer((*flag).into()),
+        SetAnswer::Counts(counts) => {
+            if shape == Shape::Each {
+                reply.array(counts.len());
+            }
+            counts.iter().for_each(|&count| reply.integer(count as i64));
+        }
+        SetAnswer::Top(top) => {
+            reply.array(2 * top.len());
+            for multiplicity in top {
+                reply.bulk_decimal(multiplicity.id);
+                reply.integer(multiplicity.count as i64);
+            }
+        }
+        SetAnswer::Contains(keys) => match (shape, &keys[..]) {
+            (Shape::First, [own]) => flags(own, reply),
+            (Shape::Number, [own]) => reply.integer(own.first().copied().unwrap_or_default().into()),
+            _ => {
+                reply.array(keys.len());
+                keys.iter().for_each(|own| flags(own, reply));
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Asked, Refusal> {
+        let arguments: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        parse_own(&arguments)
+    }
+
+    #[test]
+    fn options_stand_before_the_keys() {
+        let asked = parsed("FONDACO.IDS TOP 5 LIMIT 100 s:a s:b").unwrap();
+        assert_eq!(
+            (&asked.query, asked.keys, asked.ids_max),
+            (&SetQuery::Top(5), 5..7, Some(100))
+        );
+        let asked = parsed("fondaco.ids contains 5,1,5 s:a").unwrap();
+        assert_eq!(asked.query, SetQuery::Contains([5, 1, 5].into()));
+        assert_eq!(asked.keys, 3..4);
+    }
+
+    #[test]
+    fn malformed_queries_are_refused_by_name() {
+        for (text, part) in [
+            ("FONDACO.IDS UNION", "syntax"),
+            ("FONDACO.IDS SUM s:a", "\"SUM\""),
+            ("FONDACO.IDS TOP s:a", "not an integer"),
+            ("FONDACO.IDS TOP -1 s:a", "not an integer"),
+            ("FONDACO.IDS CONTAINS 1,x s:a", "whole number"),
+            ("FONDACO.IDS CONTAINS -1 s:a", "whole number"),
+            ("FONDACO.IDS UNION LIMIT 5", "syntax"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
