@@ -42,7 +42,7 @@ pub fn encode(ids: &[u64]) -> Result<Vec<u8>, IdsError> {
     let directory_bytes = offsets.len() * (first_bytes + offset_bytes) + first_bytes;
     let mut out = Vec::with_capacity(2 + count_bytes + directory_bytes + blocks.len());
     out.push(VERSION);
-    out.push((first_bytes - 1 | count_bytes << 3 | (offset_bytes - 1) << 6) as u8);
+    out.push(((first_bytes - 1) | (count_bytes << 3) | ((offset_bytes - 1) << 6)) as u8);
     put_number(&mut out, ids.len() as u64, count_bytes);
     for block in ids.chunks(BLOCK) {
         put_number(&mut out, block[0], first_bytes);

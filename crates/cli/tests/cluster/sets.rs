@@ -115,8 +115,12 @@ fn set_commands_answer_alike_at_router_and_nodes() {
             !ask::<bool>(redis, "FONDACO.IDS INTERSECTS", &keys([1, 5000])),
             "{name}"
         );
-        let contains: Vec<Vec<bool>> = ask(redis, "FONDACO.IDS CONTAINS 2,4", &keys([2, 3]));
-        assert_eq!(contains, [[true, true], [false, false]], "{name}");
+        let contains: Vec<Vec<bool>> = ask(redis, "FONDACO.IDS CONTAINS 4,2,9,4", &keys([2, 3]));
+        assert_eq!(
+            contains,
+            [[true, true, false, true], [false, false, true, false]],
+            "{name}"
+        );
     }
 }
 

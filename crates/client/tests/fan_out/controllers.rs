@@ -199,7 +199,7 @@ fn a_pd_controller_calms_a_controller_that_jumps_and_keeps_its_mean() {
     let set = Arc::new(Set(AtomicUsize::new(1)));
     let controller = Pd::around(Arc::clone(&set) as Arc<dyn FanOutController>);
     let jump = |at: u64| {
-        set.0.store(if at % 2 == 0 { 2 } else { 8 }, Relaxed);
+        set.0.store(if at.is_multiple_of(2) { 2 } else { 8 }, Relaxed);
         controller.fan_out(&query(2000, at * 10_000))
     };
     let all: Vec<usize> = (0..4000).map(jump).skip(2000).collect();
