@@ -57,6 +57,14 @@ impl<'a> Budget<'a> {
         }
     }
 
+    /// Asks the caller at once: between two operations.
+    ///
+    /// # Errors
+    /// [`IdsError::Stopped`].
+    pub fn check(&mut self) -> Result<(), IdsError> {
+        self.spend(IDS_BETWEEN_CHECKS)
+    }
+
     /// Checks that a result may have so many ids.
     pub(crate) fn check_length(&self, ids: usize) -> Result<(), IdsError> {
         match ids <= self.ids_max {

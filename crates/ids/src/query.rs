@@ -150,7 +150,11 @@ impl Computation {
                 let flags = |set: &Option<IdSet<'_>>| -> Result<Option<Vec<u8>>, IdsError> {
                     let flags = match set {
                         Some(set) => membership(*set, candidates, budget)?,
-                        None => vec![false; candidates.len()],
+                        None => {
+                            budget.check_length(candidates.len())?;
+                            budget.spend(candidates.len())?;
+                            vec![false; candidates.len()]
+                        }
                     };
                     Ok(Some(flags.into_iter().map(u8::from).collect()))
                 };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
-use fondaco_model::cluster::Topology;
+use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
 use parking_lot::Mutex;
@@ -283,11 +283,11 @@ impl Catalog {
     /// The type of a store's values.
     pub(crate) fn value_type(&self, store: &ServingStore) -> ValueType {
         let known = match &self.membership {
-            Some(membership) => membership
-                .topology()
-                .stores
-                .get(&store.name)
-                .map(|known| known.value_type),
+            Some(membership) => {
+                let known = membership.topology().stores.get(&store.name);
+                let is_same = |known: &&TopologyStore| known.id == store.id.get();
+                known.filter(is_same).map(|known| known.value_type)
+            }
             None => store.version().map(|version| version.manifest().value_type),
         };
         known.unwrap_or_default()

@@ -26,6 +26,8 @@ pub(crate) struct ComputePool(Sender<Job>);
 pub(crate) enum NoResult {
     /// Too many jobs wait.
     Full,
+    /// The deadline has passed.
+    Late,
     /// The job panicked.
     Lost,
 }
@@ -37,6 +39,7 @@ impl NoResult {
             Self::Full => {
                 format!("OVERLOADED {QUEUE_MAX} computations wait already: send fewer at a time, or add nodes")
             }
+            Self::Late => "TIMEOUT the computation was not done in time: ask for fewer keys".into(),
             Self::Lost => "ERR the computation failed: see the log of the node".into(),
         }
     }
@@ -72,12 +75,18 @@ impl ComputePool {
     ) -> Result<T, NoResult> {
         let (sender, result) = oneshot::channel();
         let job = move || {
+            if sender.is_closed() || Instant::now() >= deadline {
+                return;
+            }
             let value = job(&mut || !sender.is_closed() && Instant::now() < deadline);
             // The caller may be gone.
             let _ = sender.send(value);
         };
         match self.0.try_send(Box::new(job)) {
-            Ok(()) => result.await.map_err(|_| NoResult::Lost),
+            Ok(()) => match tokio::time::timeout_at(deadline.into(), result).await {
+                Ok(result) => result.map_err(|_| NoResult::Lost),
+                Err(_) => Err(NoResult::Late),
+            },
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(NoResult::Full),
         }
     }
@@ -124,7 +133,8 @@ mod tests {
         }
         let pool = ComputePool::start(1).unwrap();
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(pool.run(soon, endless).await, Ok(()));
+        let ended = pool.run(soon, endless).await;
+        assert!(matches!(ended, Ok(()) | Err(NoResult::Late)), "{ended:?}");
         let late = Instant::now() + Duration::from_secs(600);
         let dropped = tokio::time::timeout(Duration::from_millis(20), pool.run(late, endless)).await;
         assert!(dropped.is_err());

@@ -184,8 +184,26 @@ fn sets_are_refused_where_there_are_none() {
     refused(router, "SUNION graph:1 plain:1", "of one store");
     refused(router, "SUNION graph:1 nothing", "BADKEY");
     refused(router, "SISMEMBER graph:1 -4", "whole number");
-    refused(router, "FONDACO.IDS UNION LIMIT 5 graph:40", "more than 5 ids");
+    refused(router, "FONDACO.IDS UNION LIMIT 5 graph:40", "over the limit of 5");
     refused(router, "FONDACO.MGET FANOUT 0 graph:40", "groups");
+    ask::<String>(router, "CONFIG SET compute-ids-max 3", &[]);
+    refused(
+        router,
+        "FONDACO.IDS CONTAINS 1,2 graph:1 graph:2",
+        "LIMIT 2 ids for each of 2 keys",
+    );
+    for _ in 0..20 {
+        refused(router, "SUNION graph:40 graph:41", "LIMIT");
+    }
+    // No node is suspended for what was asked of it.
+    ask::<String>(router, "CONFIG SET router-cache-bytes 0", &[]);
+    assert_eq!(
+        ask::<Vec<Option<redis::Value>>>(router, "MGET", &keys(0..50))
+            .into_iter()
+            .flatten()
+            .count(),
+        50
+    );
     refused(router, "FONDACO.MGET STRATEGY best graph:40", "round-robin");
 
     let bad = dir.path().join("bad.csv");

@@ -56,7 +56,7 @@ impl Verdict {
         match error.split(|&byte| byte == b' ').next().unwrap_or_default() {
             b"VERSIONGONE" | b"NOTHERE" | b"NOSTORE" | b"NOVERSION" => Self::Elsewhere,
             b"TIMEOUT" | b"OVERLOADED" | b"BUSY" | b"CORRUPT" => Self::KeysFailed,
-            b"NOPERM" | b"NOAUTH" | b"WRONGPASS" | b"BADKEY" => Self::Refused,
+            b"NOPERM" | b"NOAUTH" | b"WRONGPASS" | b"BADKEY" | b"LIMIT" | b"WRONGTYPE" => Self::Refused,
             _ => Self::NodeFailed,
         }
     }

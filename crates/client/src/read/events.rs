@@ -48,7 +48,7 @@ impl Operation for Read {
             return;
         };
         if self.is_partly_answered(&keys) {
-            return;
+            return self.ask_again(keys, node, moment);
         }
         let sub = &self.asks.get(id).purpose;
         let (purpose, part) = (sub.purpose, usize::from(sub.part));
@@ -265,6 +265,16 @@ impl Read {
             let took_us = moment.now_us.saturating_sub(sent_us);
             moment.steering.note_answered(sub.keys.len(), took_us);
         }
+    }
+
+    /// Asks again for keys of an ignored answer that no other node is asked for; this node may be asked once more.
+    fn ask_again(&mut self, keys: KeyPlaces, node: NodeId, moment: &Moment<'_>) {
+        let keys = self.to_be_settled(keys);
+        for &key in &keys {
+            self.states[key as usize].asked.retain(|asked| *asked != node);
+        }
+        self.retry(keys, Purpose::Redirect, moment, || None);
+        self.rest(moment);
     }
 
     /// Whether an answer for these keys must be ignored: one result stands for all of them, and some are in the result of

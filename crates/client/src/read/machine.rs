@@ -142,7 +142,11 @@ impl Read {
             deadline_us: moment.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
-            asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
+            // A computation that takes long would take as long elsewhere.
+            asks: Asks::new(match computation {
+                None => options.attempt.map_or(whole_us / 2, micros),
+                Some(_) => options.attempt.map_or(whole_us, micros),
+            }),
             unanswered: keys.len(),
             waiting: 0,
             backoff: Backoff::default(),

@@ -96,7 +96,7 @@ impl Answers {
 }
 
 impl Answered {
-    pub(super) fn failed(error: Arc<str>) -> Self {
+    pub(crate) fn failed(error: Arc<str>) -> Self {
         Self {
             value: Err(error),
             source: None,
@@ -307,12 +307,15 @@ impl Forwarder {
         catalog: &Catalog,
         keys: &[Wanted<'_>],
         computation: Computation,
-        ids_max: usize,
+        (ids_max, left): (usize, Duration),
         steered: Steered,
     ) -> Result<(Vec<Option<Bytes>>, Option<StoreVersion>), String> {
         self.check_room(keys.len())?;
         let options = SetOptions {
-            read: steered.apply(self.read_options()),
+            read: ReadOptions {
+                deadline: left,
+                ..steered.apply(self.read_options())
+            },
             ids_max,
         };
         let computed = match (self.client(), wire_keys(catalog, keys)) {

@@ -84,6 +84,7 @@ pub(super) enum Count {
 }
 
 /// How a command of this family is read.
+#[inline]
 pub(super) fn parser(command: CommandId) -> Option<Parser> {
     use CommandId as Id;
     let parser: Parser = match command {

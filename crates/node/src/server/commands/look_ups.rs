@@ -184,7 +184,7 @@ impl LookUp {
             Said::Simple(text) => Answer::Simple(text),
             Said::Bulk(said) => Answer::Bulk(match (self, value) {
                 (Self::Value, Some(value)) => value.clone(),
-                (Self::Range(..), Some(value)) if !said.is_empty() => value.slice_ref(said),
+                // A part is copied, so that it does not keep the whole value in memory.
                 _ => Bytes::copy_from_slice(said),
             }),
         }

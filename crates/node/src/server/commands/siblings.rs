@@ -30,6 +30,7 @@ pub(in crate::server) enum Siblings {
 }
 
 /// How a command of this family is read.
+#[inline]
 pub(super) fn parser(command: CommandId) -> Option<Parser> {
     use CommandId as Id;
     let parser: Parser = match command {

@@ -90,7 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.make_room_for(known_bytes, started).await?;
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             if let Some(answer) = others.get(at).or_else(|| self.window.known(at)) {
-                if !matches!(self.window.place(at), KeyPlace::Nodes) {
+                if matches!(self.window.place(at), KeyPlace::Replicas | KeyPlace::Known(_)) {
                     self.tally.count_replicas(answer);
                 }
                 self.window.answer_with(&mut place, answer, &mut reply);

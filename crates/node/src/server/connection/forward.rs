@@ -30,6 +30,9 @@ pub(super) struct Others {
     room: HeldBudget,
 }
 
+/// The answer for a key for which there is none.
+const UNANSWERED: &str = "ERR fewer keys were answered than asked for";
+
 /// How long a client that sends no more is taken to wait for replies still.
 const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
 
@@ -70,7 +73,11 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     );
     others.note(&of_batch, batch);
     others.note(&of_versioned, versioned);
-    let repeated = keys_of_several_versions(window, catalog, &others);
+    // A single key is of one version.
+    let repeated = match of_batch.is_empty() || window.key_count() == 1 {
+        true => Vec::new(),
+        false => keys_of_several_versions(window, catalog, &others),
+    };
     if !repeated.is_empty() {
         context.metrics.add(Counter::ForwardRepeats, repeated.len() as u64);
         let keys = wanted(window, &repeated);
@@ -105,7 +112,9 @@ async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, contex
 
 impl Others {
     fn note(&mut self, keys: &[usize], answers: Answers) {
-        for (&at, answer) in keys.iter().zip(answers.each) {
+        let mut each = answers.each.into_iter();
+        for &at in keys {
+            let answer = each.next().unwrap_or_else(|| Answered::failed(UNANSWERED.into()));
             self.answers[at] = Some(answer);
         }
         self.room.join(answers.room);

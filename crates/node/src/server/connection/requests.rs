@@ -294,7 +294,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             spec,
             bytes: self.input.split_to(bytes).freeze(),
             arguments: &self.arguments,
-            now_unix_ms: now_unix_ms(),
+            // Other requests do not look at the clock.
+            now_unix_ms: match piped {
+                Piped::Operations(_) => now_unix_ms(),
+                Piped::Replica(_) | Piped::LookUps(_) => 0,
+            },
         };
         let context = &self.context;
         let admission = Admission {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fondaco_format::{Value, Version};
 use fondaco_ids::{Budget, Computation, IdSet};
+use fondaco_model::ValueType;
 
 use super::super::Refusal;
 use super::told;
@@ -19,6 +20,9 @@ use crate::settings::Setting;
 /// The longest that another node may say it waits, in milliseconds: a day.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
+/// After so many keys a job asks whether it may go on, and has not read too much.
+const KEYS_BETWEEN_CHECKS: usize = 64;
+
 /// The answers of a step, one element for each of its keys.
 type Elements = Vec<Option<Bytes>>;
 
@@ -26,19 +30,19 @@ type Elements = Vec<Option<Bytes>>;
 pub(super) struct Computing<'a> {
     context: &'a LoopContext,
     deadline: Instant,
+    /// The most ids of partial and of merged results.
     pub(super) ids_max: usize,
     input_bytes_max: usize,
     steered: Steered,
 }
 
 impl<'a> Computing<'a> {
-    pub(super) fn new(context: &'a LoopContext, ids_max: Option<usize>, steered: Steered) -> Self {
+    pub(super) fn new(context: &'a LoopContext, steered: Steered) -> Self {
         let setting = |setting| context.shared.settings.get(setting);
-        let ids_max_here = setting(Setting::ComputeIdsMax) as usize;
         Self {
             context,
             deadline: Instant::now() + Duration::from_millis(setting(Setting::ForwardTimeoutMs)),
-            ids_max: ids_max.map_or(ids_max_here, |ids_max| ids_max.min(ids_max_here)),
+            ids_max: setting(Setting::ComputeIdsMax) as usize,
             input_bytes_max: setting(Setting::ComputeInputBytesMax) as usize,
             steered,
         }
@@ -50,6 +54,25 @@ impl<'a> Computing<'a> {
         self.deadline = self.deadline.min(Instant::now() + timeout);
     }
 
+    /// The time left.
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Checks that a computation does not answer more than is allowed: for each key, so many flags.
+    ///
+    /// # Errors
+    /// The error to answer with.
+    pub(super) fn check_flags(&self, keys: usize, candidates: usize) -> Result<(), Refusal> {
+        match keys.saturating_mul(candidates) <= self.ids_max {
+            true => Ok(()),
+            false => Err(format!(
+                "LIMIT {candidates} ids for each of {keys} keys are over the limit of {}: ask for fewer, or raise compute-ids-max",
+                self.ids_max
+            )),
+        }
+    }
+
     /// Runs a job on a thread for computations.
     pub(super) async fn run<T: Send + 'static>(
         &self,
@@ -59,19 +82,19 @@ impl<'a> Computing<'a> {
         result.map_err(|none| none.refusal())
     }
 
-    /// Computes over keys of a store: here over those that are here, elsewhere over the others.
+    /// Computes over keys of a store: here over those that are here, elsewhere over the others. Also returns the version of a
+    /// batch store that it is of.
     pub(super) async fn step(
         &self,
         admission: &Admission<'_>,
         store: u16,
         keys: &[&[u8]],
         computation: Computation,
-    ) -> Result<Elements, Refusal> {
+    ) -> Result<(Elements, Option<StoreVersion>), Refusal> {
         let catalog = admission.catalog;
         if let Some(versioned) = catalog.versioned(store) {
-            return self
-                .over_values(admission, Versioned(versioned), store, keys, computation)
-                .await;
+            let values = self.over_values(admission, Versioned(versioned), store, keys, computation);
+            return Ok((values.await?, None));
         }
         let source = Batch { store };
         let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
@@ -108,13 +131,14 @@ impl<'a> Computing<'a> {
         if is_of_another_version {
             // A swap came in between: one version of all keys can be had from others alone.
             let all: Vec<usize> = (0..keys.len()).collect();
-            return Ok(self.elsewhere(admission, &wanted(&all), &computation).await?.0);
+            return self.elsewhere(admission, &wanted(&all), &computation).await;
         }
+        let source = source.or_else(|| StoreVersion::current(catalog, store).filter(|_| !here.is_empty()));
         let mut elements = vec![None; keys.len()];
         for (at, element) in here.into_iter().zip(own).chain(elsewhere.into_iter().zip(others)) {
             elements[at] = element;
         }
-        Ok(elements)
+        Ok((elements, source))
     }
 
     async fn elsewhere(
@@ -125,7 +149,13 @@ impl<'a> Computing<'a> {
     ) -> Result<(Elements, Option<StoreVersion>), Refusal> {
         let Admission { catalog, forwarder, .. } = *admission;
         forwarder
-            .compute(catalog, keys, computation.clone(), self.ids_max, self.steered)
+            .compute(
+                catalog,
+                keys,
+                computation.clone(),
+                (self.ids_max, self.left()),
+                self.steered,
+            )
             .await
     }
 
@@ -199,24 +229,35 @@ fn over_version(
     input_bytes_max: usize,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Elements>, Refusal> {
-    let mut values: Vec<Option<Value<'_>>> = keys.iter().map(|_| None).collect();
-    let (mut bytes, mut failed) = (0, None);
-    version.get_many(keys, |at, found| match found {
-        Ok(value) => {
-            bytes += value.as_deref().map_or(0, <[u8]>::len);
-            values[at] = value;
-        }
-        Err(error) => failed = Some(error),
-    });
-    if let Some(error) = failed {
-        return Err(failure(&error));
-    }
-    if bytes > input_bytes_max {
+    if version.manifest().value_type != ValueType::Ids {
         return Err(format!(
-            "ERR the sets of {} keys have {bytes} bytes, over the limit of {input_bytes_max}: ask for fewer keys, or raise \
-             compute-input-bytes-max",
-            keys.len()
+            "WRONGTYPE the values of version {:?} are not sets of ids",
+            version.manifest().store
         ));
+    }
+    let mut values: Vec<Option<Value<'_>>> = Vec::with_capacity(keys.len());
+    let mut bytes = 0;
+    for some in keys.chunks(KEYS_BETWEEN_CHECKS) {
+        let mut failed = None;
+        let first = values.len();
+        values.resize_with(first + some.len(), || None);
+        version.get_many(some, |at, found| match found {
+            Ok(value) => {
+                bytes += value.as_deref().map_or(0, <[u8]>::len);
+                values[first + at] = value;
+            }
+            Err(error) => failed = Some(error),
+        });
+        if let Some(error) = failed {
+            return Err(failure(&error));
+        }
+        if bytes > input_bytes_max {
+            return Err(format!(
+                "LIMIT the sets of these keys have more than {input_bytes_max} bytes: ask for fewer keys, or raise \
+                 compute-input-bytes-max"
+            ));
+        }
+        budget.check().map_err(told)?;
     }
     // The build encoded them, and their checksums are right.
     let sets = values.iter().map(|value| value.as_deref().map(IdSet::open).transpose());

@@ -1,5 +1,5 @@
-//! Sets of ids: `SMEMBERS`, `SUNION`, … as Redis has them, and `FONDACO.IDS` for all that is asked of many sets. Also
-//! `FONDACO.COMPUTE`, which other nodes and routers ask this node's part with.
+//! Sets of ids: `SMEMBERS`, `SUNION`, … as Redis has them, and `FONDACO.IDS` for queries that Redis does not have. With
+//! `FONDACO.COMPUTE` other nodes and routers ask for this node's part.
 //!
 //! A node computes over the keys that it has, on threads for computations, and has other nodes compute over theirs; the
 //! results are merged on such a thread, too.
@@ -8,10 +8,11 @@ mod computing;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use computing::Computing;
-use fondaco_ids::{Budget, Computation, IdSet, SetAnswer, SetQuery};
+use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
 use fondaco_model::{StoreName, ValueType};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
@@ -25,6 +26,11 @@ use crate::forward::Steered;
 use crate::server::refusal;
 use crate::server::session::Admission;
 use crate::server::sources::Pinned;
+
+/// How often a query begins anew because of swaps.
+const ATTEMPTS_MAX: u32 = 8;
+/// How long it then waits: other processes hear of a swap a moment later.
+const SWAP_PAUSE: Duration = Duration::from_millis(20);
 
 /// A query as a client asked it.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,24 +60,55 @@ enum Shape {
 /// Carries out a query over sets of ids.
 pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let asked = parse(call.command, call.arguments)?;
-    let catalog = Arc::clone(&call.context.shared.catalog.load());
-    let admission = Admission {
-        catalog: &catalog,
-        session: call.session,
-        forwarder: &call.context.forwarder,
+    let computing = Computing::new(call.context, asked.steered);
+    let mut attempts = 0;
+    let steps = loop {
+        let catalog = Arc::clone(&call.context.shared.catalog.load());
+        let admission = Admission {
+            catalog: &catalog,
+            session: call.session,
+            forwarder: &call.context.forwarder,
+        };
+        let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
+        if attempts == 0 {
+            admission.forwarder.charge(&catalog, keys.store, keys.keys.len())?;
+        }
+        if let SetQuery::Contains(candidates) = &asked.query {
+            computing.check_flags(keys.keys.len(), candidates.len())?;
+        }
+        let (mut steps, mut versions) = (Vec::new(), Vec::new());
+        for step in asked.query.steps(keys.keys.len()) {
+            let own = &keys.keys[step.keys];
+            let (elements, version) = computing.step(&admission, keys.store, own, step.computation).await?;
+            steps.push(elements);
+            versions.extend(version);
+        }
+        if versions.windows(2).all(|pair| pair[0] == pair[1]) {
+            break steps;
+        }
+        // A swap came in between: an answer is of one version.
+        attempts += 1;
+        if attempts == ATTEMPTS_MAX {
+            return Err(
+                "VERSIONGONE the version of the store changed during each of several attempts: try again".into(),
+            );
+        }
+        tokio::time::sleep(SWAP_PAUSE).await;
     };
-    let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
-    let computing = Computing::new(call.context, asked.ids_max, asked.steered);
-    let mut steps = Vec::new();
-    for step in asked.query.steps(keys.keys.len()) {
-        let own = &keys.keys[step.keys];
-        steps.push(computing.step(&admission, keys.store, own, step.computation).await?);
-    }
     let (query, ids_max) = (asked.query, computing.ids_max);
     let merged = computing
         .run(move |may_go_on| query.merge(&steps, &mut Budget::new(ids_max, may_go_on)))
         .await?;
-    write(&merged.map_err(told)?, asked.shape, reply);
+    let answer = merged.map_err(told)?;
+    if let (SetAnswer::Ids(ids), Some(limit)) = (&answer, asked.ids_max)
+        && ids.len() > limit
+    {
+        return Err(format!(
+            "LIMIT the answer has {} ids, over the limit of {limit}",
+            ids.len()
+        ));
+    }
+    write(&answer, asked.shape, reply);
     Ok(())
 }
 
@@ -86,7 +123,10 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
         .iter()
         .map(|key| Bytes::copy_from_slice(key))
         .collect();
-    let mut computing = Computing::new(call.context, None, Steered::default());
+    let mut computing = Computing::new(call.context, Steered::default());
+    if let Computation::Contains(candidates) = &computation {
+        computing.check_flags(keys.len(), candidates.len())?;
+    }
     if let Some(timeout_ms) = pinned.timeout_ms {
         computing.limit_ms(timeout_ms);
     }
@@ -198,8 +238,14 @@ fn not_an_id() -> Refusal {
     format!("ERR an id is a whole number from 0 to {}", fondaco_ids::ID_MAX)
 }
 
-fn told(error: impl std::fmt::Display) -> Refusal {
-    format!("ERR {error}")
+/// The error to answer with. Its code says whether another node would answer otherwise.
+fn told(error: IdsError) -> Refusal {
+    let code = match error {
+        IdsError::Stopped => "TIMEOUT",
+        IdsError::TooMany { .. } => "LIMIT",
+        _ => "ERR",
+    };
+    format!("{code} {error}")
 }
 
 /// An operation on a key of a versioned store of ids, with its value as an encoded set. Clients may write a set as text, too.
@@ -234,7 +280,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Checks the keys of a query, and charges the store's quota.
+    /// Checks the keys of a query.
     fn admit(wire_keys: &[&'a [u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
         let catalog = admission.catalog;
         let mut store = None;
@@ -261,7 +307,6 @@ impl<'a> Keys<'a> {
         }
         let store = store.ok_or(SYNTAX_ERROR)?;
         check_type(catalog, store)?;
-        admission.forwarder.charge(catalog, store, keys.len())?;
         Ok(Self { store, keys })
     }
 }
