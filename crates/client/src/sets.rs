@@ -13,9 +13,6 @@ use crate::error::ClientError;
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, PinnedStore};
 
-/// How often a query begins anew because of swaps.
-const ATTEMPTS_MAX: u32 = 8;
-
 /// Options of one query over sets of ids.
 #[derive(Debug, Clone)]
 pub struct SetOptions {
@@ -51,27 +48,13 @@ impl Client {
     ) -> Result<SetAnswer, ClientError> {
         let keys: Result<Vec<WireKey>, _> = keys.iter().map(|key| WireKey::new(store, key.as_ref())).collect();
         let keys = keys?;
-        for _ in 0..ATTEMPTS_MAX {
-            let (mut steps, mut versions) = (Vec::new(), Vec::new());
-            for step in query.steps(keys.len()) {
-                let own = keys[step.keys].to_vec();
-                let (elements, pinned) = self.compute(own, step.computation, options).await?;
-                steps.push(elements);
-                versions.extend(pinned.map(|pinned| (pinned.id, pinned.version)));
-            }
-            // Otherwise a swap came in between: an answer is of one version.
-            if versions.windows(2).all(|pair| pair[0] == pair[1]) {
-                return Ok(query.merge(&steps, &mut Budget::of_ids(options.ids_max))?);
-            }
-        }
-        Err(ClientError::NoIds {
-            store: store.as_str().into(),
-            reason: "its version changed during each of several attempts: try again".into(),
-        })
+        let (elements, _) = self.compute(keys, query.computation(), options).await?;
+        Ok(query.merge(&elements, &mut Budget::of_ids(options.ids_max))?)
     }
 
     /// What is computed over keys of one store: an element for each key, and the version of a batch store that it is of.
-    /// For servers, which merge it with what they have themselves; [`Client::sets`] is built on it.
+    /// For servers, which merge it with what they have themselves; [`Client::sets`] is built on it. The first key is that of
+    /// the query, unless [`Computation::of_part`] was asked for a part without it.
     ///
     /// # Errors
     /// As [`Client::sets`].

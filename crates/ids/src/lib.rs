@@ -48,7 +48,7 @@ pub use encode::encode;
 pub use error::IdsError;
 pub use filter::{difference, difference_count, intersection, intersection_count, intersects, membership};
 pub use merge::{union, union_count};
-pub use query::{Computation, InvalidComputation, Partial, SetAnswer, SetQuery, Step};
+pub use query::{Computation, InvalidComputation, Partial, SetAnswer, SetQuery};
 pub use text::parse_text;
 pub use view::IdSet;
 

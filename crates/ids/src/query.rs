@@ -4,7 +4,6 @@
 //! Whatever the parts are, the answer is that over all keys together.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::counted::Multiplicity;
@@ -54,21 +53,14 @@ pub enum Computation {
     Union,
     /// The intersection of the part's sets.
     Intersection,
+    /// The ids of the part's first set that are in no other set of the part.
+    Difference,
     /// All ids of the part's sets, each with the number of sets that it is in.
     Multiplicities,
     /// The number of ids of each set.
     Counts,
     /// For each set, which of these ids are in it.
     Contains(Arc<[u64]>),
-}
-
-/// A part of a query: what is computed over which keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// The computation.
-    pub computation: Computation,
-    /// The places of its keys among those of the query.
-    pub keys: Range<usize>,
 }
 
 /// The answer of one part: an element for each of its keys. A computation that [merges](Computation::merges) its sets has
@@ -81,6 +73,7 @@ impl Computation {
         match self {
             Self::Union => "union",
             Self::Intersection => "intersection",
+            Self::Difference => "difference",
             Self::Multiplicities => "multiplicities",
             Self::Counts => "counts",
             Self::Contains(_) => "contains",
@@ -103,6 +96,7 @@ impl Computation {
         let computation = match name {
             b"union" => Self::Union,
             b"intersection" => Self::Intersection,
+            b"difference" => Self::Difference,
             b"multiplicities" => Self::Multiplicities,
             b"counts" => Self::Counts,
             b"contains" => {
@@ -120,10 +114,18 @@ impl Computation {
         }
     }
 
+    /// What a part is asked for, which has the first key of the query as its first, or does not have it.
+    pub fn of_part(&self, has_first: bool) -> &Self {
+        match self {
+            Self::Difference if !has_first => &Self::Union,
+            same => same,
+        }
+    }
+
     /// Whether one result stands for all keys of the part.
     pub fn merges(&self) -> bool {
         match self {
-            Self::Union | Self::Intersection | Self::Multiplicities => true,
+            Self::Union | Self::Intersection | Self::Difference | Self::Multiplicities => true,
             Self::Counts | Self::Contains(_) => false,
         }
     }
@@ -138,6 +140,10 @@ impl Computation {
             Self::Union => encode(&union(&present, budget)?)?,
             Self::Intersection if present.len() < sets.len() => encode(&[])?,
             Self::Intersection => encode(&intersection(&present, budget)?)?,
+            Self::Difference => encode(&match (sets.first(), &present[..]) {
+                (Some(Some(_)), [first, others @ ..]) => difference(*first, others, budget)?,
+                _ => Vec::new(),
+            })?,
             Self::Multiplicities => encode_multiplicities(&multiplicities(&present, budget)?)?,
             Self::Counts => {
                 let count = |set: &Option<IdSet<'_>>| set.map_or(0, |set| set.len());
@@ -186,61 +192,54 @@ impl fmt::Display for InvalidComputation {
 impl std::error::Error for InvalidComputation {}
 
 impl SetQuery {
-    /// What is to be computed over which of so many keys. The keys of a step may be divided among nodes in any way.
-    pub fn steps(&self, keys: usize) -> Vec<Step> {
-        let over = |computation, keys| Step { computation, keys };
+    /// What is to be computed over the keys, which may be divided into parts in any way: see [`Computation::of_part`].
+    pub fn computation(&self) -> Computation {
         match self {
-            Self::Union => vec![over(Computation::Union, 0..keys)],
-            Self::Intersection | Self::Intersects => vec![over(Computation::Intersection, 0..keys)],
-            Self::Difference => vec![
-                over(Computation::Union, 0..keys.min(1)),
-                over(Computation::Union, keys.min(1)..keys),
-            ],
-            Self::Counts => vec![over(Computation::Counts, 0..keys)],
-            Self::Top(_) => vec![over(Computation::Multiplicities, 0..keys)],
-            Self::Contains(candidates) => vec![over(Computation::Contains(Arc::clone(candidates)), 0..keys)],
+            Self::Union => Computation::Union,
+            Self::Intersection | Self::Intersects => Computation::Intersection,
+            Self::Difference => Computation::Difference,
+            Self::Counts => Computation::Counts,
+            Self::Top(_) => Computation::Multiplicities,
+            Self::Contains(candidates) => Computation::Contains(Arc::clone(candidates)),
         }
     }
 
-    /// The answer, from what was computed in each of the [steps](Self::steps): for each of its keys an element, as the
-    /// part had it that the key was in.
+    /// The answer, from what was computed over the parts: an element for each key, as its part has it.
     ///
     /// # Errors
-    /// An element that is none, more ids than the budget allows, or the caller stopped it.
+    /// A malformed element, more ids than the budget allows, or the caller stopped it.
     pub fn merge<B: AsRef<[u8]>>(
         &self,
-        steps: &[Vec<Option<B>>],
+        elements: &[Option<B>],
         budget: &mut Budget<'_>,
     ) -> Result<SetAnswer, IdsError> {
-        let elements = |step: usize| {
-            let elements = steps.get(step).into_iter().flatten().flatten();
-            elements.map(AsRef::as_ref)
-        };
-        let sets = |step| elements(step).map(IdSet::parse).collect::<Result<Vec<_>, _>>();
+        let present = || elements.iter().flatten().map(AsRef::as_ref);
+        let sets = || present().map(IdSet::parse).collect::<Result<Vec<_>, _>>();
         Ok(match self {
-            Self::Union => SetAnswer::Ids(union(&sets(0)?, budget)?),
-            Self::Intersection => SetAnswer::Ids(intersection(&sets(0)?, budget)?),
-            Self::Intersects => SetAnswer::Flag(match sets(0)?[..] {
+            Self::Union => SetAnswer::Ids(union(&sets()?, budget)?),
+            Self::Intersection => SetAnswer::Ids(intersection(&sets()?, budget)?),
+            Self::Intersects => SetAnswer::Flag(match sets()?[..] {
                 [one] => !one.is_empty(),
                 [one, other] => intersects(one, other, budget)?,
                 ref all => !intersection(all, budget)?.is_empty(),
             }),
-            Self::Difference => SetAnswer::Ids(match sets(0)?[..] {
-                [first, ..] => difference(first, &sets(1)?, budget)?,
-                [] => Vec::new(),
+            // The first key is the first of its part, and has that part's result.
+            Self::Difference => SetAnswer::Ids(match (elements.first(), &sets()?[..]) {
+                (Some(Some(_)), [first, others @ ..]) => difference(*first, others, budget)?,
+                _ => Vec::new(),
             }),
             Self::Counts => {
                 let count = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
-                let counts = elements(0).map(|text| count(text).ok_or_else(not_a_number));
+                let counts = present().map(|text| count(text).ok_or_else(not_a_number));
                 SetAnswer::Counts(counts.collect::<Result<_, _>>()?)
             }
             Self::Top(length) => {
-                let parts = elements(0).map(parse_multiplicities).collect::<Result<Vec<_>, _>>()?;
+                let parts = present().map(parse_multiplicities).collect::<Result<Vec<_>, _>>()?;
                 SetAnswer::Top(top(&merge_multiplicities(&parts, budget)?, *length))
             }
             Self::Contains(_) => {
                 let flags = |bytes: &[u8]| bytes.iter().map(|&flag| flag != 0).collect();
-                SetAnswer::Contains(elements(0).map(flags).collect())
+                SetAnswer::Contains(present().map(flags).collect())
             }
         })
     }
@@ -320,26 +319,23 @@ mod tests {
                 .iter()
                 .map(|set| set.as_ref().map(|set| encode(&set.iter().copied().collect::<Vec<_>>()).unwrap()))
                 .collect();
-            let mut answers = Vec::new();
-            for step in query.steps(sets.len()) {
-                let mut elements: Vec<Option<Vec<u8>>> = vec![None; step.keys.len()];
-                let sent = Computation::parse(step.computation.name().as_bytes(), &step.computation.parameter());
-                let sent = sent.unwrap();
-                prop_assert_eq!(&sent, &step.computation);
-                for part in 0..4 {
-                    let keys: Vec<usize> = step.keys.clone().filter(|&key| parts[key] == part).collect();
-                    let own: Vec<Option<IdSet<'_>>> = keys
-                        .iter()
-                        .map(|&key| encoded[key].as_ref().map(|bytes| IdSet::parse(bytes).unwrap()))
-                        .collect();
-                    let partial = sent.apply(&own, &mut Budget::of_ids(1000)).unwrap();
-                    for (key, element) in keys.into_iter().zip(partial) {
-                        elements[key - step.keys.start] = element;
-                    }
+            let mut elements: Vec<Option<Vec<u8>>> = vec![None; sets.len()];
+            for part in 0..4 {
+                let keys: Vec<usize> = (0..sets.len()).filter(|&key| parts[key] == part).collect();
+                let computation = query.computation();
+                let computation = computation.of_part(keys.first() == Some(&0));
+                let sent = Computation::parse(computation.name().as_bytes(), &computation.parameter()).unwrap();
+                prop_assert_eq!(&sent, computation);
+                let own: Vec<Option<IdSet<'_>>> = keys
+                    .iter()
+                    .map(|&key| encoded[key].as_ref().map(|bytes| IdSet::parse(bytes).unwrap()))
+                    .collect();
+                let partial = sent.apply(&own, &mut Budget::of_ids(1000)).unwrap();
+                for (key, element) in keys.into_iter().zip(partial) {
+                    elements[key] = element;
                 }
-                answers.push(elements);
             }
-            let merged = query.merge(&answers, &mut Budget::of_ids(1000)).unwrap();
+            let merged = query.merge(&elements, &mut Budget::of_ids(1000)).unwrap();
             prop_assert_eq!(merged, expected(&query, &sets));
         }
     }

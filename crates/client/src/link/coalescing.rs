@@ -80,7 +80,7 @@ impl Coalesced {
     pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);
-        let computation = first.request.computation.as_deref();
+        let computation = first.request.computation_of_part();
         match computation {
             None => {
                 writer.array(5 + self.keys);

@@ -79,6 +79,13 @@ pub struct BatchRequest {
 }
 
 impl BatchRequest {
+    /// What this node is asked to compute, by whether it has the first key of the operation: that is its first key, too,
+    /// since keys stay in their order.
+    pub fn computation_of_part(&self) -> Option<&Computation> {
+        let has_first = self.places.first() == Some(&0);
+        Some(self.computation.as_ref()?.of_part(has_first))
+    }
+
     /// The keys to look up, at least one.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &WireKey> {
         self.places.iter().map(|&place| &self.all[place as usize])

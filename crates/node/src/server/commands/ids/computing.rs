@@ -82,19 +82,20 @@ impl<'a> Computing<'a> {
         result.map_err(|none| none.refusal())
     }
 
-    /// Computes over keys of a store: here over those that are here, elsewhere over the others. Also returns the version of a
-    /// batch store that it is of.
-    pub(super) async fn step(
+    /// Computes over keys of a store: here over those that are here, elsewhere over the others. All are of one version of a
+    /// batch store.
+    pub(super) async fn over(
         &self,
         admission: &Admission<'_>,
         store: u16,
         keys: &[&[u8]],
-        computation: Computation,
-    ) -> Result<(Elements, Option<StoreVersion>), Refusal> {
+        computation: &Computation,
+    ) -> Result<Elements, Refusal> {
         let catalog = admission.catalog;
         if let Some(versioned) = catalog.versioned(store) {
-            let values = self.over_values(admission, Versioned(versioned), store, keys, computation);
-            return Ok((values.await?, None));
+            return self
+                .over_values(admission, Versioned(versioned), store, keys, computation)
+                .await;
         }
         let source = Batch { store };
         let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
@@ -108,20 +109,24 @@ impl<'a> Computing<'a> {
             let wanted = |&at: &usize| Wanted { store, key: keys[at] };
             places.iter().map(wanted).collect()
         };
+        let part = |places: &[usize]| computation.of_part(places.first() == Some(&0));
         let own = async {
             match here[..] {
                 [] => Ok(Elements::new()),
                 _ => {
                     let version = Arc::clone(catalog.version(catalog.current(store)));
                     let own = here.iter().map(|&at| Bytes::copy_from_slice(keys[at])).collect();
-                    self.here(version, own, computation.clone()).await
+                    self.here(version, own, part(&here).clone()).await
                 }
             }
         };
         let others = async {
             match elsewhere[..] {
                 [] => Ok((Elements::new(), None)),
-                _ => self.elsewhere(admission, &wanted(&elsewhere), &computation).await,
+                _ => {
+                    let wanted = wanted(&elsewhere);
+                    self.elsewhere(admission, &wanted, part(&elsewhere)).await
+                }
             }
         };
         let (own, others) = tokio::join!(own, others);
@@ -131,14 +136,13 @@ impl<'a> Computing<'a> {
         if is_of_another_version {
             // A swap came in between: one version of all keys can be had from others alone.
             let all: Vec<usize> = (0..keys.len()).collect();
-            return self.elsewhere(admission, &wanted(&all), &computation).await;
+            return Ok(self.elsewhere(admission, &wanted(&all), computation).await?.0);
         }
-        let source = source.or_else(|| StoreVersion::current(catalog, store).filter(|_| !here.is_empty()));
         let mut elements = vec![None; keys.len()];
         for (at, element) in here.into_iter().zip(own).chain(elsewhere.into_iter().zip(others)) {
             elements[at] = element;
         }
-        Ok((elements, source))
+        Ok(elements)
     }
 
     async fn elsewhere(
@@ -183,7 +187,7 @@ impl<'a> Computing<'a> {
         source: Versioned<'_>,
         store: u16,
         keys: &[&[u8]],
-        computation: Computation,
+        computation: &Computation,
     ) -> Result<Elements, Refusal> {
         let mut answers = Vec::with_capacity(keys.len());
         let mut asked = Vec::new();
@@ -208,7 +212,7 @@ impl<'a> Computing<'a> {
             // There is an answer for each key that was asked for.
             values.push(answer.unwrap_or(Ok(None)).map_err(|error| error.to_string())?);
         }
-        let ids_max = self.ids_max;
+        let (ids_max, computation) = (self.ids_max, computation.clone());
         let partial = self.run(move |may_go_on| {
             let sets = values
                 .iter()

@@ -8,7 +8,6 @@ mod computing;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use computing::Computing;
@@ -26,11 +25,6 @@ use crate::forward::Steered;
 use crate::server::refusal;
 use crate::server::session::Admission;
 use crate::server::sources::Pinned;
-
-/// How often a query begins anew because of swaps.
-const ATTEMPTS_MAX: u32 = 8;
-/// How long it then waits: other processes hear of a swap a moment later.
-const SWAP_PAUSE: Duration = Duration::from_millis(20);
 
 /// A query as a client asked it.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,43 +55,21 @@ enum Shape {
 pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let asked = parse(call.command, call.arguments)?;
     let computing = Computing::new(call.context, asked.steered);
-    let mut attempts = 0;
-    let steps = loop {
-        let catalog = Arc::clone(&call.context.shared.catalog.load());
-        let admission = Admission {
-            catalog: &catalog,
-            session: call.session,
-            forwarder: &call.context.forwarder,
-        };
-        let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
-        if attempts == 0 {
-            admission.forwarder.charge(&catalog, keys.store, keys.keys.len())?;
-        }
-        if let SetQuery::Contains(candidates) = &asked.query {
-            computing.check_flags(keys.keys.len(), candidates.len())?;
-        }
-        let (mut steps, mut versions) = (Vec::new(), Vec::new());
-        for step in asked.query.steps(keys.keys.len()) {
-            let own = &keys.keys[step.keys];
-            let (elements, version) = computing.step(&admission, keys.store, own, step.computation).await?;
-            steps.push(elements);
-            versions.extend(version);
-        }
-        if versions.windows(2).all(|pair| pair[0] == pair[1]) {
-            break steps;
-        }
-        // A swap came in between: an answer is of one version.
-        attempts += 1;
-        if attempts == ATTEMPTS_MAX {
-            return Err(
-                "VERSIONGONE the version of the store changed during each of several attempts: try again".into(),
-            );
-        }
-        tokio::time::sleep(SWAP_PAUSE).await;
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let admission = Admission {
+        catalog: &catalog,
+        session: call.session,
+        forwarder: &call.context.forwarder,
     };
+    let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
+    if let SetQuery::Contains(candidates) = &asked.query {
+        computing.check_flags(keys.keys.len(), candidates.len())?;
+    }
+    let computation = asked.query.computation();
+    let elements = computing.over(&admission, keys.store, &keys.keys, &computation).await?;
     let (query, ids_max) = (asked.query, computing.ids_max);
     let merged = computing
-        .run(move |may_go_on| query.merge(&steps, &mut Budget::new(ids_max, may_go_on)))
+        .run(move |may_go_on| query.merge(&elements, &mut Budget::new(ids_max, may_go_on)))
         .await?;
     let answer = merged.map_err(told)?;
     if let (SetAnswer::Ids(ids), Some(limit)) = (&answer, asked.ids_max)
@@ -280,7 +252,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Checks the keys of a query.
+    /// Checks the keys of a query, and charges the store's quota.
     fn admit(wire_keys: &[&'a [u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
         let catalog = admission.catalog;
         let mut store = None;
@@ -307,6 +279,7 @@ impl<'a> Keys<'a> {
         }
         let store = store.ok_or(SYNTAX_ERROR)?;
         check_type(catalog, store)?;
+        admission.forwarder.charge(catalog, store, keys.len())?;
         Ok(Self { store, keys })
     }
 }
