@@ -7,7 +7,6 @@
 //! See [`encode`] for sets, and `packing` for blocks. Equal multiplicities are equal bytes.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use crate::encode::{VERSION, encode};
 use crate::merge::for_each_id;
@@ -39,29 +38,15 @@ pub fn multiplicities(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec
 }
 
 /// The ids that are in the most sets, at most `length` of them: by the number of sets, descending, then by id, ascending.
-///
-/// # Errors
-/// `length` is more ids than the budget allows, or the caller stopped it.
-pub fn top_by_multiplicity(
-    sets: &[IdSet<'_>],
-    length: usize,
-    budget: &mut Budget<'_>,
-) -> Result<Vec<Multiplicity>, IdsError> {
-    budget.check_length(length)?;
-    let mut top = Top::new(length);
-    for_each_id(sets, budget, |id, count, _| {
-        let count = u64::from(count);
-        top.add(Multiplicity { id, count });
-        Ok(())
-    })?;
-    Ok(top.into_sorted())
-}
-
-/// The same of multiplicities that are known, in any order, each id once.
-pub fn top(multiplicities: &[Multiplicity], length: usize) -> Vec<Multiplicity> {
-    let mut top = Top::new(length);
-    multiplicities.iter().for_each(|&multiplicity| top.add(multiplicity));
-    top.into_sorted()
+/// The multiplicities are in any order, each id once.
+pub fn top(mut multiplicities: Vec<Multiplicity>, length: usize) -> Vec<Multiplicity> {
+    let key = |multiplicity: &Multiplicity| (Reverse(multiplicity.count), multiplicity.id);
+    if length < multiplicities.len() {
+        multiplicities.select_nth_unstable_by_key(length, key);
+        multiplicities.truncate(length);
+    }
+    multiplicities.sort_unstable_by_key(key);
+    multiplicities
 }
 
 /// Adds up the multiplicities of parts of the sets, each as [`multiplicities`] returned it.
@@ -159,35 +144,5 @@ pub fn parse_multiplicities(bytes: &[u8]) -> Result<Vec<Multiplicity>, IdsError>
             bytes.len() - counts.len(),
             "there are bytes after the last count",
         )),
-    }
-}
-
-/// The best so far, with the worst of them on top.
-struct Top {
-    length: usize,
-    heap: BinaryHeap<Reverse<(u64, Reverse<u64>)>>,
-}
-
-impl Top {
-    fn new(length: usize) -> Self {
-        let heap = BinaryHeap::new();
-        Self { length, heap }
-    }
-
-    fn add(&mut self, Multiplicity { id, count }: Multiplicity) {
-        let entry = Reverse((count, Reverse(id)));
-        if self.heap.len() < self.length {
-            self.heap.push(entry);
-        } else if let Some(mut worst) = self.heap.peek_mut()
-            && entry < *worst
-        {
-            *worst = entry;
-        }
-    }
-
-    fn into_sorted(self) -> Vec<Multiplicity> {
-        let sorted = self.heap.into_sorted_vec();
-        let multiplicity = |Reverse((count, Reverse(id)))| Multiplicity { id, count };
-        sorted.into_iter().map(multiplicity).collect()
     }
 }

@@ -5,7 +5,7 @@ use crate::cursor::Cursor;
 use crate::view::IdSet;
 use crate::{Budget, IdsError};
 
-/// The ids that are in all sets; none if there are no sets.
+/// The ids that are in all sets. Without sets the result is empty.
 ///
 /// # Errors
 /// More ids than the budget allows, or the caller stopped it.
@@ -17,19 +17,6 @@ pub fn intersection(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u
         Ok(true)
     })?;
     Ok(out)
-}
-
-/// How many ids are in all sets.
-///
-/// # Errors
-/// The caller stopped it. The limit of ids does not matter.
-pub fn intersection_count(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<usize, IdsError> {
-    let mut count = 0;
-    for_each_common(sets, budget, |ids, _| {
-        count += ids.len();
-        Ok(true)
-    })?;
-    Ok(count)
 }
 
 /// Whether two sets have an id in common. Ends at the first one.
@@ -57,19 +44,6 @@ pub fn difference(first: IdSet<'_>, others: &[IdSet<'_>], budget: &mut Budget<'_
         Ok(true)
     })?;
     Ok(out)
-}
-
-/// How many ids of a set are in none of the others.
-///
-/// # Errors
-/// The caller stopped it. The limit of ids does not matter.
-pub fn difference_count(first: IdSet<'_>, others: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<usize, IdsError> {
-    let mut count = 0;
-    for_each_filtered(first, others, false, budget, |ids, _| {
-        count += ids.len();
-        Ok(true)
-    })?;
-    Ok(count)
 }
 
 /// For each candidate, in any order, whether it is in the set. Candidates in ascending order are faster.
@@ -129,7 +103,7 @@ fn for_each_filtered(
             budget.spend(candidates.len())?;
             match other.seek(first) {
                 Some(id) if id <= last => other.retain(&mut candidates, wanted_in_others),
-                // No id of the other set is as far back as these, or there is none after them.
+                // The other set has no ids in this range, or has ended.
                 Some(_) if wanted_in_others => candidates.clear(),
                 None if wanted_in_others => return Ok(()),
                 _ => {}

@@ -9,10 +9,10 @@
 //! | [`union`] | the union of its sets | [`union`] |
 //! | [`intersection`] | the intersection of its sets | [`intersection`] |
 //! | [`difference`] | the first set minus its sets; elsewhere the [`union`] of its sets | [`difference`] of the first from the others |
-//! | [`top_by_multiplicity`] | [`multiplicities`], encoded by [`encode_multiplicities`] | [`merge_multiplicities`], then [`top`] |
+//! | [`top`] | [`multiplicities`], encoded by [`encode_multiplicities`] | [`merge_multiplicities`], then [`top`] |
 //!
-//! The numbers of ids ([`union_count`] and its like) cannot be added up, because an id may be in sets of several
-//! partitions: the number is that of the merged result. An empty partition takes no part in an intersection.
+//! [`SetQuery`] and [`Computation`] do that for keys that are divided in any way. Numbers of ids cannot be added up, because
+//! an id may be in sets of several partitions: the number is that of the merged result.
 //!
 //! ```
 //! use fondaco_ids::{Budget, IdSet, encode, intersection};
@@ -41,13 +41,12 @@ mod view;
 pub use budget::Budget;
 pub use counted::{
     Multiplicity, encode_multiplicities, merge_multiplicities, multiplicities, parse_multiplicities, top,
-    top_by_multiplicity,
 };
 pub use cursor::Iter;
 pub use encode::encode;
 pub use error::IdsError;
-pub use filter::{difference, difference_count, intersection, intersection_count, intersects, membership};
-pub use merge::{union, union_count};
+pub use filter::{difference, intersection, intersects, membership};
+pub use merge::union;
 pub use query::{Computation, InvalidComputation, Partial, SetAnswer, SetQuery};
 pub use text::parse_text;
 pub use view::IdSet;

@@ -31,19 +31,6 @@ pub fn union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u64>, Id
     Ok(out)
 }
 
-/// How many ids are in any of the sets.
-///
-/// # Errors
-/// The caller stopped it. The limit of ids does not matter.
-pub fn union_count(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<usize, IdsError> {
-    let mut count = 0;
-    for_each_id(sets, budget, |_, _, _| {
-        count += 1;
-        Ok(())
-    })?;
-    Ok(count)
-}
-
 /// Calls `visit` with each id, ascending, and the number of sets that it is in.
 pub(crate) fn for_each_id(
     sets: &[IdSet<'_>],

@@ -235,7 +235,7 @@ impl SetQuery {
             }
             Self::Top(length) => {
                 let parts = present().map(parse_multiplicities).collect::<Result<Vec<_>, _>>()?;
-                SetAnswer::Top(top(&merge_multiplicities(&parts, budget)?, *length))
+                SetAnswer::Top(top(merge_multiplicities(&parts, budget)?, *length))
             }
             Self::Contains(_) => {
                 let flags = |bytes: &[u8]| bytes.iter().map(|&flag| flag != 0).collect();
