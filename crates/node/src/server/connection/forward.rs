@@ -30,7 +30,7 @@ pub(super) struct Others {
     room: HeldBudget,
 }
 
-/// The answer for a key for which there is none.
+/// The error for a key that has no answer.
 const UNANSWERED: &str = "ERR fewer keys were answered than asked for";
 
 /// How long a client that sends no more is taken to wait for replies still.

@@ -9,6 +9,7 @@ mod forward;
 mod input;
 mod output;
 mod pipeline;
+mod refusing;
 mod requests;
 mod slow;
 

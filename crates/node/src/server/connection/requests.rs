@@ -13,22 +13,20 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::ReplicaCommand;
-use fondaco_resp::command::{CommandId, CommandSpec, Flags, is_http, resolve};
-use fondaco_resp::{Limits, Parse, ProtocolError, Reply, parse_request};
+use fondaco_resp::command::{CommandId, CommandSpec, Flags, resolve};
+use fondaco_resp::{Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::refusing::{note_moved, request_bytes_max};
 use super::{Connection, Turn, note};
 use crate::catalog::Catalog;
-use crate::metrics::Counter;
 use crate::server::commands::look_ups::{self, LookUps};
 use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;
 use crate::server::commands::versioned::{Accepted, AnsweredGets, First, Gets, replica_command};
 use crate::server::commands::without_authentication;
-use crate::server::event_loop::LoopContext;
 use crate::server::session::{Admission, Replies};
 use crate::server::window::{OUTPUT_BYTES_MAX, Run};
-use crate::settings::Setting;
 
 /// What requests are answered with as long as it is not known which stores there are.
 const LOADING: &str = "LOADING this node does not know its cluster and its stores yet: try again; GET /readyz on its control \
@@ -361,70 +359,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.charge_buffers();
     }
 
-    /// Answers the next request, of so many bytes, with an error, when all before it is answered.
-    #[cold]
-    fn refuse(&mut self, bytes: usize, refusal: &str, catalog: &Arc<Catalog>) -> Option<Turn> {
-        if let Some(turn) = self.answer_before(catalog) {
-            return Some(turn);
-        }
-        let rest = &self.input[self.consumed..];
-        let name = self.arguments.get(0, rest).unwrap_or_default();
-        if is_http(name) {
-            // A browser that was led here by a web page: what follows is not from a friend.
-            self.context.metrics.add(Counter::ProtocolErrors, 1);
-            tracing::warn!(client = self.client.address, "dropped a client that speaks HTTP");
-            self.session.closing = true;
-            return None;
-        }
-        if let Some(transaction) = &mut self.session.transaction {
-            transaction.refuse();
-        }
-        self.consumed += bytes;
-        self.session.asking = false;
-        note_moved(&self.context, refusal);
-        let start = self.output.len();
-        self.reply().error(refusal);
-        self.mute_from(start);
-        None
-    }
-
-    /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
-    fn skip_request(&mut self, limits: &Limits) -> bool {
-        let Some(skip) = &mut self.skip else { return true };
-        match skip.take(&self.input[self.consumed..]) {
-            Ok(bytes) => self.consumed += bytes,
-            Err(error) => {
-                self.skip = None;
-                self.end_after(error);
-                return true;
-            }
-        }
-        if !skip.is_done() {
-            self.needed = 0;
-            return false;
-        }
-        let (length, max) = (skip.length, limits.bulk_bytes_max);
-        self.skip = None;
-        if let Some(transaction) = &mut self.session.transaction {
-            transaction.refuse();
-        }
-        let start = self.output.len();
-        self.reply().error(&format!(
-            "ERR an argument has {length} bytes, and may have {max}: the setting bulk-bytes-max says so"
-        ));
-        self.mute_from(start);
-        true
-    }
-
-    /// Has the connection end after this error, as no further request can be found.
-    fn end_after(&mut self, error: ProtocolError) {
-        self.context.metrics.add(Counter::ProtocolErrors, 1);
-        self.reply().error(&format!("ERR {error}"));
-        self.session.closing = true;
-    }
-
     /// Answers all that was taken; the turn that must go before, if one must.
-    fn answer_before(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
+    pub(super) fn answer_before(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
         match self.pipeline {
             Some(_) => Some(Turn::Pipeline(Pause::Other)),
             None => self.run_window(catalog),
@@ -476,40 +412,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.session.asking = false;
         self.window.clear();
     }
-
-    fn limits(&self) -> Limits {
-        let settings = &self.context.shared.settings;
-        let request_bytes_max = request_bytes_max(self.context.shared.config.buffers.bytes_max());
-        let limits = Limits {
-            // Longer ones are skipped: a request that has room for none of its arguments would end the connection.
-            bulk_bytes_max: (settings.get(Setting::BulkBytesMax) as usize).min(request_bytes_max - BESIDES_BULK_BYTES),
-            arguments_max: settings.get(Setting::ArgumentsMax) as usize,
-            request_bytes_max,
-            ..Limits::default()
-        };
-        if self.session.is_authenticated() {
-            limits
-        } else {
-            limits.unauthenticated()
-        }
-    }
-}
-
-/// Counts a refusal that sends the client elsewhere.
-fn note_moved(context: &LoopContext, refusal: &str) {
-    if refusal.starts_with("MOVED ") {
-        context.metrics.add(Counter::Moved, 1);
-    }
-}
-
-/// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
-const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// What a request may have besides its longest argument: a key, and what stands around.
-const BESIDES_BULK_BYTES: usize = 128 * 1024;
-
-/// The longest request where all connections have so many bytes: its buffer may be twice as long.
-fn request_bytes_max(buffer_bytes_max: u64) -> usize {
-    let bytes = usize::try_from(buffer_bytes_max / 2).unwrap_or(REQUEST_BYTES_MAX);
-    bytes.clamp(2 * BESIDES_BULK_BYTES, REQUEST_BYTES_MAX)
 }

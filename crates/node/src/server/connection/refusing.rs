@@ -1,0 +1,114 @@
+//! Requests that are not carried out: refused, longer than allowed, or no requests at all.
+
+use std::sync::Arc;
+
+use fondaco_resp::command::is_http;
+use fondaco_resp::{Limits, ProtocolError};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Connection, Turn};
+use crate::catalog::Catalog;
+use crate::metrics::Counter;
+use crate::server::event_loop::LoopContext;
+use crate::settings::Setting;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Answers the next request, of so many bytes, with an error, when all before it is answered.
+    #[cold]
+    pub(super) fn refuse(&mut self, bytes: usize, refusal: &str, catalog: &Arc<Catalog>) -> Option<Turn> {
+        if let Some(turn) = self.answer_before(catalog) {
+            return Some(turn);
+        }
+        let rest = &self.input[self.consumed..];
+        let name = self.arguments.get(0, rest).unwrap_or_default();
+        if is_http(name) {
+            // A browser that was led here by a web page: what follows is not from a friend.
+            self.context.metrics.add(Counter::ProtocolErrors, 1);
+            tracing::warn!(client = self.client.address, "dropped a client that speaks HTTP");
+            self.session.closing = true;
+            return None;
+        }
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.refuse();
+        }
+        self.consumed += bytes;
+        self.session.asking = false;
+        note_moved(&self.context, refusal);
+        let start = self.output.len();
+        self.reply().error(refusal);
+        self.mute_from(start);
+        None
+    }
+
+    /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
+    pub(super) fn skip_request(&mut self, limits: &Limits) -> bool {
+        let Some(skip) = &mut self.skip else { return true };
+        match skip.take(&self.input[self.consumed..]) {
+            Ok(bytes) => self.consumed += bytes,
+            Err(error) => {
+                self.skip = None;
+                self.end_after(error);
+                return true;
+            }
+        }
+        if !skip.is_done() {
+            self.needed = 0;
+            return false;
+        }
+        let (length, max) = (skip.length, limits.bulk_bytes_max);
+        self.skip = None;
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.refuse();
+        }
+        let start = self.output.len();
+        self.reply().error(&format!(
+            "ERR an argument has {length} bytes, and may have {max}: the setting bulk-bytes-max says so"
+        ));
+        self.mute_from(start);
+        true
+    }
+
+    /// Has the connection end after this error, as no further request can be found.
+    pub(super) fn end_after(&mut self, error: ProtocolError) {
+        self.context.metrics.add(Counter::ProtocolErrors, 1);
+        self.reply().error(&format!("ERR {error}"));
+        self.session.closing = true;
+    }
+
+    /// The limits of requests, tighter before the client has authenticated.
+    pub(super) fn limits(&self) -> Limits {
+        let settings = &self.context.shared.settings;
+        let request_bytes_max = request_bytes_max(self.context.shared.config.buffers.bytes_max());
+        let limits = Limits {
+            // Longer ones are skipped: a request that has room for none of its arguments would end the connection.
+            bulk_bytes_max: (settings.get(Setting::BulkBytesMax) as usize).min(request_bytes_max - BESIDES_BULK_BYTES),
+            arguments_max: settings.get(Setting::ArgumentsMax) as usize,
+            request_bytes_max,
+            ..Limits::default()
+        };
+        if self.session.is_authenticated() {
+            limits
+        } else {
+            limits.unauthenticated()
+        }
+    }
+}
+
+/// Counts a refusal that sends the client elsewhere.
+pub(super) fn note_moved(context: &LoopContext, refusal: &str) {
+    if refusal.starts_with("MOVED ") {
+        context.metrics.add(Counter::Moved, 1);
+    }
+}
+
+/// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
+const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What a request may have besides its longest argument: a key, and what stands around.
+const BESIDES_BULK_BYTES: usize = 128 * 1024;
+
+/// The longest request where all connections have so many bytes: its buffer may be twice as long.
+pub(super) fn request_bytes_max(buffer_bytes_max: u64) -> usize {
+    let bytes = usize::try_from(buffer_bytes_max / 2).unwrap_or(REQUEST_BYTES_MAX);
+    bytes.clamp(2 * BESIDES_BULK_BYTES, REQUEST_BYTES_MAX)
+}
