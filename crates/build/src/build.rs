@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, train_dictionary};
+use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, Schema, train_dictionary};
 use fondaco_model::ValueType;
 use fondaco_storage::Location;
 
@@ -10,7 +10,7 @@ use crate::error::BuildError;
 use crate::input::{self, BadRows, InputFiles};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
-use crate::output;
+use crate::output::{self, Written};
 use crate::progress::{Phase, Progress};
 use crate::report::BuildReport;
 use crate::sort::{Drain, MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter, Winner};
@@ -95,48 +95,13 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
         temporary: &options.temporary,
         files: &files.paths,
     };
-    let written = if options.dry_run {
-        output::write(options, sorted, drain, None, progress)?
-    } else {
-        let begun = BegunOutput::begin(options, &sorted)?;
-        let dictionary = if options.compression == Compression::Zstd {
-            train_dictionary(&input.samples).map_err(|source| BuildError::Chunk {
-                output: options.output.to_string(),
-                source,
-            })?
-        } else {
-            None
-        };
-        let dictionary_entry = match &dictionary {
-            Some(dictionary) => Some(output::write_dictionary(options, dictionary)?),
-            None => None,
-        };
-        let mut written = output::write(options, sorted, drain, dictionary.as_deref(), progress)?;
-        progress.enter(Phase::Finishing);
-        progress.check()?;
-        let manifest = Manifest {
-            format_version: FORMAT_VERSION,
-            store: options.store.clone(),
-            partitions: options.partitions,
-            value_type: options.value_type,
-            compression: options.compression,
-            dictionary: dictionary_entry,
-            records: written.records,
-            base: None,
-            cut_unix_ms: None,
-            chunks: std::mem::take(&mut written.entries),
-            schema: input.schema,
-            built: Built {
-                created_unix_ms: SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .map_or(0, |since| since.as_millis() as u64),
-                built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
-            },
-        };
-        options.output.write_atomically(MANIFEST_FILE, &manifest.to_bytes())?;
-        begun.keep();
-        report.manifest = Some(manifest);
-        written
+    let written = match options.dry_run {
+        true => output::write(options, sorted, drain, None, progress)?,
+        false => {
+            let (written, manifest) = write_version(options, &input.samples, input.schema, sorted, drain, progress)?;
+            report.manifest = Some(manifest);
+            written
+        }
     };
     report.records = written.records;
     report.bytes = written.bytes;
@@ -154,6 +119,54 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
         "built"
     );
     Ok(report)
+}
+
+/// Writes the files of a version, the manifest last.
+fn write_version(
+    options: &BuildOptions,
+    samples: &[Vec<u8>],
+    schema: Schema,
+    sorted: Sorted,
+    drain: Drain<'_>,
+    progress: &Progress,
+) -> Result<(Written, Manifest), BuildError> {
+    let begun = BegunOutput::begin(options, &sorted)?;
+    let dictionary = match options.compression {
+        Compression::Zstd => train_dictionary(samples).map_err(|source| BuildError::Chunk {
+            output: options.output.to_string(),
+            source,
+        })?,
+        _ => None,
+    };
+    let dictionary_entry = match &dictionary {
+        Some(dictionary) => Some(output::write_dictionary(options, dictionary)?),
+        None => None,
+    };
+    let mut written = output::write(options, sorted, drain, dictionary.as_deref(), progress)?;
+    progress.enter(Phase::Finishing);
+    progress.check()?;
+    let manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        store: options.store.clone(),
+        partitions: options.partitions,
+        value_type: options.value_type,
+        compression: options.compression,
+        dictionary: dictionary_entry,
+        records: written.records,
+        base: None,
+        cut_unix_ms: None,
+        chunks: std::mem::take(&mut written.entries),
+        schema,
+        built: Built {
+            created_unix_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64),
+            built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+        },
+    };
+    options.output.write_atomically(MANIFEST_FILE, &manifest.to_bytes())?;
+    begun.keep();
+    Ok((written, manifest))
 }
 
 fn check(options: &BuildOptions) -> Result<(), BuildError> {

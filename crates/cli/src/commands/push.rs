@@ -13,7 +13,7 @@ use fondaco_control::http::{
     DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
 };
 use fondaco_format::GIVEN_AWAY_FILE;
-use fondaco_model::{StoreName, ValueType};
+use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
@@ -128,55 +128,18 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let name = &options.input.store.clone();
     // Checked before the build, since a build may take hours.
-    let status = client.status()?;
-    if status.partitions == 0 {
-        bail!(
-            "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
-            client.address()
-        );
-    }
-    if options.upload {
-        if options
-            .output
-            .as_ref()
-            .is_some_and(|output| output.local_path().is_none())
-        {
-            return Err(not_local());
-        }
-        upload::check(&client, &status)?;
-    }
-    let partitions = build::partition_count(status.partitions)?;
-    let store = client.store(name)?;
-    match &store {
-        Some(found) if found.versioned.is_some() => return Err(versioned(name)),
-        Some(found) => refuse_a_second_push(found.push.as_ref(), name)?,
-        None if options.create => {}
-        None => bail!(
-            "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
-            client.address()
-        ),
-    }
+    let Target {
+        partitions,
+        store,
+        disk_available_bytes,
+    } = check(&client, &options)?;
     if let Some(found) = &store {
-        options.input.value_type.get_or_insert(found.value_type);
+        options.input.value_type = Some(found.value_type);
     }
     let interrupt = Interrupt::listen()?;
     if options.input.dry_run {
         let built = build::run(&options.input, partitions, None, &interrupt, output)?;
-        if let Some(left) = status.disk_available_bytes
-            && built.bytes() > left
-        {
-            bail!(
-                "the version needs about {}, but the disk of the node has only {} free: free some space there",
-                output::bytes(built.bytes()),
-                output::bytes(left)
-            );
-        }
-        let result = PushResult {
-            build: built,
-            push: None,
-            upload: None,
-        };
-        return output.result(&result, |result| result.build.text() + "nothing was changed\n");
+        return dry_run(built, disk_available_bytes, output);
     }
     let (location, scratch) = match &options.output {
         Some(location) => (location.clone(), None),
@@ -235,6 +198,77 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&result, |result| {
         result.push.as_ref().map_or_else(String::new, |push| text(name, push))
     })
+}
+
+/// What a version is pushed to.
+struct Target {
+    partitions: PartitionCount,
+    /// `None` if it is to be created.
+    store: Option<StoreResource>,
+    /// The free space of the node's disk, if it has one.
+    disk_available_bytes: Option<u64>,
+}
+
+/// Checks all that would refuse the push after the build.
+fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
+    let name = &options.input.store;
+    let status = client.status()?;
+    if status.partitions == 0 {
+        bail!(
+            "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
+            client.address()
+        );
+    }
+    if options.upload {
+        let is_remote = |output: &Location| output.local_path().is_none();
+        if options.output.as_ref().is_some_and(is_remote) {
+            return Err(not_local());
+        }
+        upload::check(client, &status)?;
+    }
+    let store = client.store(name)?;
+    match &store {
+        Some(found) if found.versioned.is_some() => return Err(versioned(name)),
+        Some(found) => {
+            refuse_a_second_push(found.push.as_ref(), name)?;
+            if let Some(asked) = options.input.value_type.filter(|asked| *asked != found.value_type) {
+                bail!(
+                    "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
+                     store",
+                    found.value_type
+                );
+            }
+        }
+        None if options.create => {}
+        None => bail!(
+            "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
+            client.address()
+        ),
+    }
+    Ok(Target {
+        partitions: build::partition_count(status.partitions)?,
+        store,
+        disk_available_bytes: status.disk_available_bytes,
+    })
+}
+
+/// Reports what was read, and whether the version would fit on the node's disk.
+fn dry_run(built: BuildResult, disk_available_bytes: Option<u64>, output: &Output) -> anyhow::Result<()> {
+    if let Some(left) = disk_available_bytes
+        && built.bytes() > left
+    {
+        bail!(
+            "the version needs about {}, but the disk of the node has only {} free: free some space there",
+            output::bytes(built.bytes()),
+            output::bytes(left)
+        );
+    }
+    let result = PushResult {
+        build: built,
+        push: None,
+        upload: None,
+    };
+    output.result(&result, |result| result.build.text() + "nothing was changed\n")
 }
 
 /// Creates the store if it is missing. Another process may have created it during the build.

@@ -213,6 +213,9 @@ fn sets_are_refused_where_there_are_none() {
     assert!(error.contains("\"x\" at byte 3 is not an id"), "{error}");
     let error = dev.refused(1, &["push", "graph", bad, "--key", "member"]);
     assert!(error.contains("--value COLUMN"), "{error}");
+    let other = ["push", "graph", bad, "--key", "member", "--value-type", "bytes"];
+    let error = dev.refused(1, &other);
+    assert!(error.contains("are of type ids, not bytes"), "{error}");
     let plain = dir.path().join("plain");
     let plain = plain.to_str().unwrap();
     dev.done(&["build", "graph", bad, "--key", "member", "--output", plain]);
