@@ -94,8 +94,8 @@ impl ComputePool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Arc, Barrier};
     use std::time::Duration;
 
     use super::*;
@@ -103,14 +103,17 @@ mod tests {
     #[tokio::test]
     async fn jobs_run_on_as_many_threads_as_there_are() {
         let pool = Arc::new(ComputePool::start(2).unwrap());
+        let two = Arc::new(Barrier::new(2));
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let deadline = Instant::now() + Duration::from_secs(10);
         let jobs = (0..8).map(|number| {
             let (pool, running, most) = (Arc::clone(&pool), Arc::clone(&running), Arc::clone(&most));
+            let two = Arc::clone(&two);
             tokio::spawn(async move {
                 let job = move |_: &mut dyn FnMut() -> bool| {
                     most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
-                    thread::sleep(Duration::from_millis(20));
+                    // Each of the eight jobs meets another one that runs at the same time.
+                    two.wait();
                     running.fetch_sub(1, SeqCst);
                     number
                 };

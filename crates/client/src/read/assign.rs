@@ -16,7 +16,7 @@ use crate::operation::Moment;
 /// has many.
 type Candidates = SmallVec<[Candidate; 8]>;
 
-/// For each of some keys, the index of the member to ask; `None` if there is none.
+/// For each of some keys, the index of the member to ask; `None` if no member can be asked.
 type Members = SmallVec<[Option<u32>; 32]>;
 
 /// The bits of a position among keys, and of a part, when both are packed into a number with the partition.
@@ -140,7 +140,7 @@ impl Read {
         order
     }
 
-    /// Adds the nodes that a strategy may choose among for a key. Returns the node to ask if there are none.
+    /// Adds the nodes that a strategy may choose among for a key. Returns the node to ask if no node is added.
     fn holders(
         &self,
         key: u32,

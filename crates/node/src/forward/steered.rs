@@ -15,7 +15,7 @@ impl Steered {
     /// Reads options from the arguments, from a place on, as far as there are any; the place behind them.
     ///
     /// # Errors
-    /// The error to answer with: an unknown strategy, or a number of groups that is none.
+    /// The error to answer with: an unknown strategy, or an invalid number of groups.
     pub(crate) fn parse<'a>(
         argument: impl Fn(usize) -> Option<&'a [u8]>,
         mut at: usize,

@@ -5,7 +5,7 @@
 //! with others are asked for together.
 //!
 //! A store that has both a version and later writes is a source of its own: it looks for a later write first, where a
-//! versioned store would, and in the version only if there is none. Answers of versions may be cached under the version's
+//! versioned store would, and in the version only if the key has no later write. Answers of versions may be cached under the version's
 //! number, for they never change; those of replicas are not cached anywhere but in the replica.
 
 use fondaco_format::Probe;

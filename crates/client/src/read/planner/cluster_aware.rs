@@ -79,7 +79,7 @@ fn ranks(lots: &[Lot<'_>], groups: usize, random: &mut Rng) -> Vec<usize> {
     ranks
 }
 
-/// The candidate for a lot: of those in the first `fan_out` groups the one whose turn it is; if there are none, the one
+/// The candidate for a lot: of those in the first `fan_out` groups the one whose turn it is; if no candidate is in them, the one
 /// in the first group after them.
 fn place(lot: &Lot<'_>, ranks: &[usize], fan_out: usize, turn: u32) -> u32 {
     let ranks = || {

@@ -202,7 +202,7 @@ impl ExpiryOptions {
         }
     }
 
-    /// The lifetime that was read, or why its time is none; `None` if there was no option.
+    /// The lifetime that was read, or the error of an invalid time; `None` without an option.
     pub(super) fn lifetime(&self, request: &Request<'_>) -> Option<Result<Lifetime, Refusal>> {
         Some(match self.known? {
             ExpiryOption::Word(Word::KeepTtl) => Ok(Lifetime::Kept),
