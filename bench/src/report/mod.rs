@@ -194,7 +194,7 @@ impl Report {
     }
 }
 
-/// The median; the mean of the two middle values if their number is even. NaN if there are none.
+/// The median; the mean of the two middle values if their number is even. NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -35,7 +35,7 @@ impl Bootstrap {
         }
     }
 
-    /// Makes the cluster if there is none, and checks an existing one. To be called with a view that comes from the
+    /// Creates the cluster if it does not exist, and checks an existing one. To be called with a view that comes from the
     /// coordination service.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl DataDir {
         self.root.join("view.json")
     }
 
-    /// Names some data that a node has written here; `None` if there is none.
+    /// Names some data that a node has written here; `None` if the directory has no such data.
     pub(crate) fn found_data(&self) -> Option<&'static str> {
         let has_stores = fs::read_dir(self.stores()).is_ok_and(|mut stores| stores.next().is_some());
         let found = [

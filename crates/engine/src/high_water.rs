@@ -77,7 +77,7 @@ impl HighWater {
         Ok(Found::Something(identity(&file), newest.map(|noted| noted.marks)))
     }
 
-    /// Opens the file, or creates it. If the identity is not readable, writes the known identity; if there is none, a
+    /// Opens the file, or creates it. If the identity is not readable, writes the known identity, or else a
     /// new one.
     pub(crate) fn open(dir: &Path, known_identity: Option<u64>) -> Result<Self, EngineError> {
         let path = dir.join(FILE);

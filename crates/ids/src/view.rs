@@ -96,7 +96,7 @@ impl<'a> IdSet<'a> {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether it has no ids.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -198,7 +198,7 @@ impl Partition {
         }
     }
 
-    /// Whether its tree should be built: there is none, or it has become too small.
+    /// Whether its tree should be built: it has no tree, or one that has become too small.
     pub(crate) fn wants_tree(&self) -> bool {
         let tree = self.tree();
         tree.missed.is_none() && tree.grown.as_ref().is_none_or(HashTree::is_crowded)
@@ -217,7 +217,7 @@ impl Partition {
     /// The scan is done, with this result; `None` if it failed. Only in the turn of the partition's shard.
     pub(crate) fn end_tree(&self, scanned: Option<HashTree>) {
         let mut tree = self.tree();
-        // There is none if too much was written meanwhile, or a stored record was found damaged.
+        // There is no tree if too much was written meanwhile, or a stored record was found damaged.
         if let (Some(missed), Some(mut scanned)) = (tree.missed.take(), scanned) {
             missed.into_iter().for_each(|change| apply(&mut scanned, change));
             tree.grown = Some(scanned);
@@ -258,7 +258,7 @@ impl Partition {
         damaged.retain(|(of, _)| *of != hash);
     }
 
-    /// Queries the tree; `None` while there is none.
+    /// Queries the tree; `None` before it is built.
     pub(crate) fn with_tree<T>(&self, ask: impl FnOnce(&HashTree) -> T) -> Option<T> {
         self.tree().grown.as_ref().map(ask)
     }

@@ -22,7 +22,7 @@ pub(crate) enum Value {
     Dropped(Box<DroppedStore>),
 }
 
-/// The result of reading an entry: `None` if there is none.
+/// The result of reading an entry: `None` if the entry does not exist.
 pub(crate) type Read = (RecordPath, Option<(Arc<Value>, u64)>);
 
 impl From<Record> for Value {

@@ -69,7 +69,7 @@ pub struct VersionedArguments {
 }
 
 impl VersionedArguments {
-    /// The options that were given; `None` if there are none.
+    /// The given options; `None` if no option was given.
     pub fn options(&self) -> Option<VersionedOptions> {
         let options = VersionedOptions {
             reads: self.reads,

@@ -307,7 +307,7 @@ impl Observed {
         gauge(encoder, "engines_with_damage", help, replicas.unreadable().len() as u64)?;
         let help = "partitions of versioned stores that lost writes on this node and have not got them back";
         gauge(encoder, "partitions_behind", help, replicas.partitions_behind() as u64)?;
-        let help = "time of the oldest hint that waits for another node, in seconds since 1970; 0 if there is none";
+        let help = "time of the oldest hint that waits for another node, in seconds since 1970; 0 without hints";
         let oldest = replicas.oldest_hint_unix_ms().unwrap_or(0) / 1000;
         gauge(encoder, "hints_oldest_timestamp_seconds", help, oldest)
     }

@@ -107,7 +107,7 @@ impl Slot {
         self.opened.try_read()?.clone()
     }
 
-    /// The database; opens it again if there is none.
+    /// The database; opens it again if it was closed.
     pub(super) fn working(
         &self,
         dir: &Path,

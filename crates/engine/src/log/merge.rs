@@ -73,7 +73,7 @@ pub(super) fn merge(sources: Vec<Source<'_>>, mut tell: impl FnMut(usize, Named<
 }
 
 impl<'a> Run<'a> {
-    /// A run at its first key; `None` if there is none.
+    /// A run at its first key; `None` if the run is empty.
     fn begin(segment: usize, source: Source<'a>) -> io::Result<Option<Self>> {
         let (keys, rest) = match source {
             Source::File(reader) => (Cow::Owned(Vec::new()), Some(reader)),

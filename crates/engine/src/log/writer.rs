@@ -24,7 +24,7 @@ pub(super) struct Writer {
     pub(super) active: Option<Active>,
     /// The end of the last segment if no segment is active; all zeros if it is not known.
     ended: Ended,
-    /// The number of the last segment; 0 if there is none.
+    /// The number of the last segment; 0 before the first.
     pub(super) last: u32,
     pub(super) batch: BatchBuffer,
     /// All segments.

@@ -131,7 +131,7 @@ fn period(settings: &VersionedSettings, least: Duration) -> Duration {
 
 /// The hints and clocks of all nodes, requested before the sweep: a record is collected only if all knew of it by then.
 struct Heard {
-    /// The time of the oldest hint that any node keeps; `u64::MAX` if there is none, `None` if a node is absent or does
+    /// The time of the oldest hint that any node keeps; `u64::MAX` without hints, `None` if a node is absent or does
     /// not answer.
     oldest_hint_unix_ms: Option<u64>,
     /// The earliest time of all nodes; `None` if there are other nodes and none answers.

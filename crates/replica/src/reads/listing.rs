@@ -208,7 +208,7 @@ fn or_damaged(entry: Result<(Bytes, Bytes), EngineError>) -> Result<(Bytes, Byte
     })
 }
 
-/// The smallest possible key after a key of a table; the beginning if there is none.
+/// The smallest possible key after a key of a table; the beginning of the table without a key.
 fn behind(table_key: Option<&[u8]>) -> Bytes {
     table_key.map_or_else(Bytes::new, |key| [key, &[0]].concat().into())
 }

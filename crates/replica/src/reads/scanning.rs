@@ -126,7 +126,7 @@ pub(crate) fn is_damage(error: &EngineError) -> bool {
     matches!(error, EngineError::Corrupt { .. })
 }
 
-/// The first position behind an unreadable one, before `to`, where a table can be read again; `None` if there is none.
+/// The first position behind an unreadable one, before `to`, where a table can be read again; `None` if the table cannot be read up to `to`.
 ///
 /// # Errors
 /// Any error other than damage.
@@ -174,7 +174,7 @@ fn is_readable(table: &dyn Table, place: &[u8], to: Option<&[u8]>) -> Result<boo
     }
 }
 
-/// The position 2^`bits` after another one; `None` if there is none.
+/// The position 2^`bits` after another one; `None` beyond the last position.
 fn plus(place: &[u8], bits: u32) -> Option<Vec<u8>> {
     let mut sum = place.to_vec();
     let mut at = sum.len().checked_sub(1 + bits as usize / 8)?;
