@@ -206,6 +206,13 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
             "name the one column with the ids, with --value COLUMN",
         );
     }
+    if options.value_type == ValueType::Graph {
+        return invalid(
+            "type of values",
+            &options.value_type.name(),
+            "graphs are built from edges, with --edges FROM,TO",
+        );
+    }
     if let Some(delimiter) = options.delimiter
         && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\r' | b'\n'))
     {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_ids::{Budget, Computation, IdSet, SetAnswer, SetQuery};
+use fondaco_model::StoreName;
 use fondaco_model::cluster::TopologyStore;
-use fondaco_model::{StoreName, ValueType};
 use fondaco_protocol::WireKey;
 
 use crate::client::{Client, Inner};
@@ -32,7 +32,7 @@ impl Default for SetOptions {
 }
 
 impl Client {
-    /// Answers a query over the sets of keys of one store of [ids](ValueType::Ids).
+    /// Answers a query over the sets of keys of one store of [ids](fondaco_model::ValueType::Ids).
     ///
     /// Nodes compute over those keys of a batch store that they have, so that results travel, and not sets. The sets of a
     /// versioned store are read with its quorum, and computed over here.
@@ -101,11 +101,11 @@ impl Inner {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
         let known: Option<&TopologyStore> = snapshot.directory.store(store).map(|(_, store)| store);
         let known = known.ok_or_else(|| ClientError::UnknownStore { store: store.into() })?;
-        match known.value_type {
-            ValueType::Ids => Ok(known.versioned.is_none()),
-            other => Err(ClientError::NoIds {
+        match known.value_type.has_sets() {
+            true => Ok(known.versioned.is_none()),
+            false => Err(ClientError::NoIds {
                 store: store.into(),
-                reason: format!("its values are {other}").into(),
+                reason: format!("its values are {}", known.value_type).into(),
             }),
         }
     }

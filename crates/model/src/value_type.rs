@@ -14,11 +14,13 @@ pub enum ValueType {
     Bytes,
     /// Sorted sets of unsigned 63-bit integers, in the encoding of crate `ids`.
     Ids,
+    /// The vertices and edges of a graph, as crate `graph` lays them out.
+    Graph,
 }
 
 /// The text names no type of values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown type of values {found:?}: use bytes or ids")]
+#[error("unknown type of values {found:?}: use bytes, ids or graph")]
 pub struct ValueTypeError {
     /// The text.
     pub found: String,
@@ -26,19 +28,28 @@ pub struct ValueTypeError {
 
 impl ValueType {
     /// All types.
-    pub const ALL: &[Self] = &[Self::Bytes, Self::Ids];
+    pub const ALL: &[Self] = &[Self::Bytes, Self::Ids, Self::Graph];
 
     /// Its name, in manifests, settings and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::Ids => "ids",
+            Self::Graph => "graph",
         }
     }
 
     /// The type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| known.name() == name)
+    }
+
+    /// Whether values, all or some, are sets of ids.
+    pub fn has_sets(self) -> bool {
+        match self {
+            Self::Bytes => false,
+            Self::Ids | Self::Graph => true,
+        }
     }
 
     /// Whether it is the default: settings leave it out then.

@@ -107,7 +107,7 @@ impl<'a> RowSink<'a> {
     #[inline]
     pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
         match self.value_type {
-            ValueType::Bytes => self.append(row, key, value),
+            ValueType::Bytes | ValueType::Graph => self.append(row, key, value),
             ValueType::Ids => match encode_ids(value) {
                 Ok(set) => self.append(row, key, &set),
                 Err(reason) => {

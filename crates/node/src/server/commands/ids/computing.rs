@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fondaco_format::{Value, Version};
 use fondaco_ids::{Budget, Computation, IdSet};
-use fondaco_model::ValueType;
 
 use super::super::Refusal;
 use super::told;
@@ -233,7 +232,7 @@ fn over_version(
     input_bytes_max: usize,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Elements>, Refusal> {
-    if version.manifest().value_type != ValueType::Ids {
+    if !version.manifest().value_type.has_sets() {
         return Err(format!(
             "WRONGTYPE the values of version {:?} are not sets of ids",
             version.manifest().store

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use computing::Computing;
 use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
-use fondaco_model::{StoreName, ValueType};
+use fondaco_model::StoreName;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
 
@@ -286,11 +286,12 @@ impl<'a> Keys<'a> {
 
 fn check_type(catalog: &Catalog, store: u16) -> Result<(), Refusal> {
     let store = &catalog.stores()[store as usize];
-    match catalog.value_type(store) {
-        ValueType::Ids => Ok(()),
-        other => Err(format!(
-            "WRONGTYPE the values of store {:?} are {other}, and not sets of ids: create a store with fondaco store create \
-             NAME --value-type ids",
+    let value_type = catalog.value_type(store);
+    match value_type.has_sets() {
+        true => Ok(()),
+        false => Err(format!(
+            "WRONGTYPE the values of store {:?} are {value_type}, and not sets of ids: create a store with fondaco store \
+             create NAME --value-type ids",
             store.name
         )),
     }

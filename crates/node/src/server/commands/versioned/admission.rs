@@ -107,7 +107,7 @@ impl Admission<'_> {
         for (wire_key, operation) in asked.keys {
             let store = self.store(&wire_key, &operation)?;
             let operation = match store.value_type {
-                ValueType::Bytes => operation,
+                ValueType::Bytes | ValueType::Graph => operation,
                 ValueType::Ids => ids::checked(operation, &store.name)?,
             };
             admitted.push((store, wire_key, operation));

@@ -1,0 +1,15 @@
+//! Graphs in stores: how vertices and edges are keys and values, and how queries are answered from them.
+//!
+//! A graph is one store, so that all of it is pushed, swapped, rolled back and pinned together. [`keys`] says which keys it
+//! has, [`Description`] and [`Vertex`] what stands in their values. A [`Source`] reads the store, wherever it is: queries are
+//! written against it alone.
+
+pub mod keys;
+
+mod description;
+mod source;
+mod vertex;
+
+pub use description::{Description, EdgeType};
+pub use source::{Ask, Comparison, Selection, Source};
+pub use vertex::Vertex;
