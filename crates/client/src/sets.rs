@@ -22,6 +22,36 @@ pub struct SetOptions {
     pub ids_max: usize,
 }
 
+/// What is wanted of keys.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// Their values.
+    Values,
+    /// What is computed over them.
+    Computation(Computation),
+}
+
+impl What {
+    /// What is wanted of a part of the keys, which has the first of all or not.
+    pub fn of_part(&self, has_first: bool) -> Self {
+        match self {
+            Self::Values => Self::Values,
+            Self::Computation(computation) => Self::Computation(computation.of_part(has_first).clone()),
+        }
+    }
+}
+
+/// What was found of keys.
+#[derive(Debug, Default)]
+pub struct Computed {
+    /// An element for each key.
+    pub elements: Vec<Option<Bytes>>,
+    /// The version of a batch store that it is of.
+    pub pinned: Option<PinnedStore>,
+    /// The number of requests to nodes.
+    pub requests: u32,
+}
+
 impl Default for SetOptions {
     fn default() -> Self {
         Self {
@@ -48,56 +78,64 @@ impl Client {
     ) -> Result<SetAnswer, ClientError> {
         let keys: Result<Vec<WireKey>, _> = keys.iter().map(|key| WireKey::new(store, key.as_ref())).collect();
         let keys = keys?;
-        let (elements, _) = self.compute(keys, query.computation(), options).await?;
-        Ok(query.merge(&elements, &mut Budget::of_ids(options.ids_max))?)
+        let what = What::Computation(query.computation());
+        let computed = self.find(keys, &what, options).await?;
+        Ok(query.merge(&computed.elements, &mut Budget::of_ids(options.ids_max))?)
     }
 
-    /// What is computed over keys of one store: an element for each key, and the version of a batch store that it is of.
-    /// For servers, which merge it with what they have themselves; [`Client::sets`] is built on it. The first key is that of
-    /// the query, unless [`Computation::of_part`] was asked for a part without it.
+    /// What is wanted of keys of one store. For servers, which merge it with what they have themselves; [`Client::sets`] is
+    /// built on it. The first key is that of the query, unless it is [a part](What::of_part) without it.
     ///
     /// # Errors
     /// As [`Client::sets`].
-    pub async fn compute(
-        &self,
-        keys: Vec<WireKey>,
-        computation: Computation,
-        options: &SetOptions,
-    ) -> Result<(Vec<Option<Bytes>>, Option<PinnedStore>), ClientError> {
+    pub async fn find(&self, keys: Vec<WireKey>, what: &What, options: &SetOptions) -> Result<Computed, ClientError> {
         let Some(first) = keys.first() else {
-            return Ok((Vec::new(), None));
+            return Ok(Computed::default());
         };
         let inner = self.inner();
-        if !inner.has_ids(first.store())? {
-            let read = self.read(keys, &options.read).await?;
-            return Ok((apply(read, &computation, options.ids_max)?, None));
-        }
-        if let Some(other) = keys.iter().find(|key| key.store() != first.store()) {
-            return Err(ClientError::NoIds {
-                store: other.store().into(),
-                reason: "all keys of a query are of one store".into(),
-            });
-        }
-        let mut reply = inner.compute(keys, computation, &options.read).await?;
-        let pinned = reply.stores.pop();
-        Ok((reply.values.into_iter().collect::<Result<_, _>>()?, pinned))
+        let mut reply = match what {
+            What::Values => self.read(keys, &options.read).await?,
+            What::Computation(computation) => {
+                if !inner.computes_over(first.store())? {
+                    let read = self.read(keys, &options.read).await?;
+                    return apply(read, computation, options.ids_max);
+                }
+                if let Some(other) = keys.iter().find(|key| key.store() != first.store()) {
+                    return Err(ClientError::NoIds {
+                        store: other.store().into(),
+                        reason: "all keys of a query are of one store".into(),
+                    });
+                }
+                inner.compute(keys, computation.clone(), &options.read).await?
+            }
+        };
+        Ok(Computed {
+            pinned: reply.stores.pop(),
+            requests: reply.sub_requests,
+            elements: reply.values.into_iter().collect::<Result<_, _>>()?,
+        })
     }
 }
 
 /// Computes over values that were read.
-fn apply(read: BatchReply, computation: &Computation, ids_max: usize) -> Result<Vec<Option<Bytes>>, ClientError> {
+fn apply(read: BatchReply, computation: &Computation, ids_max: usize) -> Result<Computed, ClientError> {
+    let requests = read.sub_requests;
     let values: Vec<Option<Bytes>> = read.values.into_iter().collect::<Result<_, _>>()?;
     let sets = values
         .iter()
         .map(|value| value.as_deref().map(IdSet::parse).transpose());
     let sets = sets.collect::<Result<Vec<_>, _>>()?;
     let partial = computation.apply(&sets, &mut Budget::of_ids(ids_max))?;
-    Ok(partial.into_iter().map(|element| element.map(Bytes::from)).collect())
+    Ok(Computed {
+        elements: partial.into_iter().map(|element| element.map(Bytes::from)).collect(),
+        pinned: None,
+        requests,
+    })
 }
 
 impl Inner {
     /// Whether nodes compute over the sets of a store: it is a batch store.
-    fn has_ids(self: &Arc<Self>, store: &str) -> Result<bool, ClientError> {
+    fn computes_over(self: &Arc<Self>, store: &str) -> Result<bool, ClientError> {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
         let known: Option<&TopologyStore> = snapshot.directory.store(store).map(|(_, store)| store);
         let known = known.ok_or_else(|| ClientError::UnknownStore { store: store.into() })?;

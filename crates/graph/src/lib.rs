@@ -7,9 +7,13 @@
 pub mod keys;
 
 mod description;
+mod operations;
+mod selection;
 mod source;
 mod vertex;
 
 pub use description::{Description, EdgeType};
-pub use source::{Ask, Comparison, Selection, Source};
+pub use operations::{Common, Network, Relation, Way, common, distances, has_common, network, shortest_path};
+pub use selection::{Comparison, Selection};
+pub use source::{Ask, Source};
 pub use vertex::Vertex;

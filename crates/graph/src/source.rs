@@ -5,6 +5,8 @@ use std::future::Future;
 use bytes::Bytes;
 use fondaco_ids::{SetAnswer, SetQuery};
 
+use crate::Selection;
+
 /// What a request is for: a fan-out controller is chosen by it, as Moolle assigns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ask {
@@ -16,42 +18,6 @@ pub enum Ask {
     AsynchronousUnion,
     /// Any part of the answer may end the query: as many groups as there are.
     EarlyTerminable,
-}
-
-/// Which vertices are wanted, and what of them. It is evaluated where the vertices are.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Selection {
-    /// The vertex must have all of these labels.
-    pub labels: Vec<String>,
-    /// Each property must compare like this to a value. A vertex without the property does not.
-    pub properties: Vec<(String, Comparison, serde_json::Value)>,
-    /// Whether the properties are wanted, too; otherwise only which vertices there are.
-    pub with_properties: bool,
-}
-
-/// A comparison of a property with a value, as in openCypher: values of different types are not equal, and in no order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
-    /// `=`
-    Equal,
-    /// `<>`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-    /// `STARTS WITH`
-    StartsWith,
-    /// `ENDS WITH`
-    EndsWith,
-    /// `CONTAINS`
-    Contains,
-    /// The value is a list, and the property equals one of its elements.
-    In,
 }
 
 /// Reads one graph, in one version. A source knows its deadline: whatever it is asked ends by then, with an error.

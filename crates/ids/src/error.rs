@@ -45,6 +45,9 @@ pub enum IdsError {
         /// The id.
         id: u64,
     },
+    /// A computation concerns values that are no sets.
+    #[error("this computation is not over sets: ask a store whose values it is over")]
+    NotOverSets,
     /// A text is not a list of ids.
     #[error("{word:?} at byte {at} is not an id: write whole numbers up to {ID_MAX}, as in \"1 5 9\" or \"1,5,9\"")]
     Text {

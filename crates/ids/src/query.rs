@@ -29,6 +29,8 @@ pub enum SetQuery {
     Top(usize),
     /// For each set, which of these ids are in it.
     Contains(Arc<[u64]>),
+    /// The keys stand in pairs, each of which has one hash tag: the ids that are in both sets of any pair.
+    Pairs,
 }
 
 /// The answer to a [`SetQuery`].
@@ -61,6 +63,12 @@ pub enum Computation {
     Counts,
     /// For each set, which of these ids are in it.
     Contains(Arc<[u64]>),
+    /// Each set.
+    Sets,
+    /// The intersection of each pair of sets, in the place of the first.
+    Pairs,
+    /// Not over sets: those values that are wanted, by a selection in the encoding of crate `graph`, which carries it out.
+    Select(Arc<[u8]>),
 }
 
 /// The answer of one part: an element for each of its keys. A computation that [merges](Computation::merges) its sets has
@@ -77,13 +85,17 @@ impl Computation {
             Self::Multiplicities => "multiplicities",
             Self::Counts => "counts",
             Self::Contains(_) => "contains",
+            Self::Sets => "sets",
+            Self::Pairs => "pairs",
+            Self::Select(_) => "select",
         }
     }
 
-    /// Its parameter in messages: the candidates in their order, 8 bytes each, little-endian; or nothing.
+    /// Its parameter in messages: the candidates in their order, 8 bytes each, little-endian; a selection; or nothing.
     pub fn parameter(&self) -> Vec<u8> {
         match self {
             Self::Contains(candidates) => candidates.iter().flat_map(|id| id.to_le_bytes()).collect(),
+            Self::Select(selection) => selection.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -99,6 +111,9 @@ impl Computation {
             b"difference" => Self::Difference,
             b"multiplicities" => Self::Multiplicities,
             b"counts" => Self::Counts,
+            b"sets" => Self::Sets,
+            b"pairs" => Self::Pairs,
+            b"select" => return Ok(Self::Select(parameter.into())),
             b"contains" => {
                 let (ids, rest) = parameter.as_chunks::<8>();
                 return match rest.is_empty() {
@@ -126,7 +141,7 @@ impl Computation {
     pub fn merges(&self) -> bool {
         match self {
             Self::Union | Self::Intersection | Self::Difference | Self::Multiplicities => true,
-            Self::Counts | Self::Contains(_) => false,
+            Self::Counts | Self::Contains(_) | Self::Sets | Self::Pairs | Self::Select(_) => false,
         }
     }
 
@@ -152,6 +167,9 @@ impl Computation {
                     .map(|set| Some(count(set).to_string().into_bytes()))
                     .collect());
             }
+            Self::Sets => return Ok(sets.iter().map(|set| set.map(|set| set.as_bytes().to_vec())).collect()),
+            Self::Pairs => return pairs(sets, budget),
+            Self::Select(_) => return Err(IdsError::NotOverSets),
             Self::Contains(candidates) => {
                 let flags = |set: &Option<IdSet<'_>>| -> Result<Option<Vec<u8>>, IdsError> {
                     let flags = match set {
@@ -201,6 +219,7 @@ impl SetQuery {
             Self::Counts => Computation::Counts,
             Self::Top(_) => Computation::Multiplicities,
             Self::Contains(candidates) => Computation::Contains(Arc::clone(candidates)),
+            Self::Pairs => Computation::Pairs,
         }
     }
 
@@ -216,7 +235,7 @@ impl SetQuery {
         let present = || elements.iter().flatten().map(AsRef::as_ref);
         let sets = || present().map(IdSet::parse).collect::<Result<Vec<_>, _>>();
         Ok(match self {
-            Self::Union => SetAnswer::Ids(union(&sets()?, budget)?),
+            Self::Union | Self::Pairs => SetAnswer::Ids(union(&sets()?, budget)?),
             Self::Intersection => SetAnswer::Ids(intersection(&sets()?, budget)?),
             Self::Intersects => SetAnswer::Flag(match sets()?[..] {
                 [one] => !one.is_empty(),
@@ -243,6 +262,16 @@ impl SetQuery {
             }
         })
     }
+}
+
+fn pairs(sets: &[Option<IdSet<'_>>], budget: &mut Budget<'_>) -> Result<Partial, IdsError> {
+    let mut partial = vec![None; sets.len()];
+    for (pair, result) in sets.chunks(2).zip(partial.chunks_mut(2)) {
+        if let [Some(one), Some(other)] = pair {
+            result[0] = Some(encode(&intersection(&[*one, *other], budget)?)?);
+        }
+    }
+    Ok(partial)
 }
 
 fn not_a_number() -> IdsError {
@@ -273,6 +302,7 @@ mod tests {
             Just(SetQuery::Counts),
             (0..20_usize).prop_map(SetQuery::Top),
             vec(0..250_u64, 0..20).prop_map(|ids| SetQuery::Contains(ids.into())),
+            Just(SetQuery::Pairs),
         ]
     }
 
@@ -301,6 +331,11 @@ mod tests {
                 counted.truncate(*length);
                 SetAnswer::Top(counted)
             }
+            SetQuery::Pairs => {
+                let pairs = sets.as_chunks::<2>().0.iter();
+                let common: BTreeSet<u64> = pairs.flat_map(|[one, other]| one & other).collect();
+                SetAnswer::Ids(common.into_iter().collect())
+            }
             SetQuery::Contains(ids) => {
                 let flags = |set: &BTreeSet<u64>| ids.iter().map(|id| set.contains(id)).collect();
                 SetAnswer::Contains(sets.iter().map(flags).collect())
@@ -321,7 +356,9 @@ mod tests {
                 .collect();
             let mut elements: Vec<Option<Vec<u8>>> = vec![None; sets.len()];
             for part in 0..4 {
-                let keys: Vec<usize> = (0..sets.len()).filter(|&key| parts[key] == part).collect();
+                // Both keys of a pair are in one part.
+                let part_of = |key: usize| parts[if query == SetQuery::Pairs { key & !1 } else { key }];
+                let keys: Vec<usize> = (0..sets.len()).filter(|&key| part_of(key) == part).collect();
                 let computation = query.computation();
                 let computation = computation.of_part(keys.first() == Some(&0));
                 let sent = Computation::parse(computation.name().as_bytes(), &computation.parameter()).unwrap();

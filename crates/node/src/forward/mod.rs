@@ -21,8 +21,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
 use fondaco_client::read::{HeldBudget, ValueBudget};
-use fondaco_client::{Client, ClientError, Partial, ReadOptions, SetOptions};
-use fondaco_ids::Computation;
+use fondaco_client::{Client, ClientBuilder, ClientError, Partial, ReadOptions};
 use fondaco_model::{NodeId, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
@@ -297,47 +296,6 @@ impl Forwarder {
         }
     }
 
-    /// Has the nodes that have these keys, of one store, compute over their sets of ids. An element for each key, and the
-    /// version of a batch store that it is of.
-    ///
-    /// # Errors
-    /// The error to answer with.
-    pub(crate) async fn compute(
-        &self,
-        catalog: &Catalog,
-        keys: &[Wanted<'_>],
-        computation: Computation,
-        (ids_max, left): (usize, Duration),
-        steered: Steered,
-    ) -> Result<(Vec<Option<Bytes>>, Option<StoreVersion>), String> {
-        self.check_room(keys.len())?;
-        let options = SetOptions {
-            read: ReadOptions {
-                deadline: left,
-                ..steered.apply(self.read_options())
-            },
-            ids_max,
-        };
-        let computed = match (self.client(), wire_keys(catalog, keys)) {
-            (Ok(client), Ok(wire_keys)) => {
-                let _under_way = self.under_way(keys.len());
-                client.compute(wire_keys, computation, &options).await
-            }
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        };
-        let (elements, pinned) = computed.map_err(|error| {
-            self.metrics.add(Counter::ForwardFailures, keys.len() as u64);
-            told(&error).to_string()
-        })?;
-        let source = pinned.and_then(|pinned| {
-            Some(StoreVersion {
-                store: StoreId::new(pinned.id)?,
-                version: pinned.version,
-            })
-        });
-        Ok((elements, source))
-    }
-
     fn deadline(&self) -> Duration {
         Duration::from_millis(self.shared.settings.get(Setting::ForwardTimeoutMs))
     }
@@ -347,27 +305,10 @@ impl Forwarder {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let peers = &self.shared.config.peers;
-        let catalog = &self.shared.catalog;
-        let mut builder = Client::builder()
+        let client = peers(&self.shared, self.replica.clone())
             .local()
-            .charges_quotas()
-            .topology(catalog.topology())
-            .topology_wanted(Arc::clone(catalog.topology_wanted()))
-            .quorum_counters(Arc::clone(&self.metrics.quorums));
-        if let Some(replica) = &self.replica {
-            builder = builder.replica(Arc::clone(replica));
-        }
-        if let Some(password) = &peers.password {
-            builder = builder.credentials(peers.user.clone(), password.clone());
-        }
-        if let Some(tls) = &peers.tls {
-            builder = builder.tls(Arc::clone(tls));
-        }
-        if let Some(zone) = &peers.zone {
-            builder = builder.zone(zone);
-        }
-        let client = builder.build()?;
+            .quorum_counters(Arc::clone(&self.metrics.quorums))
+            .build()?;
         Ok(self.client.get_or_init(|| client))
     }
 
@@ -404,6 +345,28 @@ impl Forwarder {
             self.metrics.cache_bytes.store(cache.bytes(), Relaxed);
         }
     }
+}
+
+/// The client library for the cluster that this process is in.
+pub(crate) fn peers(shared: &ServerState, replica: Option<Arc<dyn LocalReplica>>) -> ClientBuilder {
+    let (peers, catalog) = (&shared.config.peers, &shared.catalog);
+    let mut builder = Client::builder()
+        .charges_quotas()
+        .topology(catalog.topology())
+        .topology_wanted(Arc::clone(catalog.topology_wanted()));
+    if let Some(replica) = replica {
+        builder = builder.replica(replica);
+    }
+    if let Some(password) = &peers.password {
+        builder = builder.credentials(peers.user.clone(), password.clone());
+    }
+    if let Some(tls) = &peers.tls {
+        builder = builder.tls(Arc::clone(tls));
+    }
+    if let Some(zone) = &peers.zone {
+        builder = builder.zone(zone);
+    }
+    builder
 }
 
 /// The keys as the client library takes them, all in one allocation.

@@ -39,7 +39,7 @@ impl Steered {
     }
 
     /// These options in the place of the defaults. A fan-out alone is that of the strategy that heeds it.
-    pub(super) fn apply(self, options: ReadOptions) -> ReadOptions {
+    pub(crate) fn apply(self, options: ReadOptions) -> ReadOptions {
         let strategy = self.strategy.or(self.groups.map(|_| StrategyName::Cluster));
         ReadOptions {
             strategy: strategy.map_or(options.strategy, StrategyName::strategy),

@@ -20,7 +20,7 @@ mod connection;
 mod event_loop;
 mod guesses;
 mod loop_memory;
-mod refusal;
+pub(crate) mod refusal;
 mod session;
 mod slow_log;
 mod sources;
@@ -37,7 +37,7 @@ use tokio::sync::watch;
 
 use crate::access::{Access, PeerAccess};
 use crate::catalog::SharedCatalog;
-use crate::compute::ComputePool;
+use crate::compute::Compute;
 use crate::forward::Quotas;
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
@@ -104,7 +104,7 @@ pub(crate) struct ServerState {
     pub(crate) quotas: Quotas,
     /// Of writes.
     pub(crate) write_quotas: Quotas,
-    pub(crate) compute: ComputePool,
+    pub(crate) compute: Compute,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
 }
@@ -191,7 +191,7 @@ impl Server {
             slow_log: SlowLog::default(),
             quotas: Quotas::new(),
             write_quotas: Quotas::new(),
-            compute: ComputePool::start(loops.div_ceil(2)).map_err(ServerError::Loop)?,
+            compute: Compute::start(loops.div_ceil(2)).map_err(ServerError::Loop)?,
             started: Instant::now(),
             started_at: SystemTime::now(),
         });

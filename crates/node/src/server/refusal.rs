@@ -40,7 +40,7 @@ pub(super) fn takes_no_writes(store: &StoreName) -> String {
 }
 
 #[cold]
-pub(super) fn no_version(store: &ServingStore) -> String {
+pub(crate) fn no_version(store: &ServingStore) -> String {
     match &store.serving {
         Serving::Failed(version, reason) => {
             format!(
@@ -54,7 +54,7 @@ pub(super) fn no_version(store: &ServingStore) -> String {
 
 /// Whether other nodes can be asked for a store whose current version is not open here.
 #[cold]
-pub(super) fn check_elsewhere(catalog: &Catalog, store: u16) -> Result<(), String> {
+pub(crate) fn check_elsewhere(catalog: &Catalog, store: u16) -> Result<(), String> {
     let others = catalog.membership().is_some_and(|membership| {
         let mut nodes = membership.topology().nodes.keys();
         nodes.any(|&node| !membership.is(node))
@@ -108,7 +108,7 @@ pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot, forw
 }
 
 #[cold]
-pub(super) fn failure(error: &FormatError) -> String {
+pub(crate) fn failure(error: &FormatError) -> String {
     let code = match error {
         FormatError::NotHeld { .. } => "NOTHERE",
         error if error.is_corruption() => "CORRUPT",

@@ -4,14 +4,14 @@
 //! A node computes over the keys that it has, on threads for computations, and has other nodes compute over theirs; the
 //! results are merged on such a thread, too.
 
-mod computing;
-
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use computing::Computing;
-use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
+use fondaco_client::graph::Keys as _;
+use fondaco_client::{ReadOptions, What};
+use fondaco_ids::{Computation, IdSet, SetAnswer, SetQuery};
 use fondaco_model::StoreName;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
@@ -21,10 +21,12 @@ use super::siblings::Siblings;
 use super::strings::Strings;
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::catalog::Catalog;
+use crate::compute::{Limits, NoResult, Sets};
 use crate::forward::Steered;
 use crate::server::refusal;
 use crate::server::session::Admission;
 use crate::server::sources::Pinned;
+use crate::settings::Setting;
 
 /// A query as a client asked it.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,24 +56,27 @@ enum Shape {
 /// Carries out a query over sets of ids.
 pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let asked = parse(call.command, call.arguments)?;
-    let computing = Computing::new(call.context, asked.steered);
-    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let shared = &call.context.shared;
+    let catalog = Arc::clone(&shared.catalog.load());
     let admission = Admission {
         catalog: &catalog,
         session: call.session,
         forwarder: &call.context.forwarder,
     };
-    let keys = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
+    let Keys { store, keys } = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
     if let SetQuery::Contains(candidates) = &asked.query {
-        computing.check_flags(keys.keys.len(), candidates.len())?;
+        Limits::of(shared).check_flags(keys.len(), candidates.len())?;
     }
-    let computation = asked.query.computation();
-    let elements = computing.over(&admission, keys.store, &keys.keys, &computation).await?;
-    let (query, ids_max) = (asked.query, computing.ids_max);
-    let merged = computing
-        .run(move |may_go_on| query.merge(&elements, &mut Budget::new(ids_max, may_go_on)))
-        .await?;
-    let answer = merged.map_err(told)?;
+    let asking = asked.steered.apply(ReadOptions::default());
+    let (shared_of_work, query) = (Arc::clone(shared), asked.query);
+    let work = async move |stop| {
+        let sets = Sets::new(shared_of_work, catalog, store, stop);
+        let what = What::Computation(query.computation());
+        let found = sets.find(&keys, &what, &asking).await?;
+        sets.merge(&query, &found.elements)
+    };
+    let answer = shared.compute.run(deadline(call, None), work).await;
+    let answer = answer.map_err(NoResult::refusal)??;
     if let (SetAnswer::Ids(ids), Some(limit)) = (&answer, asked.ids_max)
         && ids.len() > limit
     {
@@ -86,7 +91,8 @@ pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), 
 
 /// `FONDACO.COMPUTE envelope store-id version store computation parameter key …`: an array with an element for each key.
 pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
-    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let shared = &call.context.shared;
+    let catalog = Arc::clone(&shared.catalog.load());
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     let pinned = Pinned::parse(argument, call.session, &catalog)?;
     let computation = Computation::parse(argument(5), argument(6)).map_err(|error| format!("ERR {error}"))?;
@@ -95,16 +101,17 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
         .iter()
         .map(|key| Bytes::copy_from_slice(key))
         .collect();
-    let mut computing = Computing::new(call.context, Steered::default());
     if let Computation::Contains(candidates) = &computation {
-        computing.check_flags(keys.len(), candidates.len())?;
+        Limits::of(shared).check_flags(keys.len(), candidates.len())?;
     }
-    if let Some(timeout_ms) = pinned.timeout_ms {
-        computing.limit_ms(timeout_ms);
-    }
-    let elements = computing
-        .here(Arc::clone(catalog.version(pinned.version)), keys, computation)
-        .await?;
+    let shared_of_work = Arc::clone(shared);
+    let work = async move |stop| {
+        let version = Arc::clone(catalog.version(pinned.version));
+        let sets = Sets::new(shared_of_work, catalog, pinned.store, stop);
+        sets.here(&version, &keys, &What::Computation(computation))
+    };
+    let elements = shared.compute.run(deadline(call, pinned.timeout_ms), work).await;
+    let elements = elements.map_err(NoResult::refusal)??;
     reply.array(elements.len());
     for element in elements {
         match element {
@@ -113,6 +120,13 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// When a computation has to be done: after the timeout of the settings, or one that ends earlier.
+fn deadline(call: &Call<'_>, timeout_ms: Option<u64>) -> Instant {
+    let longest_ms = call.context.shared.settings.get(Setting::ForwardTimeoutMs);
+    let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
+    Instant::now() + Duration::from_millis(timeout_ms)
 }
 
 /// Reads the arguments of a query.
@@ -210,16 +224,6 @@ fn not_an_id() -> Refusal {
     format!("ERR an id is a whole number from 0 to {}", fondaco_ids::ID_MAX)
 }
 
-/// The error to answer with. Its code says whether another node would answer otherwise.
-fn told(error: IdsError) -> Refusal {
-    let code = match error {
-        IdsError::Stopped => "TIMEOUT",
-        IdsError::TooMany { .. } => "LIMIT",
-        _ => "ERR",
-    };
-    format!("{code} {error}")
-}
-
 /// An operation on a key of a versioned store of ids, with its value as an encoded set. Clients may write a set as text, too.
 ///
 /// # Errors
@@ -246,14 +250,14 @@ pub(super) fn checked(mut operation: Operation, store: &StoreName) -> Result<Ope
 }
 
 /// Keys of one store of ids.
-struct Keys<'a> {
+struct Keys {
     store: u16,
-    keys: Vec<&'a [u8]>,
+    keys: Vec<Bytes>,
 }
 
-impl<'a> Keys<'a> {
+impl Keys {
     /// Checks the keys of a query, and charges the store's quota.
-    fn admit(wire_keys: &[&'a [u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
+    fn admit(wire_keys: &[&[u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
         let catalog = admission.catalog;
         let mut store = None;
         let mut keys = Vec::with_capacity(wire_keys.len());
@@ -275,7 +279,7 @@ impl<'a> Keys<'a> {
                 }
                 Some(_) => {}
             }
-            keys.push(key);
+            keys.push(Bytes::copy_from_slice(key));
         }
         let store = store.ok_or(SYNTAX_ERROR)?;
         check_type(catalog, store)?;

@@ -1,0 +1,5 @@
+//! Queries over graphs.
+
+mod source;
+
+pub use source::{GraphSource, Keys, VERSION_CHANGED};
