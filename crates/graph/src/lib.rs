@@ -5,6 +5,7 @@
 //! written against it alone.
 
 pub mod keys;
+pub mod query;
 
 mod description;
 mod operations;

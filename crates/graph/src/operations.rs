@@ -3,7 +3,7 @@
 //! the source has distance 0, degree 2 has neither the source nor degree 1, and "no" is the answer of all parts.
 
 use bytes::Bytes;
-use fondaco_ids::{IdSet, SetAnswer, SetQuery};
+use fondaco_ids::{Budget, IdSet, IdsError, SetAnswer, SetQuery, intersects};
 
 use crate::keys::{self, Direction};
 use crate::{Ask, Description, EdgeType, Source};
@@ -26,13 +26,11 @@ pub struct Relation<'a> {
     pub direction: Direction,
 }
 
-/// A vertex's network: the vertices that are one edge, and two edges away. Both in ascending order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A vertex's network: the vertices that are one edge, and two edges away. Both are encoded sets, to be kept in little memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// One edge away.
-    pub first: Vec<u64>,
-    /// Two edges away, and not one.
-    pub second: Vec<u64>,
+    first: Vec<u8>,
+    second: Vec<u8>,
 }
 
 /// How common neighbours were found.
@@ -106,12 +104,35 @@ impl<'a> Relation<'a> {
 }
 
 impl Network {
+    fn new(first: &[u64], second: &[u64]) -> Result<Self, String> {
+        let encode = |ids| fondaco_ids::encode(ids).map_err(told);
+        Ok(Self {
+            first: encode(first)?,
+            second: encode(second)?,
+        })
+    }
+
+    /// The vertices one edge away.
+    pub fn first(&self) -> IdSet<'_> {
+        open(&self.first)
+    }
+
+    /// The vertices two edges away, and not one.
+    pub fn second(&self) -> IdSet<'_> {
+        open(&self.second)
+    }
+
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
     /// The number of edges to a vertex, 0 to 2; `None` if it is further away.
     pub fn distance(&self, source: u64, target: u64) -> Option<u8> {
         match target {
             _ if target == source => Some(0),
-            _ if self.first.binary_search(&target).is_ok() => Some(1),
-            _ if self.second.binary_search(&target).is_ok() => Some(2),
+            _ if self.first().contains(target) => Some(1),
+            _ if self.second().contains(target) => Some(2),
             _ => None,
         }
     }
@@ -127,12 +148,12 @@ pub async fn network(source: &impl Source, relation: Relation<'_>, id: u64, ask:
         .await?);
     remove(&mut first, &[id]);
     if first.is_empty() {
-        return Ok(Network::default());
+        return Network::new(&[], &[]);
     }
     let mut second = ids(source.query(relation.keys(&first), SetQuery::Union, ask).await?);
     remove(&mut second, &first);
     remove(&mut second, &[id]);
-    Ok(Network { first, second })
+    Network::new(&first, &second)
 }
 
 /// The number of edges from a vertex to each target, 0 to 3; `None` if it is further away (Algorithm 1).
@@ -147,14 +168,14 @@ pub async fn distances(
 ) -> Result<Vec<Option<u8>>, String> {
     let mut distances: Vec<Option<u8>> = targets.iter().map(|&target| network.distance(id, target)).collect();
     let far: Vec<usize> = (0..targets.len()).filter(|&at| distances[at].is_none()).collect();
-    if far.is_empty() || network.second.is_empty() {
+    if far.is_empty() || network.second().is_empty() {
         return Ok(distances);
     }
     let relation = relation.reversed();
     let keys = far.iter().map(|&at| relation.key(targets[at])).collect();
     for (at, set) in far.into_iter().zip(source.sets(keys, Ask::NonUnion).await?) {
         if let Some(set) = set
-            && parse(&set)?.iter().any(|id| network.second.binary_search(&id).is_ok())
+            && intersects(parse(&set)?, network.second(), &mut Budget::of_ids(usize::MAX)).map_err(told)?
         {
             distances[at] = Some(3);
         }
@@ -173,21 +194,13 @@ pub async fn shortest_path(
     to: u64,
 ) -> Result<Option<Vec<u64>>, String> {
     let before = relation.reversed();
-    let neighbour_in = async |id: u64, among: &[u64]| -> Result<Option<u64>, String> {
-        let set = source.sets(vec![before.key(id)], Ask::NonUnion).await?.pop().flatten();
-        let Some(set) = set else { return Ok(None) };
-        Ok(parse(&set)?.iter().find(|id| among.binary_search(id).is_ok()))
-    };
+    let first = async |id| neighbour(source, before, id, network.first()).await;
     Ok(match network.distance(from, to) {
         Some(0) => Some(vec![from]),
         Some(1) => Some(vec![from, to]),
-        Some(_) => neighbour_in(to, &network.first)
-            .await?
-            .map(|between| vec![from, between, to]),
-        None => match neighbour_in(to, &network.second).await? {
-            Some(second) => neighbour_in(second, &network.first)
-                .await?
-                .map(|first| vec![from, first, second, to]),
+        Some(_) => first(to).await?.map(|between| vec![from, between, to]),
+        None => match neighbour(source, before, to, network.second()).await? {
+            Some(second) => first(second).await?.map(|first| vec![from, first, second, to]),
             None => None,
         },
     })
@@ -272,6 +285,22 @@ async fn index(
     Ok(ids(source.query(keys, SetQuery::Pairs, Ask::EarlyTerminable).await?))
 }
 
+/// The first neighbour of a vertex that is in a set.
+async fn neighbour(
+    source: &impl Source,
+    relation: Relation<'_>,
+    id: u64,
+    among: IdSet<'_>,
+) -> Result<Option<u64>, String> {
+    let set = source
+        .sets(vec![relation.key(id)], Ask::NonUnion)
+        .await?
+        .pop()
+        .flatten();
+    let Some(set) = set else { return Ok(None) };
+    Ok(parse(&set)?.iter().find(|&id| among.contains(id)))
+}
+
 fn ids(answer: SetAnswer) -> Vec<u64> {
     match answer {
         SetAnswer::Ids(ids) => ids,
@@ -280,7 +309,16 @@ fn ids(answer: SetAnswer) -> Vec<u64> {
 }
 
 fn parse(set: &[u8]) -> Result<IdSet<'_>, String> {
-    IdSet::parse(set).map_err(|error| format!("ERR {error}"))
+    IdSet::parse(set).map_err(told)
+}
+
+/// A set that was encoded here.
+fn open(set: &[u8]) -> IdSet<'_> {
+    IdSet::open(set).unwrap_or_else(|error| unreachable!("an encoded set is one: {error}"))
+}
+
+fn told(error: IdsError) -> String {
+    format!("ERR {error}")
 }
 
 /// Removes ids from others, all in ascending order.

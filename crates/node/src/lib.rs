@@ -6,6 +6,7 @@
 //! - `forward`: look-ups of keys that other nodes hold, and a router's cache of hot keys;
 //! - `cold`: reads from the disk, which must not delay other clients;
 //! - `compute`: threads for work that computes for long;
+//! - `graph`: what is asked of graphs, and a cache of networks;
 //! - [`Settings`], which may change while it runs, and [`NodeMetrics`].
 //!
 //! It decides nothing: the control plane decides which stores exist and which version is current, and publishes a
@@ -16,6 +17,7 @@ mod catalog;
 mod cold;
 mod compute;
 mod forward;
+mod graph;
 mod membership;
 mod metrics;
 mod priority;

@@ -43,6 +43,16 @@ pub enum Setting {
     ComputeIdsMax,
     /// The most bytes of sets that one node computes over for one request.
     ComputeInputBytesMax,
+    /// How many bytes of networks of vertices are cached; 0 disables the cache.
+    GraphCacheBytes,
+    /// How old a cached network of a versioned graph may be, in seconds.
+    GraphCacheAgeSeconds,
+    /// Timeout for a query of a graph, in milliseconds.
+    GraphTimeoutMs,
+    /// The most rows of a query of a graph.
+    GraphRowsMax,
+    /// The most vertices that a query of a graph goes through.
+    GraphExpandedMax,
 }
 
 /// The name, the limits and the meaning of a setting.
@@ -65,7 +75,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 14] = [
+pub const SETTINGS: [SettingSpec; 19] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -191,6 +201,51 @@ pub const SETTINGS: [SettingSpec; 14] = [
         min: 1,
         max: 1 << 40,
         summary: "the most bytes of sets of ids that a node computes over for one request",
+    },
+    SettingSpec {
+        setting: Setting::GraphCacheBytes,
+        name: "graph-cache-bytes",
+        redis_name: None,
+        default: 64 << 20,
+        min: 0,
+        max: 1 << 40,
+        summary: "how many bytes of networks of vertices are cached; 0 disables the cache",
+    },
+    SettingSpec {
+        setting: Setting::GraphCacheAgeSeconds,
+        name: "graph-cache-age-seconds",
+        redis_name: None,
+        default: 60,
+        min: 1,
+        max: 86_400,
+        summary: "how old a cached network of a versioned graph may be; half as old, it is computed again in the background",
+    },
+    SettingSpec {
+        setting: Setting::GraphTimeoutMs,
+        name: "graph-timeout-ms",
+        redis_name: None,
+        default: 5_000,
+        min: 1,
+        max: 600_000,
+        summary: "timeout for a query of a graph",
+    },
+    SettingSpec {
+        setting: Setting::GraphRowsMax,
+        name: "graph-rows-max",
+        redis_name: None,
+        default: 100_000,
+        min: 1,
+        max: 1 << 32,
+        summary: "the most rows of a query of a graph, at any step",
+    },
+    SettingSpec {
+        setting: Setting::GraphExpandedMax,
+        name: "graph-expanded-max",
+        redis_name: None,
+        default: 10_000_000,
+        min: 1,
+        max: 1 << 40,
+        summary: "the most edges that a query of a graph follows",
     },
 ];
 

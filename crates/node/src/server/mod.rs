@@ -39,6 +39,7 @@ use crate::access::{Access, PeerAccess};
 use crate::catalog::SharedCatalog;
 use crate::compute::Compute;
 use crate::forward::Quotas;
+use crate::graph::Graphs;
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
 pub use buffers::BufferBudget;
@@ -105,6 +106,7 @@ pub(crate) struct ServerState {
     /// Of writes.
     pub(crate) write_quotas: Quotas,
     pub(crate) compute: Compute,
+    pub(crate) graphs: Graphs,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
 }
@@ -191,6 +193,7 @@ impl Server {
             slow_log: SlowLog::default(),
             quotas: Quotas::new(),
             write_quotas: Quotas::new(),
+            graphs: Graphs::new(),
             compute: Compute::start(loops.div_ceil(2)).map_err(ServerError::Loop)?,
             started: Instant::now(),
             started_at: SystemTime::now(),

@@ -197,6 +197,18 @@ pub enum CommandId {
     FondacoMGet,
     /// `FONDACO.IDS`
     FondacoIds,
+    /// `FONDACO.GRAPH`
+    FondacoGraph,
+    /// `GRAPH.QUERY`
+    GraphQuery,
+    /// `GRAPH.RO_QUERY`
+    GraphRoQuery,
+    /// `GRAPH.EXPLAIN`
+    GraphExplain,
+    /// `GRAPH.PROFILE`
+    GraphProfile,
+    /// `GRAPH.LIST`
+    GraphList,
     /// `SMEMBERS`
     SMembers,
     /// `SCARD`

@@ -7,6 +7,7 @@ mod cluster;
 mod configuration;
 mod connection;
 pub(super) mod expiry;
+mod graph;
 mod ids;
 mod information;
 mod keyspace;
@@ -73,6 +74,7 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         | CommandId::SDiff
         | CommandId::FondacoIds => ids::query(&call, reply).await,
         CommandId::FondacoCompute => ids::compute(&call, reply).await,
+        CommandId::FondacoGraph => graph::own(&call, reply).await,
         CommandId::DbSize => information::dbsize(&call, reply).await,
         CommandId::Info => information::info(&call, reply).await,
         CommandId::Auth => connection::auth(call, reply).await,
@@ -147,6 +149,7 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::Acl | Id::AclWhoAmI | Id::AclList | Id::AclCat => return tools::acl(&call, reply),
         Id::AclHelp => help(b"acl", reply),
         Id::ModuleList => reply.array(0),
+        Id::GraphList => graph::list(&call, reply),
         Id::ModuleHelp => help(b"module", reply),
         Id::MemoryHelp => help(b"memory", reply),
         command if answer_command(command, call.arguments, reply) => {}

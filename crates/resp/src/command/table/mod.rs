@@ -6,6 +6,7 @@
 
 mod cluster;
 mod connection;
+mod graph;
 mod monitor;
 mod own;
 mod read;
@@ -21,7 +22,7 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, one list per family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 12] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 13] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
@@ -32,6 +33,7 @@ pub(super) const FAMILIES: [&[CommandSpec]; 12] = [
     cluster::COMMANDS,
     own::COMMANDS,
     sets::COMMANDS,
+    graph::COMMANDS,
     versioned::COMMANDS,
     replica::COMMANDS,
 ];

@@ -1,0 +1,667 @@
+//! Carrying the steps of a query out.
+//!
+//! Rows go through the steps in batches, so that a query ends as soon as it has enough of them, and never holds all rows that
+//! it goes through.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::expression::{Evaluation, Expression, Known, Missing, Row, Slot};
+use super::operators::{Operator, Start};
+use super::plan::{Procedure, Projection};
+use super::planner::Steps;
+use super::project::Projected;
+use super::value::{Edge, Path, Value};
+use super::{Limits, Step};
+use crate::keys::{self, Direction};
+use crate::{Ask, Comparison, Description, Selection, Source, Vertex};
+
+/// How many rows go to the next step at once, at most and as a rule.
+pub(super) const BATCH: usize = 2048;
+
+/// The most records of vertices that are kept while a query runs.
+const RECORDS_MAX: usize = 200_000;
+
+/// How many keys of labels are read at once.
+const LABEL_KEYS_AT_ONCE: usize = 16;
+
+/// A query that runs.
+pub(super) struct Run<'a, S> {
+    pub(super) source: &'a S,
+    pub(super) description: &'a Description,
+    pub(super) steps: &'a Steps<'a>,
+    pub(super) limits: &'a Limits,
+    pub(super) known: Known,
+    /// What steps keep between batches, one for each step.
+    states: Vec<State>,
+    pub(super) rows: Vec<Row>,
+    /// How many edges were followed.
+    pub(super) expanded: u64,
+    clock: Clock,
+}
+
+/// What a step keeps between batches.
+struct State {
+    projected: Projected,
+    /// Rows of an optional part.
+    collected: Vec<Row>,
+}
+
+/// Which step the time goes to.
+struct Clock {
+    current: usize,
+    since: Instant,
+    requests: u64,
+    steps: Vec<Spent>,
+}
+
+#[derive(Clone, Default)]
+struct Spent {
+    rows: u64,
+    requests: u64,
+    time: Duration,
+}
+
+/// Whether more rows are wanted.
+pub(super) type Wanted<'b> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'b>>;
+
+impl<'a, S: Source> Run<'a, S> {
+    pub(super) fn new(
+        source: &'a S,
+        description: &'a Description,
+        steps: &'a Steps<'a>,
+        limits: &'a Limits,
+        parameters: BTreeMap<String, Value>,
+    ) -> Self {
+        Self {
+            source,
+            description,
+            steps,
+            limits,
+            known: Known {
+                parameters,
+                ..Known::default()
+            },
+            states: Vec::new(),
+            rows: Vec::new(),
+            expanded: 0,
+            clock: Clock {
+                current: 0,
+                since: Instant::now(),
+                requests: source.requests(),
+                steps: vec![Spent::default(); steps.operators.len() + 1],
+            },
+        }
+    }
+
+    /// Carries all steps out.
+    ///
+    /// # Errors
+    /// The error to answer with. The rows so far are in `rows`.
+    pub(super) async fn all(&mut self) -> Result<(), String> {
+        let steps = self.steps;
+        for operator in &steps.operators {
+            let projected = match operator {
+                Operator::Project(projection) => Projected::new(
+                    self.number(projection.skip.as_ref(), "SKIP")?.unwrap_or(0),
+                    self.number(projection.limit.as_ref(), "LIMIT")?,
+                ),
+                _ => Projected::new(0, None),
+            };
+            self.states.push(State {
+                projected,
+                collected: Vec::new(),
+            });
+        }
+        let first = vec![Value::Null; steps.slots];
+        self.push(0, vec![first]).await?;
+        for at in 0..self.steps.operators.len() {
+            self.finish(at).await?;
+        }
+        self.turn_to(self.steps.operators.len());
+        Ok(())
+    }
+
+    /// The number behind `SKIP` or `LIMIT`.
+    fn number(&self, expression: Option<&Expression>, of: &str) -> Result<Option<usize>, String> {
+        let Some(expression) = expression else { return Ok(None) };
+        let mut evaluation = Evaluation {
+            known: &self.known,
+            missing: Missing::default(),
+        };
+        let value = evaluation.value(expression, &mut vec![Value::Null; self.steps.slots])?;
+        match value {
+            Value::Int(number) if number >= 0 => Ok(Some(number as usize)),
+            other => Err(format!(
+                "ERR {of} takes a whole number of at least 0, and not {}",
+                other.kind()
+            )),
+        }
+    }
+
+    /// What each step has taken.
+    pub(super) fn profile(&self) -> Vec<Step> {
+        let operators = self.steps.operators.iter();
+        let step = |(operator, spent): (&Operator<'_>, &Spent)| Step {
+            text: operator.describe(),
+            rows: spent.rows,
+            requests: spent.requests,
+            milliseconds: spent.time.as_secs_f64() * 1000.0,
+        };
+        operators.zip(&self.clock.steps).map(step).collect()
+    }
+
+    /// Gives rows to a step, and what comes of them to the next.
+    pub(super) fn push(&mut self, at: usize, rows: Vec<Row>) -> Wanted<'_> {
+        Box::pin(async move {
+            if rows.is_empty() {
+                return Ok(true);
+            }
+            self.check()?;
+            let before = self.turn_to(at);
+            if at > 0 {
+                self.clock.steps[at - 1].rows += rows.len() as u64;
+            }
+            let wanted = self.step(at, rows).await;
+            self.turn_to(before);
+            wanted
+        })
+    }
+
+    async fn step(&mut self, at: usize, rows: Vec<Row>) -> Result<bool, String> {
+        let steps = self.steps;
+        let Some(operator) = steps.operators.get(at) else {
+            self.rows.extend(rows);
+            return self.check_rows(self.rows.len()).map(|()| true);
+        };
+        match operator {
+            Operator::Start { slot, start } => self.start(at, *slot, start, rows).await,
+            Operator::Select {
+                slot,
+                labels,
+                properties,
+            } => {
+                let rows = self.select(*slot, labels, properties, rows).await?;
+                self.push(at + 1, rows).await
+            }
+            Operator::Expand(expand) => self.expand(at, expand, rows).await,
+            Operator::Reach(reach) => self.reach(at, reach, rows).await,
+            Operator::Shortest { path, expand } => self.shortest(at, *path, expand, rows).await,
+            Operator::Path { slot, start, hops } => {
+                let mut rows = rows;
+                for row in &mut rows {
+                    row[*slot] = path_of(row, *start, hops);
+                }
+                self.push(at + 1, rows).await
+            }
+            Operator::Filter(condition) => {
+                let rows = self.filter(condition, rows).await?;
+                self.push(at + 1, rows).await
+            }
+            Operator::Optional { row, end } => self.optional(at, *row, *end, rows).await,
+            Operator::EndOptional => {
+                self.states[at].collected.extend(rows);
+                self.check_rows(self.states[at].collected.len()).map(|()| true)
+            }
+            Operator::Unwind { list, slot } => self.unwind(at, list, *slot, rows).await,
+            Operator::Project(projection) => self.project(at, projection, rows).await,
+            Operator::Procedure { procedure, slot } => {
+                let names = self.procedure(*procedure);
+                let mut out = Vec::new();
+                for row in rows {
+                    out.extend(names.iter().map(|name| with(&row, &[(*slot, Value::text(name))])));
+                }
+                self.push(at + 1, out).await
+            }
+        }
+    }
+
+    async fn project(&mut self, at: usize, projection: &Projection, rows: Vec<Row>) -> Result<bool, String> {
+        let values = self.values(&Projected::of_rows(projection), &rows).await?;
+        let rows = self.states[at].projected.columns(projection, rows, values)?;
+        if !projection.order.is_empty() && projection.aggregates.is_empty() {
+            let keys = self.values(&order_of(projection), &rows).await?;
+            self.states[at].projected.keep(projection, rows, keys);
+            return self.check_rows(self.states[at].projected.held()).map(|()| true);
+        }
+        self.check_rows(self.states[at].projected.held())?;
+        let (rows, wanted) = self.states[at].projected.pass(projection, rows);
+        let rows = self.behind(projection.condition.as_ref(), rows).await?;
+        Ok(self.push(at + 1, rows).await? && wanted)
+    }
+
+    /// Ends a step: gives on what it kept.
+    async fn finish(&mut self, at: usize) -> Result<(), String> {
+        let steps = self.steps;
+        let Some(Operator::Project(projection)) = steps.operators.get(at) else {
+            return Ok(());
+        };
+        let mut projected = std::mem::replace(&mut self.states[at].projected, Projected::new(0, None));
+        let mut rows = Vec::new();
+        if !projection.aggregates.is_empty() {
+            let mut groups = projected.groups(projection, steps.slots);
+            // Columns may be computed from aggregates, and what they are sorted by from columns.
+            let columns: Vec<&Expression> = projection.items.iter().map(|item| &item.expression).collect();
+            let plain = projection.items.iter().map(|item| !item.aggregated);
+            let values = self.values(&columns, &groups).await?;
+            for (group, values) in groups.iter_mut().zip(values) {
+                for ((item, value), is_plain) in projection.items.iter().zip(values).zip(plain.clone()) {
+                    if !is_plain {
+                        group[item.slot] = value;
+                    }
+                }
+            }
+            match projection.order.is_empty() {
+                true => rows = projected.pass(projection, groups).0,
+                false => {
+                    let keys = self.values(&order_of(projection), &groups).await?;
+                    projected.keep(projection, groups, keys);
+                }
+            }
+        }
+        if !projection.order.is_empty() {
+            rows = projected.into_sorted(projection);
+        }
+        let rows = self.behind(projection.condition.as_ref(), rows).await?;
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let batch: Vec<Row> = rows.by_ref().take(BATCH).collect();
+            if !self.push(at + 1, batch).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn behind(&mut self, condition: Option<&Expression>, rows: Vec<Row>) -> Result<Vec<Row>, String> {
+        match condition {
+            Some(condition) => self.filter(condition, rows).await,
+            None => Ok(rows),
+        }
+    }
+
+    async fn filter(&mut self, condition: &Expression, rows: Vec<Row>) -> Result<Vec<Row>, String> {
+        let values = self.values(&[condition], &rows).await?;
+        let mut kept = Vec::with_capacity(rows.len());
+        for (row, value) in rows.into_iter().zip(values) {
+            match &value[0] {
+                Value::Bool(true) => kept.push(row),
+                Value::Bool(false) | Value::Null => {}
+                other => {
+                    return Err(format!(
+                        "ERR a condition is true, false or null, and not {}",
+                        other.kind()
+                    ));
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    async fn optional(&mut self, at: usize, slot: Slot, end: usize, mut rows: Vec<Row>) -> Result<bool, String> {
+        for (number, row) in rows.iter_mut().enumerate() {
+            row[slot] = Value::Int(number as i64);
+        }
+        self.push(at + 1, rows.clone()).await?;
+        let found = std::mem::take(&mut self.states[end].collected);
+        let mut found = found.into_iter().peekable();
+        let mut out = Vec::new();
+        // Steps keep rows in order.
+        for row in rows {
+            let before = out.len();
+            while let Some(same) = found.next_if(|found| found[slot] == row[slot]) {
+                out.push(same);
+            }
+            if out.len() == before {
+                out.push(row);
+            }
+        }
+        self.push(end + 1, out).await
+    }
+
+    async fn unwind(&mut self, at: usize, list: &Expression, slot: Slot, rows: Vec<Row>) -> Result<bool, String> {
+        let values = self.values(&[list], &rows).await?;
+        let mut out = Vec::new();
+        for (row, mut value) in rows.into_iter().zip(values) {
+            let elements = match value.pop() {
+                Some(Value::List(values)) => values.to_vec(),
+                Some(Value::Null) | None => Vec::new(),
+                Some(other) => vec![other],
+            };
+            for element in elements {
+                out.push(with(&row, &[(slot, element)]));
+                if out.len() >= BATCH && !self.push(at + 1, std::mem::take(&mut out)).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.push(at + 1, out).await
+    }
+
+    async fn start(&mut self, at: usize, slot: Slot, start: &Start, rows: Vec<Row>) -> Result<bool, String> {
+        match start {
+            Start::Id(id) => {
+                let values = self.values(&[id], &rows).await?;
+                let id = |value: &Vec<Value>| match value[0] {
+                    Value::Int(id) => u64::try_from(id).ok(),
+                    _ => None,
+                };
+                let found = rows.into_iter().zip(&values);
+                let found = found.filter_map(|(row, value)| Some(with(&row, &[(slot, Value::Vertex(id(value)?))])));
+                let found: Vec<Row> = found.collect();
+                // An id may be that of no vertex.
+                let found = self.select(slot, &[], &[], found).await?;
+                self.push(at + 1, found).await
+            }
+            Start::Name(name) | Start::Names(name) => {
+                let values = self.values(&[name], &rows).await?;
+                let out = self.named(slot, matches!(start, Start::Names(_)), rows, values).await?;
+                self.push(at + 1, out).await
+            }
+            Start::Label(label) => self.scan(at, slot, label, rows).await,
+            Start::All => self.scan(at, slot, "", rows).await,
+        }
+    }
+
+    async fn named(
+        &mut self,
+        slot: Slot,
+        several: bool,
+        rows: Vec<Row>,
+        values: Vec<Vec<Value>>,
+    ) -> Result<Vec<Row>, String> {
+        let name = |value: &Value| match value {
+            Value::Text(text) => Some(text.to_string()),
+            Value::Int(int) => Some(int.to_string()),
+            value => value
+                .to_json()
+                .filter(|json| json.is_number() || json.is_boolean())
+                .map(|json| json.to_string()),
+        };
+        let mut wanted: Vec<(usize, String)> = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            match (&value[0], several) {
+                (Value::List(names), true) => {
+                    let mut names: Vec<String> = names.iter().filter_map(name).collect();
+                    names.sort_unstable();
+                    names.dedup();
+                    wanted.extend(names.into_iter().map(|name| (at, name)));
+                }
+                (value, false) => wanted.extend(name(value).map(|name| (at, name))),
+                _ => {}
+            }
+        }
+        let keys = wanted
+            .iter()
+            .map(|(_, name)| Bytes::from(keys::id(name.as_bytes())))
+            .collect();
+        let ids = self.source.values(keys).await?;
+        let mut out = Vec::new();
+        for ((at, name), id) in wanted.into_iter().zip(ids) {
+            let Some(id) = id else { continue };
+            let id = str::from_utf8(&id).ok().and_then(|id| id.parse().ok());
+            let id = id.ok_or_else(|| format!("ERR the id of vertex {name:?} is malformed"))?;
+            out.push(with(&rows[at], &[(slot, Value::Vertex(id))]));
+        }
+        self.check_rows(out.len())?;
+        Ok(out)
+    }
+
+    async fn scan(&mut self, at: usize, slot: Slot, label: &str, rows: Vec<Row>) -> Result<bool, String> {
+        let tags = keys::tags(self.description.partitions);
+        for row in rows {
+            for tags in tags.chunks(LABEL_KEYS_AT_ONCE) {
+                let keys = tags.iter().map(|tag| keys::label(tag, label).into()).collect();
+                for set in self.source.sets(keys, Ask::NonUnion).await?.into_iter().flatten() {
+                    let mut ids = set_of(&set)?.into_iter().peekable();
+                    while ids.peek().is_some() {
+                        let batch = ids.by_ref().take(BATCH);
+                        let batch: Vec<Row> = batch.map(|id| with(&row, &[(slot, Value::Vertex(id))])).collect();
+                        if !self.push(at + 1, batch).await? {
+                            return Ok(false);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps rows whose vertex is wanted, which is decided where the vertices are.
+    async fn select(
+        &mut self,
+        slot: Slot,
+        labels: &[String],
+        properties: &[(String, Comparison, Expression)],
+        rows: Vec<Row>,
+    ) -> Result<Vec<Row>, String> {
+        let empty = vec![vec![Value::Null; self.steps.slots]];
+        let expressions: Vec<&Expression> = properties.iter().map(|(_, _, value)| value).collect();
+        let values = self.values(&expressions, &empty).await?.pop().unwrap_or_default();
+        let mut wanted = Vec::with_capacity(properties.len());
+        for ((name, comparison, _), value) in properties.iter().zip(values) {
+            match value.to_json() {
+                Some(json) if !json.is_null() => wanted.push((name.clone(), *comparison, json)),
+                // Nothing compares with null, or with a vertex.
+                _ => return Ok(Vec::new()),
+            }
+        }
+        let selection = Selection {
+            labels: labels.to_vec(),
+            properties: wanted,
+            with_properties: false,
+        };
+        let mut ids: Vec<u64> = rows.iter().filter_map(|row| vertex_at(row, slot)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = self.source.select(&ids, &selection).await?;
+        let kept: Vec<u64> = ids
+            .into_iter()
+            .zip(found)
+            .filter_map(|(id, found)| found.map(|_| id))
+            .collect();
+        let is_kept = |row: &Row| vertex_at(row, slot).is_some_and(|id| kept.binary_search(&id).is_ok());
+        Ok(rows.into_iter().filter(is_kept).collect())
+    }
+
+    fn procedure(&self, procedure: Procedure) -> Vec<String> {
+        let description = self.description;
+        match procedure {
+            Procedure::Labels => description.labels.keys().cloned().collect(),
+            Procedure::RelationshipTypes => description.types.keys().cloned().collect(),
+            Procedure::PropertyKeys => description.properties.clone(),
+            Procedure::Indexes => Vec::new(),
+        }
+    }
+
+    /// The values of expressions in each row. What they need of vertices and edges is read first.
+    pub(super) async fn values(
+        &mut self,
+        expressions: &[&Expression],
+        rows: &[Row],
+    ) -> Result<Vec<Vec<Value>>, String> {
+        if self.known.vertices.len() > RECORDS_MAX {
+            self.known.vertices.clear();
+            self.known.edges.clear();
+        }
+        loop {
+            let mut evaluation = Evaluation {
+                known: &self.known,
+                missing: Missing::default(),
+            };
+            let mut values = Vec::with_capacity(rows.len());
+            let mut failed = None;
+            for row in rows {
+                let mut row = row.clone();
+                let own = expressions
+                    .iter()
+                    .map(|expression| evaluation.value(expression, &mut row));
+                match own.collect() {
+                    Ok(own) => values.push(own),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            let missing = evaluation.missing;
+            if missing.is_empty() {
+                return match failed {
+                    Some(error) => Err(error),
+                    None => Ok(values),
+                };
+            }
+            self.read(missing).await?;
+        }
+    }
+
+    /// Reads records of vertices, and properties of edges.
+    pub(super) async fn read(&mut self, missing: Missing) -> Result<(), String> {
+        let Missing { mut vertices, edges } = missing;
+        vertices.sort_unstable();
+        vertices.dedup();
+        if !vertices.is_empty() {
+            let selection = Selection {
+                with_properties: true,
+                ..Selection::default()
+            };
+            for (id, record) in vertices.iter().zip(self.source.select(&vertices, &selection).await?) {
+                let vertex: Option<Vertex> = record
+                    .map(|record| serde_json::from_slice(&record))
+                    .transpose()
+                    .map_err(|error| format!("ERR the record of vertex {id} is damaged: {error}"))?;
+                self.known.vertices.insert(*id, vertex.map(Into::into));
+            }
+        }
+        let mut with_properties = HashMap::new();
+        for edge in edges {
+            let key = Value::Edge(edge.clone()).key();
+            let has_properties = self.description.types.get(&*edge.name).is_some_and(|of| of.properties);
+            match has_properties {
+                true => drop(with_properties.insert(key, edge)),
+                false => drop(self.known.edges.insert(key, Value::Map(std::sync::Arc::default()))),
+            }
+        }
+        let (names, edges): (Vec<_>, Vec<Edge>) = with_properties.into_iter().unzip();
+        let key = |edge: &Edge| Bytes::from(keys::edge(&edge.name, edge.ends().0, edge.ends().1));
+        let found = self.source.values(edges.iter().map(key).collect()).await?;
+        for (name, record) in names.into_iter().zip(found) {
+            let json = record.map(|record| serde_json::from_slice(&record)).transpose();
+            let json: Option<serde_json::Value> =
+                json.map_err(|error| format!("ERR the properties of an edge are damaged: {error}"))?;
+            let properties = json.map_or_else(|| Value::Map(std::sync::Arc::default()), |json| Value::of_json(&json));
+            self.known.edges.insert(name, properties);
+        }
+        Ok(())
+    }
+
+    /// Whether the query may go on.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if Instant::now() >= self.limits.deadline || !(self.limits.may_go_on)() {
+            return Err("TIMEOUT the query was not done in time: bound it, or raise graph-timeout-ms".into());
+        }
+        match self.expanded <= self.limits.expanded_max {
+            true => Ok(()),
+            false => Err(format!(
+                "LIMIT the query followed more than {} edges: narrow it, by type, direction or length, or raise \
+                 graph-expanded-max",
+                self.limits.expanded_max
+            )),
+        }
+    }
+
+    pub(super) fn check_rows(&self, rows: usize) -> Result<(), String> {
+        match rows <= self.limits.rows_max {
+            true => Ok(()),
+            false => Err(format!(
+                "LIMIT the query has more than {} rows at once: narrow it, return DISTINCT or count, or raise graph-rows-max",
+                self.limits.rows_max
+            )),
+        }
+    }
+
+    /// Counts time and requests for another step; the one that was counted for before.
+    fn turn_to(&mut self, step: usize) -> usize {
+        let (now, requests) = (Instant::now(), self.source.requests());
+        let clock = &mut self.clock;
+        let spent = &mut clock.steps[clock.current];
+        spent.time += now - clock.since;
+        spent.requests += requests - clock.requests;
+        (clock.since, clock.requests) = (now, requests);
+        std::mem::replace(&mut clock.current, step)
+    }
+}
+
+fn order_of(projection: &Projection) -> Vec<&Expression> {
+    projection.order.iter().map(|(expression, _)| expression).collect()
+}
+
+/// A row with other values in some slots.
+pub(super) fn with(row: &Row, values: &[(Slot, Value)]) -> Row {
+    let mut row = row.clone();
+    for (slot, value) in values {
+        row[*slot] = value.clone();
+    }
+    row
+}
+
+/// The vertex in a slot.
+pub(super) fn vertex_at(row: &Row, slot: Slot) -> Option<u64> {
+    match row[slot] {
+        Value::Vertex(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The ids of an encoded set.
+pub(super) fn set_of(set: &[u8]) -> Result<Vec<u64>, String> {
+    let set = fondaco_ids::IdSet::parse(set).map_err(|error| format!("ERR {error}"))?;
+    let mut ids = Vec::new();
+    set.decode_into(&mut ids);
+    Ok(ids)
+}
+
+/// The path from a vertex over edges, single ones and lists of them.
+fn path_of(row: &Row, start: Slot, hops: &[Slot]) -> Value {
+    let Some(mut last) = vertex_at(row, start) else {
+        return Value::Null;
+    };
+    let mut path = Path {
+        vertices: vec![last],
+        edges: Vec::new(),
+    };
+    let mut add = |edge: &Edge| {
+        last = if edge.from == last { edge.to } else { edge.from };
+        path.vertices.push(last);
+        path.edges.push(edge.clone());
+    };
+    for &hop in hops {
+        match &row[hop] {
+            Value::Edge(edge) => add(edge),
+            Value::List(edges) => {
+                for edge in &**edges {
+                    if let Value::Edge(edge) = edge {
+                        add(edge);
+                    }
+                }
+            }
+            _ => return Value::Null,
+        }
+    }
+    Value::Path(path.into())
+}
+
+/// The edge that leads from a vertex to a neighbour, as it was followed.
+pub(super) fn edge_of(relation: &super::operators::Followed, direction: Direction, from: u64, to: u64) -> Edge {
+    let (from, to) = match direction {
+        Direction::Out => (from, to),
+        Direction::In => (to, from),
+    };
+    Edge {
+        name: relation.name.clone(),
+        symmetric: relation.edge_type.symmetric,
+        from,
+        to,
+    }
+}

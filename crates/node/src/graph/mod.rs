@@ -1,0 +1,199 @@
+//! The graph service: what is asked of graphs, on threads for computations.
+//!
+//! A query reads its graph through the client library, in one version. If that changes meanwhile, the query begins again.
+
+mod networks;
+mod operation;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_client::graph::{GraphSource, VERSION_CHANGED};
+use fondaco_graph::{Ask, Description, Network, Relation, Source, keys, network};
+
+use crate::catalog::{Catalog, StoreId};
+use crate::compute::{NoResult, Sets, Stop};
+use crate::forward::StoreVersion;
+use crate::server::ServerState;
+use crate::settings::Setting;
+use networks::{Kept, Name};
+
+pub(crate) use networks::Networks;
+pub(crate) use operation::{Answered, Operation, Question};
+
+/// How often a query begins again because its graph has changed its version.
+const ATTEMPTS: usize = 4;
+
+/// What all queries of this process share.
+#[derive(Debug)]
+pub(crate) struct Graphs {
+    pub(crate) networks: Networks,
+    /// The descriptions of versions that were asked for lately: few, since versions are.
+    descriptions: Mutex<Vec<(StoreVersion, Arc<Description>)>>,
+}
+
+/// How many descriptions are kept.
+const DESCRIPTIONS_MAX: usize = 64;
+
+/// A graph that is asked, in one version.
+pub(crate) struct Graph {
+    shared: Arc<ServerState>,
+    store: StoreId,
+    source: Arc<GraphSource<Sets>>,
+    description: Arc<Description>,
+}
+
+impl Graphs {
+    pub(crate) fn new() -> Self {
+        Self {
+            networks: Networks::new(0),
+            descriptions: Mutex::default(),
+        }
+    }
+
+    fn described(&self, version: StoreVersion) -> Option<Arc<Description>> {
+        let known = self.descriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|(of, _)| *of == version);
+        found.map(|(_, description)| Arc::clone(description))
+    }
+
+    fn describe(&self, version: StoreVersion, description: &Arc<Description>) {
+        let mut known = self.descriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= DESCRIPTIONS_MAX {
+            known.remove(0);
+        }
+        known.push((version, Arc::clone(description)));
+    }
+}
+
+/// Asks a graph, and begins again if its version changes meanwhile.
+///
+/// # Errors
+/// The error to answer with.
+pub(crate) async fn ask(
+    shared: Arc<ServerState>,
+    store: StoreId,
+    question: &Question,
+    stop: Stop,
+) -> Result<Answered, String> {
+    for _ in 1..ATTEMPTS {
+        match attempt(&shared, store, question, &stop).await {
+            Err(error) if error == VERSION_CHANGED => {}
+            done => return done,
+        }
+    }
+    attempt(&shared, store, question, &stop).await
+}
+
+async fn attempt(
+    shared: &Arc<ServerState>,
+    store: StoreId,
+    question: &Question,
+    stop: &Stop,
+) -> Result<Answered, String> {
+    let catalog = Arc::clone(&shared.catalog.load());
+    let graph = Graph::open(shared, &catalog, store, stop).await?;
+    operation::carry_out(&graph, question).await
+}
+
+impl Graph {
+    async fn open(
+        shared: &Arc<ServerState>,
+        catalog: &Arc<Catalog>,
+        store: StoreId,
+        stop: &Stop,
+    ) -> Result<Self, String> {
+        let place = catalog.stores().iter().position(|known| known.id == store);
+        let place = place.ok_or("NOSTORE the graph was dropped meanwhile")? as u16;
+        let sets = Sets::new(Arc::clone(shared), Arc::clone(catalog), place, stop.clone());
+        let source = Arc::new(GraphSource::new(sets, None));
+        let version = StoreVersion::current(catalog, place);
+        let known = version.and_then(|version| shared.graphs.described(version));
+        let description = match known {
+            Some(known) => known,
+            None => {
+                let read = source.values(vec![Bytes::from_static(keys::DESCRIPTION)]).await?;
+                let name = &catalog.stores()[place as usize].name;
+                let value = read.into_iter().next().flatten();
+                let value =
+                    value.ok_or_else(|| format!("ERR graph {name:?} has no description: push it with --edges"))?;
+                let description = serde_json::from_slice(&value);
+                let description =
+                    description.map_err(|error| format!("ERR the description of graph {name:?}: {error}"))?;
+                let description: Arc<Description> = Arc::new(description);
+                if let Some(pinned) = source.pinned()
+                    && version.is_some_and(|version| version.version == pinned.version)
+                    && let Some(version) = version
+                {
+                    shared.graphs.describe(version, &description);
+                }
+                description
+            }
+        };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            store,
+            source,
+            description,
+        })
+    }
+
+    /// The network of a vertex, from the cache if it is there; and whether it was.
+    async fn network(&self, relation: Relation<'_>, id: u64) -> Result<(Arc<Network>, bool), String> {
+        let networks = &self.shared.graphs.networks;
+        let setting = |setting| self.shared.settings.get(setting);
+        let bytes_max = setting(Setting::GraphCacheBytes);
+        if bytes_max == 0 {
+            let network = network(&*self.source, relation, id, Ask::SynchronousUnion).await?;
+            return Ok((Arc::new(network), false));
+        }
+        networks.resize(bytes_max);
+        let name = Name {
+            store: self.store,
+            version: self.source.pinned().map(|pinned| pinned.version),
+            edge_type: relation.name.into(),
+            direction: relation.direction,
+            id,
+        };
+        let age = Duration::from_secs(setting(Setting::GraphCacheAgeSeconds));
+        match networks.get(&name, age / 2, age) {
+            Kept::Network { network, renew } => {
+                if renew {
+                    self.renew(name);
+                }
+                Ok((network, true))
+            }
+            Kept::Nothing => {
+                let compute = network(&*self.source, relation, id, Ask::SynchronousUnion);
+                Ok((networks.get_or_compute(name, compute).await?, false))
+            }
+        }
+    }
+
+    /// Computes a network again, in the background.
+    fn renew(&self, name: Name) {
+        let (shared, store) = (Arc::clone(&self.shared), self.store);
+        let timeout = Duration::from_millis(shared.settings.get(Setting::GraphTimeoutMs));
+        let work = {
+            let shared = Arc::clone(&shared);
+            async move |stop: Stop| {
+                let catalog = Arc::clone(&shared.catalog.load());
+                let renewed = async {
+                    let graph = Self::open(&shared, &catalog, store, &stop).await?;
+                    let relation = Relation::of(&graph.description, &name.edge_type, name.direction)?;
+                    network(&*graph.source, relation, name.id, Ask::AsynchronousUnion).await
+                };
+                match renewed.await {
+                    Ok(network) => shared.graphs.networks.insert(name, Arc::new(network)),
+                    Err(error) => tracing::debug!(error, "a network was not computed again"),
+                }
+            }
+        };
+        let begun = shared.compute.begin(std::time::Instant::now() + timeout, work);
+        // The stale entry is served until it is too old, and the next query then computes it.
+        if let Err(NoResult::Full) = begun {
+            tracing::debug!("no network is computed again: too much is under way");
+        }
+    }
+}
