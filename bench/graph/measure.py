@@ -18,8 +18,7 @@ from pathlib import Path
 from peers import PEERS
 from peers.processes import PeakMemory
 
-# A class of queries ends at this time, after at least QUERIES_MIN of them.
-CLASS_SECONDS_MAX = 60
+# A class of queries is cut short at --seconds, after at least so many of them.
 QUERIES_MIN = 3
 
 
@@ -60,13 +59,13 @@ def summary(latencies):
     }
 
 
-def measure_queries(peer, queries, answers):
+def measure_queries(peer, queries, answers, class_seconds_max):
     classes, wrong = {}, []
     by_class = {}
     for query in queries:
         by_class.setdefault(query[0], []).append(query[1:])
     for name, members in by_class.items():
-        latencies, end = [], time.monotonic() + CLASS_SECONDS_MAX
+        latencies, end = [], time.monotonic() + class_seconds_max
         call = getattr(peer, members[0][0])
         call(*members[-1][1])  # Plans and caches are warm.
         for operation, arguments, number in members:
@@ -84,7 +83,7 @@ def measure_queries(peer, queries, answers):
     return classes, wrong
 
 
-def measure_peer(name, data, work, csr):
+def measure_peer(name, data, work, csr, class_seconds_max):
     manifest = json.loads((data / "manifest.json").read_text())
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -98,7 +97,7 @@ def measure_peer(name, data, work, csr):
         print(f"  loaded in {load_s} s", file=sys.stderr, flush=True)
         stored = peer.stored_bytes()
         answers = (data / "answers.txt").read_text().splitlines()
-        classes, wrong = measure_queries(peer, read_queries(data / "queries.txt"), answers)
+        classes, wrong = measure_queries(peer, read_queries(data / "queries.txt"), answers, class_seconds_max)
         result = {
             "name": peer.name,
             "version": peer.version(),
@@ -213,11 +212,12 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--peers", default="kuzu,falkordb,redis,postgres")
     parser.add_argument("--command", default="bench/graph/run")
+    parser.add_argument("--seconds", type=int, default=60, help="of each class of queries, at most")
     parser.add_argument("--only", choices=PEERS, help="measure this peer in this process, print JSON")
     arguments = parser.parse_args()
     data, csr = arguments.data.resolve(), arguments.csr.resolve()
     if arguments.only:
-        print(json.dumps(measure_peer(arguments.only, data, data.parent / f"work-{arguments.only}", csr)))
+        print(json.dumps(measure_peer(arguments.only, data, data.parent / f"work-{arguments.only}", csr, arguments.seconds)))
         return
     manifest = json.loads((data / "manifest.json").read_text())
     print("CSR walk", file=sys.stderr, flush=True)
@@ -227,6 +227,7 @@ def main():
     for name in filter(None, arguments.peers.split(",")):
         print(name, file=sys.stderr, flush=True)
         command = [sys.executable, __file__, data, "--csr", csr, "--output", arguments.output, "--only", name]
+        command += ["--seconds", str(arguments.seconds)]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if run.returncode != 0:
             failed.append(name)
