@@ -21,7 +21,7 @@ Kùzu differs from openCypher as follows, so that each query is a pair of texts:
   text has `id(e1) <> id(e2)` for each two steps that could bind the same one.
 - A variable length means walks in Kùzu, trails in openCypher: its text has `* TRAIL 1..3`.
 - An undirected step matches a self-loop twice in Kùzu, once in openCypher: its text has `WITH DISTINCT` of the bound vertices
-  and relationships; undirected steps of variable length only return distinct rows.
+  and the ids of relationships; undirected steps of variable length only return distinct rows.
 - `shortestPath((a)-[:T*1..3]-(b))` is `(a)-[e:T* SHORTEST 1..3]-(b)` in Kùzu.
 """
 
@@ -120,10 +120,11 @@ class Query:
     def variable(self, vertex):
         return "abcd"[vertex]
 
-    def start_at(self, vertex=0):
-        many = PERSONS if self.labels[vertex] == "Person" else COMPANIES
-        prefix = "p" if self.labels[vertex] == "Person" else "c"
-        self.names[vertex] = f"{prefix}{self.rng.randrange(many // 2)}"
+    def start_at(self, vertex=0, share=0.5):
+        """Gives a vertex its name; a small share of them has those with most edges."""
+        person = self.labels[vertex] == "Person"
+        number = self.rng.randrange(int((PERSONS if person else COMPANIES) * share))
+        self.names[vertex] = f"{'p' if person else 'c'}{number}"
         return self
 
     def demand(self, vertex):
@@ -178,7 +179,7 @@ class Query:
         ]
         conditions = self.conditions + unequal
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        bound = [self.variable(number) for number in range(len(self.labels))] + [f"e{n}" for n in range(len(self.steps))]
+        bound = [self.variable(number) for number in range(len(self.labels))] + [f"id(e{n}) AS i{n}" for n in range(len(self.steps))]
         once = f" WITH DISTINCT {', '.join(bound)}" if any(direction == "-" for _, direction in self.steps) else ""
         return query, f"MATCH {self.chain(lambda n, t: f'e{n}:{t}')}{where}{once} RETURN {returned}"
 
@@ -213,8 +214,8 @@ def hops(rng):
 
 
 def hops_to_both_ends(rng):
-    query = Query(rng).walk(rng.choice([2, 3])).start_at()
-    query.start_at(len(query.steps))
+    query = Query(rng).walk(rng.choice([2, 3])).start_at(0, 0.25)
+    query.start_at(len(query.steps), 0.25)
     return *query.texts("b.name" if len(query.steps) == 2 else "b.name, c.name"), False
 
 
@@ -238,7 +239,7 @@ def common_neighbours(rng):
     query = Query(rng).walk(1, [edge_type], (">", "-"))
     query.steps.append((edge_type, {">": "<", "-": "-"}[query.steps[0][1]]))
     query.labels.append("Person")
-    query.start_at(0).start_at(2)
+    query.start_at(0, 0.15).start_at(2, 0.15)
     return *query.texts(rng.choice(["DISTINCT b.name", "b.name", "count(DISTINCT b.name)"])), False
 
 
