@@ -56,6 +56,7 @@ class Kuzu(Peer):
         return self.query(text, name=f"v{source}").get_as_arrow()
 
     def badges(self, source, targets):
+        # On 20 k vertices, the pattern from `b` to `a` took 17 ms in place of 25, in one short trial; not tried on more.
         text = "MATCH (a:V {name: $name})-[e:E* SHORTEST 1..3]-(b:V) WHERE b.id IN $targets RETURN b.id, length(e)"
         return in_order(targets, dict(self.query(text, name=f"v{source}", targets=targets).get_all()))
 

@@ -1,6 +1,6 @@
 """PostgreSQL: a table of both directions of each edge, its primary key as the index, over a Unix socket.
 
-Joins in place of a recursive query: `WITH RECURSIVE … UNION` of (vertex, depth) keeps duplicates of each depth, and is slower.
+Joins in place of a recursive query, which would keep a vertex once for each depth. The two were not compared by measurement.
 """
 
 import os
@@ -33,7 +33,7 @@ NETWORK = """
     SELECT second.target FROM edges first JOIN edges second ON second.source = first.target
     WHERE first.source = %(source)s AND second.target <> %(source)s
 """
-# `IS TRUE` makes the planner hash the neighbours once, in place of a join for each target.
+# `IS TRUE` is to keep the planner from a join for each target, in favour of hashing the neighbours once.
 BADGES = """
     WITH own AS MATERIALIZED (SELECT target FROM edges WHERE source = %(source)s)
     SELECT t, CASE
