@@ -7,7 +7,7 @@ use fondaco_model::ValueType;
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
-use crate::input::{self, BadRows, InputFiles};
+use crate::input::{self, BadRows, InputFiles, RowKind};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output::{self, Written};
@@ -47,7 +47,8 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
         keys_only: options.dry_run,
     });
     let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
-    let input = input::read(options, &files, &sorter, memory, &bad_rows, progress)?;
+    let rows = RowKind::Record(options.value_type);
+    let input = input::read(options, rows, &files, &sorter, memory, &bad_rows, progress)?;
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
@@ -122,7 +123,7 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
 }
 
 /// Writes the files of a version, the manifest last.
-fn write_version(
+pub(crate) fn write_version(
     options: &BuildOptions,
     samples: &[Vec<u8>],
     schema: Schema,
@@ -169,36 +170,16 @@ fn write_version(
     Ok((written, manifest))
 }
 
+/// The error for an invalid option.
+fn invalid(option: &'static str, value: &dyn std::fmt::Debug, reason: &'static str) -> Result<(), BuildError> {
+    Err(BuildError::InvalidOption {
+        option,
+        value: format!("{value:?}"),
+        reason,
+    })
+}
+
 fn check(options: &BuildOptions) -> Result<(), BuildError> {
-    let invalid = |option, value: &dyn std::fmt::Debug, reason| {
-        Err(BuildError::InvalidOption {
-            option,
-            value: format!("{value:?}"),
-            reason,
-        })
-    };
-    if options.threads == 0 || options.threads > 1024 {
-        return invalid("threads", &options.threads, "use 1 to 1024");
-    }
-    if options.memory_bytes < MEMORY_BYTES_MIN {
-        return invalid("memory", &options.memory_bytes, "use at least 1 MiB");
-    }
-    if options.chunk_bytes_target == 0 || options.chunk_bytes_target > BuildOptions::CHUNK_BYTES_TARGET_MAX {
-        return invalid("chunk size", &options.chunk_bytes_target, "use 1 byte to 2 GiB");
-    }
-    let each_once = |names: &[String]| {
-        let mut sorted: Vec<&String> = names.iter().collect();
-        sorted.sort();
-        !names.is_empty() && sorted.windows(2).all(|pair| pair[0] != pair[1])
-    };
-    if !each_once(&options.key) {
-        return invalid("key columns", &options.key, "name at least one, and each once");
-    }
-    if let ValueSelection::Columns(names) = &options.value
-        && !each_once(names)
-    {
-        return invalid("value columns", names, "name at least one, and each once");
-    }
     if options.value_type == ValueType::Ids && !matches!(options.value, ValueSelection::Column(_)) {
         return invalid(
             "type of values",
@@ -212,6 +193,36 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
             &options.value_type.name(),
             "graphs are built from edges, with --edges FROM,TO",
         );
+    }
+    if matches!(&options.value, ValueSelection::Columns(names) if names.is_empty()) {
+        return invalid("value columns", &"", "name at least one");
+    }
+    check_common(options)
+}
+
+/// Checks what versions of all types of values need.
+pub(crate) fn check_common(options: &BuildOptions) -> Result<(), BuildError> {
+    if options.threads == 0 || options.threads > 1024 {
+        return invalid("threads", &options.threads, "use 1 to 1024");
+    }
+    if options.memory_bytes < MEMORY_BYTES_MIN {
+        return invalid("memory", &options.memory_bytes, "use at least 1 MiB");
+    }
+    if options.chunk_bytes_target == 0 || options.chunk_bytes_target > BuildOptions::CHUNK_BYTES_TARGET_MAX {
+        return invalid("chunk size", &options.chunk_bytes_target, "use 1 byte to 2 GiB");
+    }
+    let each_once = |names: &[String]| {
+        let mut sorted: Vec<&String> = names.iter().collect();
+        sorted.sort();
+        sorted.windows(2).all(|pair| pair[0] != pair[1])
+    };
+    if options.key.is_empty() || !each_once(&options.key) {
+        return invalid("key columns", &options.key, "name at least one, and each once");
+    }
+    if let ValueSelection::Columns(names) = &options.value
+        && !each_once(names)
+    {
+        return invalid("value columns", names, "name each once");
     }
     if let Some(delimiter) = options.delimiter
         && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\r' | b'\n'))
@@ -228,7 +239,7 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
+pub(crate) fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
     let output = &options.output;
     if output.is_vacant()? {
         return Ok(());

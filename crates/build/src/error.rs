@@ -123,6 +123,107 @@ pub enum BuildError {
         second: RowPlace,
     },
 
+    /// A label or an edge type has an invalid name.
+    #[error(
+        "invalid {what} {name:?}: use letters, digits and underscores, the first no digit, at most {}",
+        fondaco_graph::Description::NAME_BYTES_MAX
+    )]
+    InvalidName {
+        /// What it names.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+
+    /// An option names an edge type without edges.
+    #[error("{option} names the edge type {name:?}, which no file has: the types are {}", quoted(.existing))]
+    UnknownType {
+        /// The option.
+        option: &'static str,
+        /// The name.
+        name: String,
+        /// The types of the files.
+        existing: Vec<String>,
+    },
+
+    /// Two rows of vertices have the same name.
+    #[error(
+        "vertex {name:?} occurs twice, in {first} and in {second}: fix the input, or use --on-duplicate first or last"
+    )]
+    DuplicateVertex {
+        /// The name, shortened.
+        name: String,
+        /// The row of one occurrence.
+        first: RowPlace,
+        /// The row of another one.
+        second: RowPlace,
+    },
+
+    /// Two rows have the same edge, with properties.
+    #[error(
+        "an edge of type {edge_type} with properties occurs twice, in {first} and in {second}: fix the input, or use \
+         --on-duplicate first or last"
+    )]
+    DuplicateEdge {
+        /// The type.
+        edge_type: String,
+        /// The row of one occurrence.
+        first: RowPlace,
+        /// The row of another one.
+        second: RowPlace,
+    },
+
+    /// Edges lead to vertices that no file of vertices has.
+    #[error(
+        "{count} name(s) in edges are in no file of vertices, the first is {name:?} in {place}: add them there, or use \
+         --unknown-vertices add or skip"
+    )]
+    UnknownVertices {
+        /// How many names.
+        count: u64,
+        /// The first one, shortened.
+        name: String,
+        /// The row of an edge.
+        place: RowPlace,
+    },
+
+    /// A file of vertices has a column `name` besides the one with the names.
+    #[error(
+        "vertices have a column \"name\", but the names are in column {column:?}: a vertex has its name as property \
+         \"name\", so rename that column, or use --vertex-name name"
+    )]
+    NameColumn {
+        /// The column with the names.
+        column: String,
+    },
+
+    /// More different names of properties than a graph can have.
+    #[error("vertices have more than {max} different properties: put rare ones into one property, as JSON")]
+    TooManyProperties {
+        /// The limit.
+        max: usize,
+    },
+
+    /// The value of a key of a graph would be too long.
+    #[error(
+        "the value of key {key:?} would have {bytes} bytes, more than {max}: divide it, for instance into more types"
+    )]
+    ValueTooLong {
+        /// The key.
+        key: String,
+        /// How long it would be, or the least length that it would have.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+
+    /// The ids that the current version of a graph gave to names are unknown or impossible.
+    #[error("cannot keep the ids of vertices: {reason}")]
+    KnownIds {
+        /// Why.
+        reason: String,
+    },
+
     /// There was no good row.
     #[error("the input has no rows: check it, or allow an empty version with --allow-empty")]
     EmptyInput,

@@ -24,6 +24,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// The same, with a sort that gets half of the memory: beside it there is another one.
+    pub(crate) fn of_two_sorts(self) -> Self {
+        Self {
+            sort_bytes: self.sort_bytes / 2,
+            ..self
+        }
+    }
+
     pub(crate) fn of(options: &BuildOptions) -> Self {
         let thread_bytes = match options.compression {
             Compression::Zstd => THREAD_BYTES + SAMPLE_BYTES_MAX as u64,

@@ -106,6 +106,16 @@ pub struct ChoiceError {
     choices: &'static str,
 }
 
+impl ChoiceError {
+    pub(crate) fn new(what: &'static str, text: &str, choices: &'static str) -> Self {
+        Self {
+            what,
+            text: text.to_owned(),
+            choices,
+        }
+    }
+}
+
 impl FromStr for InputFormat {
     type Err = ChoiceError;
 
@@ -115,11 +125,7 @@ impl FromStr for InputFormat {
             "avro" => Ok(Self::Avro),
             "jsonl" => Ok(Self::Jsonl),
             "csv" => Ok(Self::Csv),
-            _ => Err(ChoiceError {
-                what: "input format",
-                text: text.to_owned(),
-                choices: "parquet, avro, jsonl or csv",
-            }),
+            _ => Err(ChoiceError::new("input format", text, "parquet, avro, jsonl or csv")),
         }
     }
 }
@@ -143,11 +149,7 @@ impl FromStr for OnDuplicate {
             "fail" => Ok(Self::Fail),
             "first" => Ok(Self::First),
             "last" => Ok(Self::Last),
-            _ => Err(ChoiceError {
-                what: "choice for duplicates",
-                text: text.to_owned(),
-                choices: "fail, first or last",
-            }),
+            _ => Err(ChoiceError::new("choice for duplicates", text, "fail, first or last")),
         }
     }
 }

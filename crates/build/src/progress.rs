@@ -14,6 +14,12 @@ pub enum Phase {
     Preparing,
     /// Reading the input.
     Reading,
+    /// Of a graph: giving each name of a vertex its id.
+    Naming,
+    /// Of a graph: finding the ids of both ends of each edge.
+    Joining,
+    /// Of a graph: making the set of neighbours of each vertex.
+    Grouping,
     /// Sorting and writing the version.
     Writing,
     /// Waiting for the disk.
@@ -48,9 +54,9 @@ pub struct ProgressSnapshot {
     pub rows_read: u64,
     /// How many of the rows were bad.
     pub rows_bad: u64,
-    /// The number of records to sort and write; 0 until all rows are read.
+    /// The number of records to sort in this phase; 0 until all rows are read.
     pub records_total: u64,
-    /// How many of the records are written.
+    /// How many of the records are sorted.
     pub records_written: u64,
 }
 
@@ -67,8 +73,11 @@ impl Progress {
             phase: match self.phase.load(Ordering::Relaxed) {
                 0 => Phase::Preparing,
                 1 => Phase::Reading,
-                2 => Phase::Writing,
-                3 => Phase::Finishing,
+                2 => Phase::Naming,
+                3 => Phase::Joining,
+                4 => Phase::Grouping,
+                5 => Phase::Writing,
+                6 => Phase::Finishing,
                 _ => Phase::Done,
             },
             bytes_total: get(&self.bytes_total),
@@ -93,6 +102,13 @@ impl Progress {
         }
     }
 
+    /// Enters a phase that sorts this many records.
+    pub(crate) fn enter_sorting(&self, phase: Phase, records: u64) {
+        self.records_written.store(0, Ordering::Relaxed);
+        self.records_total.store(records, Ordering::Relaxed);
+        self.enter(phase);
+    }
+
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
@@ -104,7 +120,9 @@ impl ProgressSnapshot {
         let (done, total) = match self.phase {
             Phase::Preparing => (0, 1),
             Phase::Reading => (self.bytes_read, self.bytes_total),
-            Phase::Writing => (self.records_written, self.records_total),
+            Phase::Naming | Phase::Joining | Phase::Grouping | Phase::Writing => {
+                (self.records_written, self.records_total)
+            }
             Phase::Finishing | Phase::Done => (1, 1),
         };
         if total == 0 {

@@ -43,6 +43,9 @@ pub struct PartitionCountError {
 }
 
 impl PartitionCount {
+    /// One partition, which has all slots.
+    pub const ONE: Self = Self(1);
+
     /// The number itself.
     pub const fn get(self) -> u32 {
         self.0

@@ -153,7 +153,7 @@ impl Container {
         let mut selection = Selection::default();
         let chosen = Chosen::find(reading.options, path, &names, |name| selection.find(&table, name))?;
         reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
-        let maker = RecordMaker::new(reading.options, chosen, selection, path)?;
+        let maker = RecordMaker::new(reading.options, reading.rows.key_form(), chosen, selection, path)?;
         Ok(Self {
             file,
             schema,

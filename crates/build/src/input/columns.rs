@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use super::as_text::{Json, SCALARS, is_uuid, no_text, write_uuid};
 use super::json::FieldNames;
-use super::key::append_part;
+use super::key::{KeyColumns, KeyForm};
 use super::nested::Selection;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue};
@@ -44,6 +44,7 @@ use crate::sort::RowId;
 #[derive(Debug)]
 pub(super) struct RecordMaker {
     key_names: Vec<String>,
+    key_form: KeyForm,
     chosen: Chosen,
     selection: Selection,
     names: FieldNames,
@@ -53,6 +54,7 @@ impl RecordMaker {
     /// For tables with these selected columns.
     pub(super) fn new(
         options: &BuildOptions,
+        key_form: KeyForm,
         chosen: Chosen,
         selection: Selection,
         path: &Path,
@@ -79,6 +81,7 @@ impl RecordMaker {
         let names = FieldNames::new(names);
         Ok(Self {
             key_names: options.key.clone(),
+            key_form,
             chosen,
             selection,
             names,
@@ -115,18 +118,23 @@ impl RecordMaker {
                     .collect::<Result<_, BuildError>>()?,
             ),
         };
+        let columns_of_key = KeyColumns {
+            names: &self.key_names,
+            form: self.key_form,
+        };
         let (mut key_text, mut part_text, mut value_text) = (Vec::new(), Vec::new(), Vec::new());
         for offset in 0..batch.num_rows() {
             let id = RowId::new(file, row + offset as u64);
             let key = match &mut keys[..] {
-                [key] => key.bytes(offset, &mut key_text),
+                [key] if columns_of_key.is_plain() => key.bytes(offset, &mut key_text),
                 parts => {
                     key_text.clear();
                     let mut parts = parts.iter_mut().enumerate();
                     parts
                         .try_for_each(|(number, part)| {
+                            let is_number = part.is_number();
                             let part = part.bytes(offset, &mut part_text)?;
-                            append_part(&mut key_text, &self.key_names, number, part)
+                            columns_of_key.append_part(&mut key_text, number, part, is_number)
                         })
                         .map(|()| &key_text[..])
                 }
@@ -270,6 +278,12 @@ impl<'a> Plain<'a> {
             nullable: array.is_nullable(),
             kind,
         })
+    }
+
+    /// Whether its type is one of numbers.
+    fn is_number(&self) -> bool {
+        let data_type = self.array.data_type();
+        data_type.is_numeric()
     }
 
     /// The bytes of a row; `text` is the buffer if they have to be converted.

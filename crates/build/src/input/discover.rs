@@ -13,13 +13,15 @@ use crate::sort::RowId;
 pub(super) const STANDARD_INPUT: &str = "/dev/stdin";
 
 /// All files to read; their order is the order of the input.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InputFiles {
     /// Sorted by name; a row refers to its file by the index.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) formats: Vec<InputFormat>,
     /// Their total length.
     pub(crate) bytes: u64,
+    /// How many files of the build come before the first one.
+    pub(crate) first: u32,
 }
 
 /// Finds all files that the inputs match, each once.
@@ -55,7 +57,12 @@ pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result
         }
         bytes += metadata.len();
     }
-    Ok(InputFiles { paths, formats, bytes })
+    Ok(InputFiles {
+        paths,
+        formats,
+        bytes,
+        first: 0,
+    })
 }
 
 fn expand(input: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {

@@ -18,7 +18,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{FieldNames, write_string};
-use super::key::append_part;
+use super::key::KeyColumns;
 use super::rows::RowSink;
 use super::text::{self, LINE_BYTES_MAX};
 use super::{Piece, Reading, array};
@@ -177,12 +177,20 @@ impl<'r> RecordMaker<'r, '_> {
                 .example
                 .get_or_init(|| (id.file(), self.field_names()));
         }
+        let columns = KeyColumns {
+            names: &options.key,
+            form: self.reading.rows.key_form(),
+        };
         let key = match &options.key[..] {
-            [name] => scalar(self.field(name)?, name)?,
+            [name] if columns.is_plain() => scalar(self.field(name)?, name)?,
             names => {
                 let mut key = Vec::new();
                 for (number, name) in names.iter().enumerate() {
-                    append_part(&mut key, names, number, &scalar(self.field(name)?, name)?)?;
+                    let field = self.field(name)?;
+                    let is_number = field
+                        .get()
+                        .starts_with(|first: char| first == '-' || first.is_ascii_digit());
+                    columns.append_part(&mut key, number, &scalar(field, name)?, is_number)?;
                 }
                 Cow::Owned(key)
             }

@@ -28,7 +28,7 @@ use fondaco_format::{Column, Compression, Schema, ValueEncoding};
 use parking_lot::Mutex;
 
 pub(crate) use discover::{InputFiles, discover};
-pub(crate) use rows::{BadRows, RowSink};
+pub(crate) use rows::{BadRows, RowKind};
 
 use crate::error::BuildError;
 use crate::memory::Memory;
@@ -38,10 +38,12 @@ use crate::samples::Samples;
 use crate::sort::{PartitionTally, Sorter};
 use memory_budget::MemoryBudget;
 use queue::{Job, Queue};
+use rows::RowSink;
 
 /// The shared state of all readers.
 struct Reading<'a> {
     options: &'a BuildOptions,
+    rows: RowKind,
     files: &'a InputFiles,
     queue: Queue<Piece>,
     room: MemoryBudget<'a>,
@@ -66,9 +68,10 @@ pub(crate) struct Input {
     pub(crate) schema: Schema,
 }
 
-/// Reads all rows into the sort.
+/// Reads all rows into the sort. Their kind decides what is appended for each.
 pub(crate) fn read(
     options: &BuildOptions,
+    rows: RowKind,
     files: &InputFiles,
     sorter: &Sorter,
     memory: Memory,
@@ -77,6 +80,7 @@ pub(crate) fn read(
 ) -> Result<Input, BuildError> {
     let reading = Reading {
         options,
+        rows,
         files,
         queue: Queue::new(files.paths.len(), options.threads),
         room: MemoryBudget::new(sorter, memory.pages_bytes, memory.sort_bytes),
@@ -86,7 +90,7 @@ pub(crate) fn read(
     let sample_values = options.compression == Compression::Zstd && !options.dry_run;
     let read_some = || {
         let samples = Samples::new(sample_values);
-        let mut sink = RowSink::new(sorter.appender(), samples, bad_rows, progress, options.value_type);
+        let mut sink = RowSink::new(sorter.appender(), samples, bad_rows, progress, rows, files.first);
         let result = reading.work(&mut sink);
         if result.is_err() {
             reading.queue.stop();

@@ -94,7 +94,7 @@ impl Table {
             .project(&read)
             .map_err(|e| BuildError::unreadable(path, e))?;
         let selection = selection.of_projection(&read, &schema);
-        let maker = RecordMaker::new(reading.options, chosen, selection, path)?;
+        let maker = RecordMaker::new(reading.options, reading.rows.key_form(), chosen, selection, path)?;
         Ok(Self {
             file,
             metadata,

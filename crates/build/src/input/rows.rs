@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueType};
 use parking_lot::Mutex;
 
+use super::key::{KeyForm, take_name};
 use crate::error::BuildError;
+use crate::graph::{Mention, NAME_BYTES_MAX, Side};
 use crate::progress::Progress;
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::samples::Samples;
@@ -17,6 +19,27 @@ const BAD_ROW_SAMPLES_MAX: usize = 10;
 
 /// After this many rows a thread adds to the shared counters and checks for cancellation.
 const ROWS_PER_COUNT: u64 = 4096;
+
+/// What a row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowKind {
+    /// A record, whose value is of this type.
+    Record(ValueType),
+    /// A vertex of a graph: its name, and its properties as a JSON object.
+    Vertex,
+    /// An edge of a graph: the names of its ends, and its properties as a JSON object.
+    Edge,
+}
+
+impl RowKind {
+    /// The form of the key columns.
+    pub(super) fn key_form(self) -> KeyForm {
+        match self {
+            Self::Record(_) => KeyForm::Joined,
+            Self::Vertex | Self::Edge => KeyForm::Names,
+        }
+    }
+}
 
 /// The bad rows of a build.
 pub(crate) struct BadRows {
@@ -76,7 +99,11 @@ pub(crate) struct RowSink<'a> {
     samples: Samples,
     bad_rows: &'a BadRows,
     progress: &'a Progress,
-    value_type: ValueType,
+    kind: RowKind,
+    /// The number of the first file in the build: readers count from 0.
+    first_file: u32,
+    /// Where a mention of a vertex is written to.
+    mention: Vec<u8>,
     /// Rows that are not yet in the shared counter.
     rows_uncounted: u64,
 }
@@ -87,14 +114,17 @@ impl<'a> RowSink<'a> {
         samples: Samples,
         bad_rows: &'a BadRows,
         progress: &'a Progress,
-        value_type: ValueType,
+        kind: RowKind,
+        first_file: u32,
     ) -> Self {
         Self {
             appender,
             samples,
             bad_rows,
             progress,
-            value_type,
+            kind,
+            first_file,
+            mention: Vec::new(),
             rows_uncounted: 0,
         }
     }
@@ -106,9 +136,11 @@ impl<'a> RowSink<'a> {
     /// Accepts the key and value of a row. A key or value over the limits, or a value of another type, makes it a bad row.
     #[inline]
     pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
-        match self.value_type {
-            ValueType::Bytes | ValueType::Graph => self.append(row, key, value),
-            ValueType::Ids => match encode_ids(value) {
+        match self.kind {
+            RowKind::Vertex => self.accept_names(row, key, &[Side::Vertex], value),
+            RowKind::Edge => self.accept_names(row, key, &[Side::From, Side::To], value),
+            RowKind::Record(ValueType::Bytes | ValueType::Graph) => self.append(row, key, value),
+            RowKind::Record(ValueType::Ids) => match encode_ids(value) {
                 Ok(set) => self.append(row, key, &set),
                 Err(reason) => {
                     let sample = format!("key {:?} value {:?}", excerpt(key), excerpt(value));
@@ -126,6 +158,41 @@ impl<'a> RowSink<'a> {
         self.count_row()?;
         let hash = self.appender.append(row, key, value)?;
         self.samples.offer(hash, row, value);
+        Ok(())
+    }
+
+    /// Appends a mention of each named vertex, under its name. The first one takes the properties.
+    fn accept_names(&mut self, row: RowId, key: &[u8], sides: &[Side], value: &[u8]) -> Result<(), BuildError> {
+        let mut rest = key;
+        let names = std::iter::from_fn(|| take_name(&mut rest));
+        if let Some(reason) = names
+            .zip(sides)
+            .find_map(|((name, _), side)| fault_of_name(name, *side))
+        {
+            let sample = excerpt(value);
+            return self.refuse(row, reason, sample);
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return self.refuse_lengths(row, b"of properties", value);
+        }
+        self.count_row()?;
+        let row = row.after(self.first_file);
+        let mut properties = value;
+        let mut rest = key;
+        for &side in sides {
+            let Some((name, is_number)) = take_name(&mut rest) else {
+                break;
+            };
+            let mention = Mention {
+                side,
+                is_number,
+                properties: if properties == b"{}" { b"" } else { properties },
+            };
+            self.mention.clear();
+            mention.write_to(&mut self.mention);
+            self.appender.append(row, name, &self.mention)?;
+            properties = b"";
+        }
         Ok(())
     }
 
@@ -147,7 +214,7 @@ impl<'a> RowSink<'a> {
     pub(crate) fn refuse(&mut self, row: RowId, reason: String, sample: String) -> Result<(), BuildError> {
         self.count_row()?;
         self.progress.rows_bad.fetch_add(1, Ordering::Relaxed);
-        self.bad_rows.add(row, reason, sample)
+        self.bad_rows.add(row.after(self.first_file), reason, sample)
     }
 
     #[inline]
@@ -172,6 +239,20 @@ impl<'a> RowSink<'a> {
     pub(crate) fn close(mut self) -> Result<(Vec<crate::sort::PartitionTally>, Samples), BuildError> {
         self.publish()?;
         Ok((self.appender.close(), self.samples))
+    }
+}
+
+/// Why a vertex cannot have this name.
+fn fault_of_name(name: &[u8], side: Side) -> Option<String> {
+    let what = side.description();
+    if name.is_empty() {
+        Some(format!("{what} is empty"))
+    } else if name.len() > NAME_BYTES_MAX {
+        Some(format!("{what} has {} bytes, more than {NAME_BYTES_MAX}", name.len()))
+    } else if str::from_utf8(name).is_err() {
+        Some(format!("{what} is not UTF-8"))
+    } else {
+        None
     }
 }
 

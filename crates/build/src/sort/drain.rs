@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use super::bucket::{Block, Part};
-use super::record::{Positions, Record};
+use super::record::{Positions, Record, RowId};
 use super::spill::SpillFile;
 use crate::error::BuildError;
 
@@ -24,6 +24,9 @@ const PREFETCH_AHEAD: usize = 16;
 /// This few records are loaded whatever their size, so that a huge record is not split for ever.
 const RECORDS_LOADED_ALWAYS: u64 = 4;
 
+/// This many records of one position are sorted by their keys; of more it is checked first whether they have one key.
+const RUN_SORTED_MAX: usize = 1024;
+
 /// Which of the records with the same key is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Winner {
@@ -33,6 +36,9 @@ pub(crate) enum Winner {
     First,
     /// The one that comes last in the input.
     Last,
+    /// All: they are handed over one after the other, first the one that comes first in the input, then the others in
+    /// any order.
+    All,
 }
 
 /// The settings for sorting buckets.
@@ -168,12 +174,19 @@ impl Drain<'_> {
     /// Hands over records with the same position: nearly always duplicates of one key.
     #[cold]
     fn drain_run(&self, blocks: &[Block], run: &[Entry], emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        if self.winner == Winner::All && run.len() > RUN_SORTED_MAX && self.is_one_key(blocks, run)? {
+            return self.drain_one_key(blocks, run, emit);
+        }
         let records: Result<Vec<Record<'_>>, BuildError> =
             run.iter().map(|entry| self.record(blocks, *entry)).collect();
         let mut records = records?;
         records.sort_unstable_by(|a, b| by_key(a, b).then(a.row.cmp(&b.row)));
         let mut dropped = 0;
         for same_key in records.chunk_by(|a, b| by_key(a, b).is_eq()) {
+            if self.winner == Winner::All {
+                same_key.iter().try_for_each(&mut *emit)?;
+                continue;
+            }
             let kept = match (self.winner, same_key) {
                 (Winner::None, [first, second, ..]) => {
                     return Err(BuildError::duplicate(self.files, first.key, first.row, second.row));
@@ -186,6 +199,34 @@ impl Drain<'_> {
             dropped += same_key.len() as u64 - 1;
         }
         Ok(dropped)
+    }
+
+    fn is_one_key(&self, blocks: &[Block], run: &[Entry]) -> Result<bool, BuildError> {
+        let first = self.record(blocks, run[0])?;
+        for entry in run {
+            if by_key(&self.record(blocks, *entry)?, &first).is_ne() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Hands over many records of one key without a list of them.
+    fn drain_one_key(&self, blocks: &[Block], run: &[Entry], emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        let mut first = (0, self.record(blocks, run[0])?.row);
+        for (number, entry) in run.iter().enumerate() {
+            let row = self.record(blocks, *entry)?.row;
+            if row < first.1 {
+                first = (number, row);
+            }
+        }
+        emit(&self.record(blocks, run[first.0])?)?;
+        for (number, entry) in run.iter().enumerate() {
+            if number != first.0 {
+                emit(&self.record(blocks, *entry)?)?;
+            }
+        }
+        Ok(0)
     }
 
     fn write_entries(&self, blocks: &[Block], records: u64, entries: &mut Vec<Entry>) -> Result<(), BuildError> {
@@ -217,6 +258,9 @@ impl Drain<'_> {
     /// Splits a part that is too large by the next bits, and drains each piece.
     fn split(&self, part: Part, depth: u32, scratch: &mut Scratch, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
         let bits = SPLIT_BITS.min(u64::BITS - depth);
+        if bits == 0 && self.winner == Winner::All {
+            return self.drain_around(part, depth, scratch, emit);
+        }
         if bits == 0 {
             let (part, dropped) = self.compact(part, scratch)?;
             return Ok(dropped + self.drain(part, depth, scratch, emit)?);
@@ -231,6 +275,10 @@ impl Drain<'_> {
         let mut dropped = 0;
         for part in parts {
             let mut part = part.finish()?;
+            if part.bytes() > bytes / 2 && self.winner == Winner::All {
+                dropped += self.drain_around(part, depth + bits, scratch, emit)?;
+                continue;
+            }
             if part.bytes() > bytes / 2 {
                 let (smaller, duplicates) = self.compact(part, scratch)?;
                 part = smaller;
@@ -239,6 +287,65 @@ impl Drain<'_> {
             dropped += self.drain(part, depth + bits, scratch, emit)?;
         }
         Ok(dropped)
+    }
+
+    /// Hands over a part in which one key may have most of the records: what is before it, its own records, which are not
+    /// sorted, and what is after it.
+    fn drain_around(
+        &self,
+        part: Part,
+        depth: u32,
+        scratch: &mut Scratch,
+        emit: &mut Emit<'_>,
+    ) -> Result<u64, BuildError> {
+        let Some(middle) = self.majority(&part)? else {
+            return Ok(0);
+        };
+        let middle = self.record_at(&middle, 0)?;
+        let in_order = |record: &Record<'_>| {
+            let positions = self.positions.of(record).cmp(&self.positions.of(&middle));
+            positions.then_with(|| by_key(record, &middle))
+        };
+        let [mut before, mut equal, mut after] = [(); 3].map(|()| PartWriter::new(self.temporary));
+        // The record that comes first in the input.
+        let mut first: Option<(RowId, Block)> = None;
+        self.visit(part, |record| match in_order(record) {
+            Ordering::Less => before.add(record),
+            Ordering::Greater => after.add(record),
+            Ordering::Equal if first.as_ref().is_none_or(|(row, _)| record.row < *row) => {
+                let mut block = Block::new();
+                record.write_to(&mut block);
+                match first.replace((record.row, block)) {
+                    Some((_, former)) => equal.add(&self.record_at(&former, 0)?),
+                    None => Ok(()),
+                }
+            }
+            Ordering::Equal => equal.add(record),
+        })?;
+        self.drain(before.finish()?, depth, scratch, emit)?;
+        if let Some((_, first)) = first {
+            emit(&self.record_at(&first, 0)?)?;
+        }
+        self.visit(equal.finish()?, &mut *emit)?;
+        self.drain(after.finish()?, depth, scratch, emit)
+    }
+
+    /// A record of the key that has most of the records, if there is such a key; otherwise any record. By the majority
+    /// vote of Boyer and Moore.
+    fn majority(&self, part: &Part) -> Result<Option<Block>, BuildError> {
+        let (mut candidate, mut votes) = (Block::new(), 0_u64);
+        self.visit_kept(part, |record| {
+            if votes == 0 {
+                candidate.clear();
+                record.write_to(&mut candidate);
+            }
+            match by_key(record, &self.record_at(&candidate, 0)?) {
+                Ordering::Equal => votes += 1,
+                Ordering::Less | Ordering::Greater => votes -= 1,
+            }
+            Ok(())
+        })?;
+        Ok((!candidate.is_empty()).then_some(candidate))
     }
 
     /// Drops duplicates, piece by piece, from a part that consists mostly of them, so that it shrinks to a fraction.
@@ -265,6 +372,35 @@ impl Drain<'_> {
         Ok((compacted.finish()?, dropped))
     }
 
+    /// Hands over all records of a part in any order, and keeps the part.
+    fn visit_kept(
+        &self,
+        part: &Part,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        for block in &part.blocks {
+            self.visit_block(block, &mut visit)?;
+        }
+        match &part.file {
+            Some(file) => file.stream(self.temporary, visit),
+            None => Ok(()),
+        }
+    }
+
+    fn visit_block(
+        &self,
+        block: &[u8],
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        let mut offset = 0;
+        while offset < block.len() {
+            let record = self.record_at(block, offset)?;
+            visit(&record)?;
+            offset += record.stored_bytes();
+        }
+        Ok(())
+    }
+
     /// Hands over all records of a part in any order.
     fn visit(
         &self,
@@ -272,12 +408,7 @@ impl Drain<'_> {
         mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
     ) -> Result<(), BuildError> {
         for block in part.blocks {
-            let mut offset = 0;
-            while offset < block.len() {
-                let record = self.record_at(&block, offset)?;
-                visit(&record)?;
-                offset += record.stored_bytes();
-            }
+            self.visit_block(&block, &mut visit)?;
         }
         match part.file {
             Some(file) => file.stream(self.temporary, visit),
@@ -306,7 +437,7 @@ fn by_key(a: &Record<'_>, b: &Record<'_>) -> Ordering {
 }
 
 /// Writes a part to a temporary file.
-struct PartWriter<'a> {
+pub(crate) struct PartWriter<'a> {
     temporary: &'a Path,
     buffer: Block,
     file: Option<SpillFile>,
@@ -314,7 +445,7 @@ struct PartWriter<'a> {
 }
 
 impl<'a> PartWriter<'a> {
-    fn new(temporary: &'a Path) -> Self {
+    pub(crate) fn new(temporary: &'a Path) -> Self {
         Self {
             temporary,
             buffer: Block::new(),
@@ -323,7 +454,7 @@ impl<'a> PartWriter<'a> {
         }
     }
 
-    fn add(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
+    pub(crate) fn add(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
         record.write_to(&mut self.buffer);
         self.records += 1;
         if self.buffer.len() >= SPLIT_BUFFER_BYTES {
@@ -344,7 +475,7 @@ impl<'a> PartWriter<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Part, BuildError> {
+    pub(crate) fn finish(mut self) -> Result<Part, BuildError> {
         if self.file.is_some() && !self.buffer.is_empty() {
             self.flush()?;
         }

@@ -14,6 +14,7 @@ mod appender;
 mod bucket;
 mod drain;
 mod layout;
+mod parts;
 mod record;
 mod spill;
 
@@ -23,8 +24,9 @@ use fondaco_model::{PartitionCount, StoreName};
 
 pub(crate) use appender::{Appender, PartitionTally};
 pub(crate) use bucket::Part;
-pub(crate) use drain::{Drain, Scratch, Winner};
+pub(crate) use drain::{Drain, PartWriter, Scratch, Winner};
 pub(crate) use layout::{Layout, MEMORY_BYTES_MIN};
+pub(crate) use parts::in_threads;
 pub(crate) use record::{Positions, Record, RowId};
 pub(crate) use spill::temporary_file;
 

@@ -37,8 +37,18 @@ impl RowId {
         Self(u64::from(file) << ROW_BITS | row)
     }
 
+    /// The same row, if this many files come before its own.
+    pub(crate) fn after(self, files: u32) -> Self {
+        Self::new(self.file() + files, self.row())
+    }
+
     pub(crate) fn file(self) -> u32 {
         (self.0 >> ROW_BITS) as u32
+    }
+
+    /// Both numbers in one; it rises with them.
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 
     pub(crate) fn row(self) -> u64 {

@@ -56,13 +56,14 @@ impl SpillFile {
 
     /// Hands over the records one by one, in the order of the file.
     pub(crate) fn stream(
-        mut self,
+        &self,
         directory: &Path,
         mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
     ) -> Result<(), BuildError> {
         let failed = |e| BuildError::temporary(directory, e);
-        self.file.rewind().map_err(failed)?;
-        let mut reader = BufReader::with_capacity(STREAM_BUFFER_BYTES, self.file);
+        let mut file = &self.file;
+        file.rewind().map_err(failed)?;
+        let mut reader = BufReader::with_capacity(STREAM_BUFFER_BYTES, file);
         let mut bytes = Vec::new();
         while !reader.fill_buf().map_err(failed)?.is_empty() {
             let mut header = [0; RECORD_HEADER_BYTES];

@@ -12,7 +12,7 @@ use fondaco_format::Column;
 
 use super::discover::without_compression;
 use super::json::{FieldNames, write_string};
-use super::key::append_part;
+use super::key::KeyColumns;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue, Reading, text};
 use crate::error::BuildError;
@@ -56,6 +56,10 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         ChosenValue::Raw(_) => vec![],
         ChosenValue::Object(places) => places.iter().map(|&place| columns[place]).collect(),
     });
+    let columns_of_key = KeyColumns {
+        names: &reading.options.key,
+        form: reading.rows.key_form(),
+    };
     let (mut key, mut object) = (Vec::new(), Vec::new());
     let mut number = 0;
     while rows.next().map_err(failed)?.is_some() {
@@ -80,13 +84,13 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
                 }
             };
             let key = match chosen.key[..] {
-                [place] => Ok(row.field(place)),
+                [place] if columns_of_key.is_plain() => Ok(row.field(place)),
                 ref places => {
                     key.clear();
                     let mut places = places.iter().enumerate();
                     places
                         .try_for_each(|(number, &place)| {
-                            append_part(&mut key, &reading.options.key, number, row.field(place))
+                            columns_of_key.append_part(&mut key, number, row.field(place), false)
                         })
                         .map(|()| &key[..])
                 }
