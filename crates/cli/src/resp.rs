@@ -29,7 +29,7 @@ pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
 }
 
 /// Connects to a RESP port.
-pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike>> {
+pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike + Send>> {
     let failed = |error: &dyn std::fmt::Display| {
         let spoken = wire::spoken_at(address);
         let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use fondaco_build::{BuildOptions, BuildReport, InputFormat, OnDuplicate, Phase, Progress, ValueSelection};
+use fondaco_build::{
+    BuildError, BuildOptions, BuildReport, GraphReport, InputFormat, KnownIds, OnDuplicate, Phase, Progress,
+    ValueSelection,
+};
 use fondaco_format::{Compression, Manifest};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
+use super::graph_ids::BuiltIds;
+use super::graph_input::{GraphInput, GraphResult};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL, rate};
@@ -32,7 +37,12 @@ pub struct InputOptions {
     pub inputs: Vec<String>,
 
     /// The column with the key; several columns are joined as text with ":"; a.b is member b of column a
-    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', required = true)]
+    #[arg(
+        long,
+        value_name = "COLUMN,…",
+        value_delimiter = ',',
+        required_unless_present = "edges"
+    )]
     pub key: Vec<String>,
 
     /// The column whose content is the value, unchanged
@@ -55,6 +65,9 @@ pub struct InputOptions {
     /// The field separator of CSV, for instance ';' or '\t'; the default is a tab in .tsv files and a comma in others
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     pub delimiter: Option<u8>,
+
+    #[command(flatten)]
+    pub graph: GraphInput,
 
     /// What to do about rows with the same key: fail, or keep the first or the last
     #[arg(long, default_value = "fail", value_name = "fail|first|last")]
@@ -93,12 +106,23 @@ pub struct InputOptions {
     pub dry_run: bool,
 }
 
+impl InputOptions {
+    /// The type of values that the options ask for; `None` if they leave it open.
+    pub fn wanted_type(&self) -> Option<ValueType> {
+        match self.graph.edges {
+            Some(_) => Some(ValueType::Graph),
+            None => self.value_type,
+        }
+    }
+}
+
 /// `fondaco build`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   fondaco build pymk 'connections/*.parquet' --key member --value candidates --output /data/pymk-1
   fondaco deploy pymk /data/pymk-1
+  fondaco build social KNOWS=knows.csv --edges from,to --symmetric --output /data/social-1
   zcat rows.tsv.gz | fondaco build pymk - --format csv --delimiter '\\t' --key country,id --output /data/pymk-2")]
 pub struct BuildCommandOptions {
     #[command(flatten)]
@@ -111,6 +135,10 @@ pub struct BuildCommandOptions {
     /// The number of partitions of the cluster that will serve the version, as fondaco status shows it
     #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
     pub partitions: u32,
+
+    /// The last built version of the graph: its vertices keep their ids. push takes them from the cluster
+    #[arg(long, value_name = "DIRECTORY", requires = "edges", help_heading = "Graphs")]
+    pub ids_of: Option<PathBuf>,
 }
 
 /// The result of a build, as JSON.
@@ -133,6 +161,8 @@ pub struct BuildResult {
     index_bytes: Option<u64>,
     reading_ms: u64,
     writing_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph: Option<GraphResult>,
 }
 
 /// Runs `fondaco build`.
@@ -140,7 +170,9 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     let partitions = partition_count(options.partitions)?;
     let interrupt = Interrupt::listen()?;
     let location = options.output;
-    let result = run(&options.input, partitions, location.as_ref(), &interrupt, output)?;
+    let known = options.ids_of.as_deref().map(BuiltIds::open).transpose()?;
+    let known = known.as_ref().map(|known| known as &dyn KnownIds);
+    let result = run(&options.input, partitions, known, location.as_ref(), &interrupt, output)?;
     output.result(&result, |result| {
         let mut text = result.text();
         if let Some(location) = &location {
@@ -150,16 +182,55 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     })
 }
 
-/// Builds a version at `location`, which may be `None` for a dry run, and shows progress.
+/// Builds a version at `location`, which may be `None` for a dry run, and shows progress. Vertices of a graph keep the ids
+/// that are known.
 pub fn run(
     options: &InputOptions,
     partitions: PartitionCount,
+    known: Option<&dyn KnownIds>,
     location: Option<&Location>,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<BuildResult> {
+    let build = build_options(options, partitions, location)?;
+    crate::allocator::return_freed_memory();
+    // Data that does not fit into memory is spread over many files.
+    fondaco_control::raise_open_files_limit();
+    let progress = Progress::new();
+    let (report, graph) = match &options.graph.edges {
+        None => (
+            watched(&progress, interrupt, output, || fondaco_build::build(&build, &progress))?,
+            None,
+        ),
+        Some(edges) => {
+            let graph = options.graph.options(edges, build.clone(), known);
+            let report: GraphReport = watched(&progress, interrupt, output, || {
+                fondaco_build::build_graph(&graph, &progress)
+            })?;
+            let result = GraphResult::from(&report);
+            (report.build, Some(result))
+        }
+    };
+    for bad in report.bad_row_samples.iter().filter(|_| !output.is_json()) {
+        output.note(&format!("skipped: {bad}"));
+    }
+    Ok(BuildResult::new(&build, report, graph))
+}
+
+/// The options that all builds share.
+fn build_options(
+    options: &InputOptions,
+    partitions: PartitionCount,
+    location: Option<&Location>,
+) -> anyhow::Result<BuildOptions> {
+    let is_graph = options.graph.edges.is_some();
+    let other_type = options.value_type.filter(|value_type| *value_type != ValueType::Graph);
+    if let (true, Some(other)) = (is_graph, other_type) {
+        let usage = format!("--edges builds a graph, and the type of values is {other}: leave out --value-type");
+        return Err(super::WrongUsage(usage).into());
+    }
     let work = options.work.clone().unwrap_or_else(std::env::temp_dir);
-    let build = BuildOptions {
+    Ok(BuildOptions {
         store: options.store.clone(),
         inputs: options.inputs.clone(),
         format: options.format,
@@ -168,6 +239,7 @@ pub fn run(
         value: match (&options.value, &options.values) {
             (Some(column), _) => ValueSelection::Column(column.clone()),
             (None, Some(columns)) => ValueSelection::Columns(columns.clone()),
+            (None, None) if is_graph => ValueSelection::Columns(Vec::new()),
             (None, None) => ValueSelection::AllOthers,
         },
         value_type: options.value_type.unwrap_or_default(),
@@ -187,39 +259,49 @@ pub fn run(
             .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
         temporary: work,
         dry_run: options.dry_run,
-    };
-    crate::allocator::return_freed_memory();
-    // Data that does not fit into memory is spread over many files.
-    fondaco_control::raise_open_files_limit();
-    let progress = Progress::new();
-    let report = std::thread::scope(|scope| {
+    })
+}
+
+/// Runs a build in a thread of its own, shows its progress, and cancels it after an interrupt.
+fn watched<R: Send>(
+    progress: &Progress,
+    interrupt: &Interrupt,
+    output: &Output,
+    build: impl FnOnce() -> Result<R, BuildError> + Send,
+) -> anyhow::Result<R> {
+    std::thread::scope(|scope| {
         let building = std::thread::Builder::new()
             .name("build".into())
-            .spawn_scoped(scope, || fondaco_build::build(&build, &progress))
+            .spawn_scoped(scope, build)
             .context("cannot start the thread that builds")?;
         let mut display = Display::new(output.is_quiet());
         while !building.is_finished() {
             if interrupt.is_asked() {
                 progress.cancel();
             }
-            show(&mut display, &progress);
+            show(&mut display, progress);
             std::thread::park_timeout(INTERVAL);
         }
         drop(display);
         match building.join() {
-            Ok(report) => Ok::<BuildReport, anyhow::Error>(report?),
+            Ok(report) => Ok(report?),
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    })?;
-    for bad in report.bad_row_samples.iter().filter(|_| !output.is_json()) {
-        output.note(&format!("skipped: {bad}"));
-    }
-    Ok(BuildResult::new(&build, report))
+    })
 }
 
 fn show(display: &mut Display, progress: &Progress) {
     let now = progress.snapshot();
     let fraction = now.phase_fraction();
+    let sorting = |display: &mut Display, phase, what: &str| {
+        let details = format!(
+            "{} of {} {what}, {} {what}/s",
+            output::count(now.records_written),
+            output::count(now.records_total),
+            output::count(rate(now.records_written, display.phase_time()))
+        );
+        display.show(phase, fraction, &details);
+    };
     match now.phase {
         Phase::Preparing => display.show("preparing", 0.0, "looking for input"),
         Phase::Reading => {
@@ -232,21 +314,16 @@ fn show(display: &mut Display, progress: &Progress) {
             );
             display.show("reading", fraction, &details);
         }
-        Phase::Writing => {
-            let details = format!(
-                "{} of {} records, {} records/s",
-                output::count(now.records_written),
-                output::count(now.records_total),
-                output::count(rate(now.records_written, display.phase_time()))
-            );
-            display.show("writing", fraction, &details);
-        }
+        Phase::Naming => sorting(display, "numbering", "names"),
+        Phase::Joining => sorting(display, "joining", "vertices and ends of edges"),
+        Phase::Grouping => sorting(display, "grouping", "neighbours"),
+        Phase::Writing => sorting(display, "writing", "records"),
         Phase::Finishing | Phase::Done => display.show("finishing", 1.0, "waiting for the disk"),
     }
 }
 
 impl BuildResult {
-    fn new(options: &BuildOptions, report: BuildReport) -> Self {
+    fn new(options: &BuildOptions, report: BuildReport, graph: Option<GraphResult>) -> Self {
         let manifest = report.manifest.as_ref();
         Self {
             store: options.store.to_string(),
@@ -266,6 +343,7 @@ impl BuildResult {
             index_bytes: manifest.map(Manifest::index_bytes),
             reading_ms: report.reading.as_millis() as u64,
             writing_ms: report.writing.as_millis() as u64,
+            graph,
         }
     }
 
@@ -291,7 +369,9 @@ impl BuildResult {
                 false => String::new(),
             },
         );
-        if self.duplicates > 0 {
+        if let Some(graph) = &self.graph {
+            text.push_str(&graph.text());
+        } else if self.duplicates > 0 {
             text.push_str(&format!("dropped: {} duplicates\n", output::count(self.duplicates)));
         }
         if self.bad_rows > 0 {

@@ -5,6 +5,8 @@ pub mod build;
 pub mod cluster;
 pub mod completions;
 pub mod config;
+mod graph_ids;
+mod graph_input;
 pub mod inspect;
 pub mod look_up;
 pub mod nodes;

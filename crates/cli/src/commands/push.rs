@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use fondaco_build::KnownIds;
 use fondaco_control::http::{
     DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
 };
@@ -20,6 +21,7 @@ use url::Url;
 
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
+use super::graph_ids::ServedIds;
 use super::push_progress::{show, waiting_text};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
@@ -41,6 +43,7 @@ that --http names, and the others fetch it from there.
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
   fondaco push features features.csv --key member --values age,score --create
+  fondaco push social KNOWS=knows.csv --edges from,to --symmetric --vertices Person=people.csv --create
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580")]
 pub struct PushOptions {
@@ -133,12 +136,20 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         store,
         disk_available_bytes,
     } = check(&client, &options)?;
-    if let Some(found) = &store {
-        options.input.value_type = Some(found.value_type);
-    }
+    options.input.value_type = match &store {
+        Some(found) => Some(found.value_type),
+        None => options.input.wanted_type(),
+    };
+    let served = match &store {
+        Some(found) if found.value_type == ValueType::Graph && found.current_version.is_some() => {
+            Some(ServedIds::of(&client, &options.node, name)?)
+        }
+        _ => None,
+    };
+    let known = served.as_ref().map(|served| served as &dyn KnownIds);
     let interrupt = Interrupt::listen()?;
     if options.input.dry_run {
-        let built = build::run(&options.input, partitions, None, &interrupt, output)?;
+        let built = build::run(&options.input, partitions, known, None, &interrupt, output)?;
         return dry_run(built, disk_available_bytes, output);
     }
     let (location, scratch) = match &options.output {
@@ -149,7 +160,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
             (Location::local(scratch.path()?.join("version")), Some(scratch))
         }
     };
-    let built = build::run(&options.input, partitions, Some(&location), &interrupt, output)?;
+    let built = build::run(&options.input, partitions, known, Some(&location), &interrupt, output)?;
     if !output.is_json() {
         output.note(built.text().trim_end());
     }
@@ -231,6 +242,10 @@ fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
         Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
+            let is_graph = options.input.graph.edges.is_some();
+            if is_graph != (found.value_type == ValueType::Graph) {
+                return Err(wrong_rows(name, found.value_type, is_graph));
+            }
             if let Some(asked) = options.input.value_type.filter(|asked| *asked != found.value_type) {
                 bail!(
                     "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
@@ -294,6 +309,16 @@ fn create(
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+/// The error for edges pushed to a store that is no graph, or records to one that is.
+fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> anyhow::Error {
+    anyhow::anyhow!(match has_edges {
+        true => format!(
+            "store {name:?} is no graph, its values are of type {value_type}: push the edges to another store, with --create"
+        ),
+        false => format!("store {name:?} is a graph: push its edges, with --edges FROM,TO in place of --key"),
+    })
 }
 
 fn versioned(name: &StoreName) -> anyhow::Error {

@@ -186,8 +186,13 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let store: StoreResource = client.post("/v1/stores", &new)?;
             output.result(&store, |store| match &store.versioned {
                 None => format!(
-                    "created store {}\nnext: fondaco push {} INPUT… --key COLUMN\n",
-                    store.name, store.name
+                    "created store {}\nnext: fondaco push {} INPUT… {}\n",
+                    store.name,
+                    store.name,
+                    match store.value_type {
+                        ValueType::Bytes | ValueType::Ids => "--key COLUMN",
+                        ValueType::Graph => "--edges FROM,TO",
+                    }
                 ),
                 Some(settings) => format!(
                     "created store {}\n{}next: SET {}:KEY VALUE, with any Redis client\n",

@@ -1,0 +1,146 @@
+//! The ids that the current version of a graph gave to its vertices: from the cluster, or from a built version.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use fondaco_build::KnownIds;
+use fondaco_format::Version;
+use fondaco_graph::{Description, keys};
+use fondaco_model::StoreName;
+use redis::ConnectionLike;
+use std::sync::Mutex;
+
+use crate::client::Client;
+use crate::control_port::ControlPort;
+use crate::resp;
+
+/// How many names are looked up with one command.
+const NAMES_PER_COMMAND: usize = 1000;
+
+/// A connection to a RESP port.
+type Connection = Box<dyn ConnectionLike + Send>;
+
+/// The ids of a graph that a cluster serves.
+pub struct ServedIds<'a> {
+    port: &'a ControlPort,
+    address: String,
+    store: &'a StoreName,
+    description: Description,
+    /// Connections that no thread uses now.
+    unused: Mutex<Vec<Connection>>,
+}
+
+impl<'a> ServedIds<'a> {
+    /// Connects to the RESP port, and reads the graph's description.
+    pub fn of(client: &Client, port: &'a ControlPort, store: &'a StoreName) -> anyhow::Result<Self> {
+        let address = match &port.resp {
+            Some(address) => address.clone(),
+            None => client.resp_address()?,
+        };
+        let mut connection = resp::connect(port, &address)?;
+        let found: Option<Vec<u8>> = redis::cmd("GET")
+            .arg(wire_key(store, keys::DESCRIPTION))
+            .query(&mut *connection)
+            .map_err(resp::refused)
+            .with_context(|| format!("cannot read the ids of graph {store} from {address}"))?;
+        Ok(Self {
+            port,
+            address,
+            store,
+            description: description(found.as_deref(), store)?,
+            unused: Mutex::new(vec![connection]),
+        })
+    }
+
+    fn ask(&self, connection: &mut Connection, names: &[Vec<u8>]) -> anyhow::Result<Vec<Option<u64>>> {
+        let mut ids = Vec::with_capacity(names.len());
+        for names in names.chunks(NAMES_PER_COMMAND) {
+            let mut command = redis::cmd("MGET");
+            for name in names {
+                command.arg(wire_key(self.store, &keys::id(name)));
+            }
+            let values: Vec<Option<Vec<u8>>> = command.query(&mut **connection).map_err(resp::refused)?;
+            if values.len() != names.len() {
+                bail!("{} values arrived for {} keys", values.len(), names.len());
+            }
+            for value in values {
+                ids.push(value.as_deref().map(id).transpose()?);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// A connection that was used before may be broken: the next attempt makes a new one.
+    fn look_up_once(&self, names: &[Vec<u8>], is_new: bool) -> anyhow::Result<Vec<Option<u64>>> {
+        let unused = || self.unused.lock().ok()?.pop();
+        let mut connection = match (!is_new).then(unused).flatten() {
+            Some(connection) => connection,
+            None => resp::connect(self.port, &self.address)?,
+        };
+        let ids = self.ask(&mut connection, names)?;
+        if let Ok(mut unused) = self.unused.lock() {
+            unused.push(connection);
+        }
+        Ok(ids)
+    }
+}
+
+impl KnownIds for ServedIds<'_> {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn look_up(&self, names: &[Vec<u8>]) -> Result<Vec<Option<u64>>, String> {
+        self.look_up_once(names, false)
+            .or_else(|_| self.look_up_once(names, true))
+            .map_err(|error| format!("cannot look up names at {}: {error:#}; push again", self.address))
+    }
+}
+
+/// The ids of a graph in a built version.
+pub struct BuiltIds {
+    version: Version,
+    description: Description,
+}
+
+impl BuiltIds {
+    /// Opens the version.
+    pub fn open(directory: &Path) -> anyhow::Result<Self> {
+        let failed = || format!("cannot read the ids of the version in {directory:?}");
+        let version = Version::open(directory).with_context(failed)?;
+        let found = version.get(keys::DESCRIPTION).with_context(failed)?;
+        let description = description(found.as_deref(), &version.manifest().store).with_context(failed)?;
+        Ok(Self { version, description })
+    }
+}
+
+impl KnownIds for BuiltIds {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn look_up(&self, names: &[Vec<u8>]) -> Result<Vec<Option<u64>>, String> {
+        let one = |name: &Vec<u8>| match self.version.get(&keys::id(name)) {
+            Ok(value) => value.as_deref().map(id).transpose().map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        names.iter().map(one).collect()
+    }
+}
+
+fn wire_key(store: &StoreName, key: &[u8]) -> Vec<u8> {
+    [store.as_str().as_bytes(), b":", key].concat()
+}
+
+fn description(found: Option<&[u8]>, store: &StoreName) -> anyhow::Result<Description> {
+    let Some(found) = found else {
+        bail!("the current version of store {store} has no description of a graph: push the graph under another name");
+    };
+    serde_json::from_slice(found).with_context(|| format!("the description of graph {store} is damaged"))
+}
+
+fn id(value: &[u8]) -> anyhow::Result<u64> {
+    let text = String::from_utf8_lossy(value);
+    text.parse()
+        .with_context(|| format!("{text:?} is not the id of a vertex"))
+}

@@ -1,0 +1,220 @@
+//! The options of `fondaco build` and `fondaco push` for graphs: edges and vertices in place of keys and values.
+
+use clap::Args;
+use fondaco_build::{GraphReport, Types, UnknownVertices};
+use fondaco_graph::EdgeType;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use crate::output;
+
+/// What a graph is built from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Graphs")]
+pub struct GraphInput {
+    /// Build a graph: each row of the input is an edge, and these columns have the names of the vertices that it leads
+    /// from and to. An input may be TYPE=FILE. --values names the columns with properties of edges
+    #[arg(long, value_name = "FROM,TO", value_parser = parse_edges, conflicts_with_all = ["key", "value"])]
+    pub edges: Option<Edges>,
+
+    /// The type of the edges in files that name none
+    #[arg(long = "type", value_name = "TYPE", default_value = "EDGE")]
+    edge_type: String,
+
+    /// Edges lead both ways: those of all types, or of these
+    #[arg(
+        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, requires = "edges"
+    )]
+    symmetric: Option<Vec<String>>,
+
+    /// Build an index of the vertices with an edge to each vertex, for each partition: for all types, or for these
+    #[arg(
+        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, requires = "edges"
+    )]
+    index: Option<Vec<String>>,
+
+    /// A file of vertices, and their label; may be given several times. All columns but that of the name are properties
+    #[arg(long, value_name = "[LABEL=]FILE", requires = "edges")]
+    vertices: Vec<String>,
+
+    /// The column with the name of a vertex, in files of vertices
+    #[arg(long, value_name = "COLUMN", default_value = "name")]
+    vertex_name: String,
+
+    /// What to do about edges to vertices that no file of vertices has: fail, add the vertices, or skip the edges
+    #[arg(long, value_name = "fail|add|skip", default_value = "fail")]
+    unknown_vertices: UnknownVertices,
+}
+
+/// The columns of edges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edges {
+    from: String,
+    to: String,
+}
+
+fn parse_edges(text: &str) -> Result<Edges, String> {
+    match text.split_once(',') {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() && !to.contains(',') && from != to => Ok(Edges {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        }),
+        _ => Err("name two different columns, for instance --edges from,to".to_owned()),
+    }
+}
+
+impl GraphInput {
+    /// The options of the build; `build` are those that graphs share with other builds.
+    pub fn options<'a>(
+        &self,
+        edges: &Edges,
+        build: fondaco_build::BuildOptions,
+        known: Option<&'a dyn fondaco_build::KnownIds>,
+    ) -> fondaco_build::GraphOptions<'a> {
+        fondaco_build::GraphOptions {
+            build: fondaco_build::BuildOptions {
+                key: vec![edges.from.clone(), edges.to.clone()],
+                ..build
+            },
+            edge_type: self.edge_type.clone(),
+            symmetric: types(self.symmetric.as_deref()),
+            indexed: types(self.index.as_deref()),
+            vertices: self.vertices.clone(),
+            vertex_name: self.vertex_name.clone(),
+            unknown_vertices: self.unknown_vertices,
+            known,
+        }
+    }
+}
+
+/// An option without names means all types.
+fn types(names: Option<&[String]>) -> Types {
+    match names {
+        None => Types::None,
+        Some([]) => Types::All,
+        Some(names) => Types::Named(names.to_vec()),
+    }
+}
+
+/// The result of the build of a graph, as JSON.
+#[derive(Debug, Serialize)]
+pub struct GraphResult {
+    vertices: u64,
+    new_vertices: u64,
+    edges: u64,
+    duplicate_edges: u64,
+    duplicate_vertices: u64,
+    self_loops: u64,
+    unknown_vertices: u64,
+    skipped_edges: u64,
+    labels: BTreeMap<String, u64>,
+    types: BTreeMap<String, EdgeType>,
+}
+
+impl From<&GraphReport> for GraphResult {
+    fn from(report: &GraphReport) -> Self {
+        Self {
+            vertices: report.description.vertices,
+            new_vertices: report.new_vertices,
+            edges: report.edges,
+            duplicate_edges: report.duplicate_edges,
+            duplicate_vertices: report.duplicate_vertices,
+            self_loops: report.self_loops,
+            unknown_vertices: report.unknown_vertices,
+            skipped_edges: report.skipped_edges,
+            labels: report.description.labels.clone(),
+            types: report.description.types.clone(),
+        }
+    }
+}
+
+impl GraphResult {
+    /// The result as text.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "graph: {} vertices ({} new), {} edges",
+            output::count(self.vertices),
+            output::count(self.new_vertices),
+            output::count(self.edges),
+        );
+        if self.types.len() > 1 {
+            let edges = |(name, described): (&String, &EdgeType)| format!("{} {name}", output::count(described.edges));
+            let types: Vec<String> = self.types.iter().map(edges).collect();
+            text.push_str(&format!(" ({})", types.join(", ")));
+        }
+        text.push('\n');
+        for (number, what) in [
+            (self.duplicate_edges, "duplicate edges merged"),
+            (self.duplicate_vertices, "duplicate vertices dropped"),
+            (self.self_loops, "self-loops kept"),
+            (self.unknown_vertices, "names in no file of vertices"),
+            (self.skipped_edges, "edges to them left out"),
+        ] {
+            if number > 0 {
+                text.push_str(&format!("graph: {} {what}\n", output::count(number)));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::commands::build::BuildCommandOptions;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        build: BuildCommandOptions,
+    }
+
+    fn parse(line: &str) -> Result<GraphInput, String> {
+        let words = ["x", "social", "e.csv", "--output", "out"]
+            .into_iter()
+            .map(str::to_owned);
+        let words = words.chain(line.split_whitespace().map(str::to_owned));
+        let parsed = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(parsed.build.input.graph)
+    }
+
+    #[test]
+    fn an_option_without_types_means_all_types() {
+        let graph = parse("--edges from,to --symmetric --index=LIKES,KNOWS more.csv").unwrap();
+        assert_eq!(types(graph.symmetric.as_deref()), Types::All);
+        let named = Types::Named(vec!["LIKES".to_owned(), "KNOWS".to_owned()]);
+        assert_eq!(types(graph.index.as_deref()), named);
+        assert_eq!(graph.edge_type, "EDGE");
+        let graph = parse("--edges from,to --type KNOWS").unwrap();
+        assert_eq!(types(graph.symmetric.as_deref()), Types::None);
+        assert_eq!(graph.edge_type, "KNOWS");
+    }
+
+    #[test]
+    fn vertices_may_be_given_several_times() {
+        let graph = parse("--edges from,to --vertices Person=p.csv --vertices t.csv --vertex-name id").unwrap();
+        assert_eq!(graph.vertices, ["Person=p.csv", "t.csv"]);
+        assert_eq!(graph.vertex_name, "id");
+    }
+
+    #[test]
+    fn edges_and_keys_are_not_mixed() {
+        for (line, part) in [
+            ("--edges from,to --key k", "--key"),
+            ("--edges from,to --value v", "--value"),
+            ("", "--key"),
+            ("--key k --symmetric", "--edges"),
+            ("--key k --vertices v.csv", "--edges"),
+            ("--edges from", "name two different columns"),
+            ("--edges a,b,c", "name two different columns"),
+            ("--edges a,a", "name two different columns"),
+            ("--edges a,b --unknown-vertices drop", "use fail, add or skip"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        assert!(parse("--edges from,to --values weight").is_ok());
+    }
+}
