@@ -64,7 +64,8 @@ pub struct CreateOptions {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
 
-    /// The type of its values: bytes; or ids, sorted sets of numbers that nodes unite, intersect and count
+    /// The type of its values: bytes; ids, sorted sets of numbers that nodes unite, intersect and count; or graph, vertices
+    /// and edges
     #[arg(long, default_value_t, value_name = "TYPE")]
     value_type: ValueType,
 
