@@ -509,7 +509,10 @@ fn refusals_name_the_mistake_and_the_remedy() {
             refused(|place, options| {
                 options.build.inputs = vec![place.write("e.csv", "from,to\nann,\n").display().to_string()];
             }),
-            &["1 bad row(s)", "the name that the edge leads to is empty"],
+            &[
+                "1 bad row(s)",
+                "row 1: the name that the edge leads to is empty: \"ann\", \"\"",
+            ],
         ),
         (
             refused(|place, options| {

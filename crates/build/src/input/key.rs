@@ -66,11 +66,13 @@ impl KeyColumns<'_> {
     }
 }
 
-/// The next name of a key in the form [`KeyForm::Names`], and whether it is a number; `None` at its end.
-pub(crate) fn take_name<'a>(key: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
-    let (&is_number, rest) = key.split_first()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    *key = rest;
-    Some((name, is_number == 1))
+/// The names in a key of the form [`KeyForm::Names`], and whether each is a number.
+pub(super) fn names_in(mut key: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
+    std::iter::from_fn(move || {
+        let (&is_number, rest) = key.split_first()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        key = rest;
+        Some((name, is_number == 1))
+    })
 }

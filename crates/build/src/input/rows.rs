@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueType};
 use parking_lot::Mutex;
 
-use super::key::{KeyForm, take_name};
+use super::key::{KeyForm, names_in};
 use crate::error::BuildError;
 use crate::graph::{Mention, NAME_BYTES_MAX, Side};
 use crate::progress::Progress;
@@ -163,30 +163,24 @@ impl<'a> RowSink<'a> {
 
     /// Appends a mention of each named vertex, under its name. The first one takes the properties.
     fn accept_names(&mut self, row: RowId, key: &[u8], sides: &[Side], value: &[u8]) -> Result<(), BuildError> {
-        let mut rest = key;
-        let names = std::iter::from_fn(|| take_name(&mut rest));
-        if let Some(reason) = names
-            .zip(sides)
-            .find_map(|((name, _), side)| fault_of_name(name, *side))
-        {
-            let sample = excerpt(value);
-            return self.refuse(row, reason, sample);
+        for (name, side) in names_in(key).map(|(name, _)| name).zip(sides) {
+            if let Some(reason) = fault_of_name(name, *side) {
+                let names: Vec<String> = names_in(key).map(|(name, _)| format!("{:?}", excerpt(name))).collect();
+                return self.refuse(row, reason, format!("{} {}", names.join(", "), excerpt(value)));
+            }
         }
         if value.len() > VALUE_BYTES_MAX {
-            return self.refuse_lengths(row, b"of properties", value);
+            let reason = format!("its properties have {} bytes, more than {VALUE_BYTES_MAX}", value.len());
+            return self.refuse(row, reason, excerpt(value));
         }
         self.count_row()?;
         let row = row.after(self.first_file);
-        let mut properties = value;
-        let mut rest = key;
-        for &side in sides {
-            let Some((name, is_number)) = take_name(&mut rest) else {
-                break;
-            };
+        let mut properties = if value == b"{}" { b"" } else { value };
+        for ((name, is_number), side) in names_in(key).zip(sides) {
             let mention = Mention {
-                side,
+                side: *side,
                 is_number,
-                properties: if properties == b"{}" { b"" } else { properties },
+                properties,
             };
             self.mention.clear();
             mention.write_to(&mut self.mention);
