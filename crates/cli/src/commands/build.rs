@@ -137,7 +137,7 @@ pub struct BuildCommandOptions {
     pub partitions: u32,
 
     /// The last built version of the graph: its vertices keep their ids. push takes them from the cluster
-    #[arg(long, value_name = "DIRECTORY", requires = "edges", help_heading = "Graphs")]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "key", help_heading = "Graphs")]
     pub ids_of: Option<PathBuf>,
 }
 

@@ -18,31 +18,31 @@ pub struct GraphInput {
     pub edges: Option<Edges>,
 
     /// The type of the edges in files that name none
-    #[arg(long = "type", value_name = "TYPE", default_value = "EDGE")]
+    #[arg(long = "type", value_name = "TYPE", default_value = "EDGE", conflicts_with = "key")]
     edge_type: String,
 
     /// Edges lead both ways: those of all types, or of these
     #[arg(
-        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, requires = "edges"
+        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, conflicts_with = "key"
     )]
     symmetric: Option<Vec<String>>,
 
     /// Build an index of the vertices with an edge to each vertex, for each partition: for all types, or for these
     #[arg(
-        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, requires = "edges"
+        long, value_name = "TYPE,…", value_delimiter = ',', num_args = 0..=1, require_equals = true, conflicts_with = "key"
     )]
     index: Option<Vec<String>>,
 
     /// A file of vertices, and their label; may be given several times. All columns but that of the name are properties
-    #[arg(long, value_name = "[LABEL=]FILE", requires = "edges")]
+    #[arg(long, value_name = "[LABEL=]FILE", conflicts_with = "key")]
     vertices: Vec<String>,
 
     /// The column with the name of a vertex, in files of vertices
-    #[arg(long, value_name = "COLUMN", default_value = "name")]
+    #[arg(long, value_name = "COLUMN", default_value = "name", conflicts_with = "key")]
     vertex_name: String,
 
     /// What to do about edges to vertices that no file of vertices has: fail, add the vertices, or skip the edges
-    #[arg(long, value_name = "fail|add|skip", default_value = "fail")]
+    #[arg(long, value_name = "fail|add|skip", default_value = "fail", conflicts_with = "key")]
     unknown_vertices: UnknownVertices,
 }
 
@@ -205,8 +205,9 @@ mod tests {
             ("--edges from,to --key k", "--key"),
             ("--edges from,to --value v", "--value"),
             ("", "--key"),
-            ("--key k --symmetric", "--edges"),
-            ("--key k --vertices v.csv", "--edges"),
+            ("--key k --symmetric", "--symmetric"),
+            ("--key k --vertices v.csv", "--vertices"),
+            ("--key k --type T", "--type"),
             ("--edges from", "name two different columns"),
             ("--edges a,b,c", "name two different columns"),
             ("--edges a,a", "name two different columns"),
