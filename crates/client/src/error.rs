@@ -131,6 +131,9 @@ pub enum ClientError {
     /// A set of ids is malformed, or a result too large.
     #[error("cannot compute over the sets of ids: {0}")]
     Ids(#[from] IdsError),
+    /// A query of a graph has no answer: the message begins with the code of a server.
+    #[error("{0}")]
+    Graph(String),
     /// A node refused; the others would refuse as well.
     #[error("node {node} refused: {message}")]
     Refused {
@@ -157,7 +160,7 @@ impl ClientError {
             Self::Conflict { .. } => "CONFLICT",
             Self::NotVersioned { .. } => "READONLY",
             Self::NoIds { .. } => "WRONGTYPE",
-            Self::Ids(_) => "ERR",
+            Self::Ids(_) | Self::Graph(_) => "ERR",
             Self::Refused { .. } => "REFUSED",
         }
     }

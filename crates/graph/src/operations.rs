@@ -253,8 +253,8 @@ pub async fn has_common(
 }
 
 async fn way(source: &impl Source, relation: Relation<'_>, (one, other): (u64, u64)) -> Result<Way, String> {
-    // An index is of symmetric types, and of edges that lead out: those vertices that have an edge to both.
-    let indexed = relation.edge_type.indexed && relation.edge_type.symmetric;
+    // An index has those vertices that have an edge to both.
+    let indexed = relation.edge_type.indexed && (relation.edge_type.symmetric || relation.direction == Direction::In);
     let keys = relation.keys(&[one, other]);
     let edges = match source.query(keys, SetQuery::Counts, Ask::NonUnion).await? {
         SetAnswer::Counts(counts) => counts.iter().sum(),

@@ -7,6 +7,7 @@ mod expand;
 mod expression;
 mod functions;
 mod operators;
+mod parameters;
 mod plan;
 mod planner;
 mod project;
@@ -25,6 +26,7 @@ use run::Run;
 
 use crate::{Description, Source, Vertex};
 
+pub use parameters::split_parameters;
 pub use value::{Edge, Path, Value};
 
 /// A query, parsed.

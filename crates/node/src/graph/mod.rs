@@ -5,12 +5,13 @@
 mod networks;
 mod operation;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use fondaco_client::graph::{GraphSource, VERSION_CHANGED};
-use fondaco_graph::{Ask, Description, Network, Relation, Source, keys, network};
+use fondaco_client::graph::{GraphSource, VERSION_CHANGED, description};
+use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
+use fondaco_graph::{Ask, Description, Network, Relation, network};
 
 use crate::catalog::{Catalog, StoreId};
 use crate::compute::{NoResult, Sets, Stop};
@@ -67,34 +68,74 @@ impl Graphs {
     }
 }
 
+/// What is asked of a graph.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// What social networks ask.
+    Question(Question),
+    /// A query in openCypher.
+    Query(Query),
+}
+
+/// A query in openCypher.
+#[derive(Debug)]
+pub(crate) struct Query {
+    pub(crate) prepared: Prepared,
+    pub(crate) parameters: BTreeMap<String, Value>,
+    /// Whether its steps are wanted, without carrying them out.
+    pub(crate) explain: bool,
+    /// Whether a query that ends at a limit has the rows so far as its answer.
+    pub(crate) partial: bool,
+}
+
+/// What a graph answers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Question(Answered),
+    Query(Box<QueryResult>, Arc<Description>),
+    /// The steps of a query.
+    Steps(Vec<String>),
+}
+
 /// Asks a graph, and begins again if its version changes meanwhile.
 ///
 /// # Errors
 /// The error to answer with.
-pub(crate) async fn ask(
-    shared: Arc<ServerState>,
-    store: StoreId,
-    question: &Question,
-    stop: Stop,
-) -> Result<Answered, String> {
+pub(crate) async fn ask(shared: Arc<ServerState>, store: StoreId, asked: &Asked, stop: Stop) -> Result<Answer, String> {
     for _ in 1..ATTEMPTS {
-        match attempt(&shared, store, question, &stop).await {
+        match attempt(&shared, store, asked, &stop).await {
             Err(error) if error == VERSION_CHANGED => {}
             done => return done,
         }
     }
-    attempt(&shared, store, question, &stop).await
+    attempt(&shared, store, asked, &stop).await
 }
 
-async fn attempt(
-    shared: &Arc<ServerState>,
-    store: StoreId,
-    question: &Question,
-    stop: &Stop,
-) -> Result<Answered, String> {
+async fn attempt(shared: &Arc<ServerState>, store: StoreId, asked: &Asked, stop: &Stop) -> Result<Answer, String> {
     let catalog = Arc::clone(&shared.catalog.load());
     let graph = Graph::open(shared, &catalog, store, stop).await?;
-    operation::carry_out(&graph, question).await
+    let query = match asked {
+        Asked::Question(question) => return operation::carry_out(&graph, question).await.map(Answer::Question),
+        Asked::Query(query) => query,
+    };
+    if query.explain {
+        return Ok(Answer::Steps(
+            query.prepared.explain(&graph.description, &query.parameters),
+        ));
+    }
+    let setting = |setting| shared.settings.get(setting);
+    let stop = stop.clone();
+    let limits = Limits {
+        deadline: stop.deadline,
+        rows_max: setting(Setting::GraphRowsMax) as usize,
+        expanded_max: setting(Setting::GraphExpandedMax),
+        may_go_on: Box::new(move || stop.may_go_on()),
+        partial: query.partial,
+    };
+    let result = query
+        .prepared
+        .run(&*graph.source, &graph.description, &query.parameters, &limits);
+    Ok(Answer::Query(Box::new(result.await?), graph.description))
 }
 
 impl Graph {
@@ -113,18 +154,10 @@ impl Graph {
         let description = match known {
             Some(known) => known,
             None => {
-                let read = source.values(vec![Bytes::from_static(keys::DESCRIPTION)]).await?;
                 let name = &catalog.stores()[place as usize].name;
-                let value = read.into_iter().next().flatten();
-                let value =
-                    value.ok_or_else(|| format!("ERR graph {name:?} has no description: push it with --edges"))?;
-                let description = serde_json::from_slice(&value);
-                let description =
-                    description.map_err(|error| format!("ERR the description of graph {name:?}: {error}"))?;
-                let description: Arc<Description> = Arc::new(description);
-                if let Some(pinned) = source.pinned()
-                    && version.is_some_and(|version| version.version == pinned.version)
-                    && let Some(version) = version
+                let description = Arc::new(description(&*source, name).await?);
+                if let (Some(version), Some(pinned)) = (version, source.pinned())
+                    && version.version == pinned.version
                 {
                     shared.graphs.describe(version, &description);
                 }

@@ -23,7 +23,9 @@ const AGGREGATES: [(&str, AggregateFunction); 6] = [
 impl Translator<'_> {
     pub(super) fn expression(&mut self, expression: &ast::Expr) -> Result<Expression, String> {
         if self.depth == DEPTH_MAX {
-            return Err(format!("LIMIT expressions nest deeper than {DEPTH_MAX}: use lists, as in x IN $list"));
+            return Err(format!(
+                "LIMIT expressions nest deeper than {DEPTH_MAX}: use lists, as in x IN $list"
+            ));
         }
         self.depth += 1;
         let translated = self.nested(expression);

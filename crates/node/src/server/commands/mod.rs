@@ -74,6 +74,8 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         | CommandId::SDiff
         | CommandId::FondacoIds => ids::query(&call, reply).await,
         CommandId::FondacoCompute => ids::compute(&call, reply).await,
+        CommandId::GraphQuery | CommandId::GraphRoQuery => graph::query(&call, reply).await,
+        CommandId::GraphExplain | CommandId::GraphProfile => graph::explain(&call, reply).await,
         CommandId::FondacoGraph => graph::own(&call, reply).await,
         CommandId::DbSize => information::dbsize(&call, reply).await,
         CommandId::Info => information::info(&call, reply).await,

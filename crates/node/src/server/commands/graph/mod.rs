@@ -1,5 +1,8 @@
 //! Graphs: `FONDACO.GRAPH` for what social networks ask, and openCypher as FalkorDB's clients send it.
 
+mod cypher;
+mod falkor;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +11,12 @@ use fondaco_graph::keys::Direction;
 use fondaco_model::ValueType;
 use fondaco_resp::{Reply, parse_integer};
 
+pub(super) use cypher::{explain, query};
+
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::catalog::StoreId;
 use crate::compute::NoResult;
-use crate::graph::{self, Answered, Operation, Question};
+use crate::graph::{self, Answer, Answered, Asked, Operation, Question};
 use crate::server::refusal;
 use crate::settings::Setting;
 
@@ -35,17 +40,26 @@ pub(super) async fn own(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Re
         call.context.shared.settings.get(Setting::GraphRowsMax) as usize,
     )?;
     let store = graph_named(call, name, question.vertices.len())?;
-    let shared = Arc::clone(&call.context.shared);
-    let deadline = deadline(call);
-    let work = async move |stop| graph::ask(shared, store, &question, stop).await;
-    let answered = call.context.shared.compute.run(deadline, work).await;
-    write(&answered.map_err(NoResult::refusal)??, reply);
+    if let Answer::Question(answered) = ask(call, store, Asked::Question(question), None).await? {
+        write(&answered, reply);
+    }
     Ok(())
 }
 
-/// When a query has to be done.
-fn deadline(call: &Call<'_>) -> Instant {
-    Instant::now() + Duration::from_millis(call.context.shared.settings.get(Setting::GraphTimeoutMs))
+/// Asks a graph on the threads for that; within so many milliseconds, if that is less than the settings allow.
+async fn ask(call: &Call<'_>, store: StoreId, asked: Asked, timeout_ms: Option<u64>) -> Result<Answer, Refusal> {
+    let shared = Arc::clone(&call.context.shared);
+    let longest_ms = shared.settings.get(Setting::GraphTimeoutMs);
+    let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
+    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let work = async move |stop| graph::ask(shared, store, &asked, stop).await;
+    let answered = call.context.shared.compute.run(deadline, work).await;
+    answered.map_err(|none| match none {
+        NoResult::Late => {
+            format!("TIMEOUT the query took more than {timeout_ms} ms: bound it, or raise graph-timeout-ms")
+        }
+        other => other.refusal(),
+    })?
 }
 
 /// The number of a graph's store, if the client may read it; its quota is charged with so many keys.
