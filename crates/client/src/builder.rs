@@ -9,6 +9,7 @@ use fondaco_model::VALUE_BYTES_MAX;
 use fondaco_model::cluster::Topology;
 use fondaco_protocol::replica::LocalReplica;
 use fondaco_resp::Limits;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use crate::alarm::Alarm;
@@ -61,6 +62,7 @@ impl ClientBuilder {
                     ..Limits::default()
                 },
                 is_local: false,
+                runtime: None,
             },
             replica: None,
             charges_quotas: false,
@@ -187,6 +189,7 @@ impl ClientBuilder {
     /// timer.
     pub fn build(mut self) -> Result<Client, ClientError> {
         let source = self.take_source()?;
+        self.transport.runtime = Handle::try_current().ok();
         let clock = Clock::new();
         let alarm = Alarm::new(clock).map_err(|error| ClientError::Configuration {
             reason: format!("cannot make a timer: {error}").into(),

@@ -12,6 +12,7 @@ use fondaco_resp::{Limits, Protocol, Reply, ReplyItem, ReplyItems, ReplyParse, p
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -46,6 +47,8 @@ pub(crate) struct Transport {
     pub(crate) limits: Limits,
     /// Whether the client's tasks run in the local set in which it was made.
     pub(crate) is_local: bool,
+    /// The runtime in which the client was made, which runs its tasks otherwise.
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// A connection, plain or over TLS.
@@ -55,11 +58,13 @@ pub(crate) enum Stream {
 }
 
 impl Transport {
-    /// Runs a background task: on the local set of the requests, if the client is local.
+    /// Runs a background task: on the local set of the requests, if the client is local, otherwise on the runtime in which it
+    /// was made, whichever its requests are made in.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        match self.is_local {
-            true => tokio::task::spawn_local(task),
-            false => tokio::spawn(task),
+        match &self.runtime {
+            _ if self.is_local => tokio::task::spawn_local(task),
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
         }
     }
 
