@@ -47,12 +47,13 @@ class Fondaco(Peer):
         return "fondaco " + self.client.info("server").get("fondaco_version", "")
 
     def network_size(self, source):
-        text = "MATCH (a {name: $name})-[:E*1..2]-(b) WHERE b.name <> $name RETURN count(DISTINCT b)"
+        text = "MATCH (a {name: $name})-[:E*1..2]-(b) RETURN count(DISTINCT b)"
         reply = self.client.execute_command("GRAPH.RO_QUERY", self.graph, f'CYPHER name="v{source}" {text}')
         return int(reply[1][0][0])
 
     def network_members(self, source):
-        return self.client.execute_command("FONDACO.GRAPH", "NETWORK", self.graph, EDGE_TYPE, f"v{source}")
+        first, second = self.client.execute_command("FONDACO.GRAPH", "NETWORK", self.graph, EDGE_TYPE, f"v{source}")
+        return first + second
 
     def badges(self, source, targets):
         names = [f"v{target}" for target in targets]

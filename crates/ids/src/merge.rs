@@ -5,6 +5,8 @@
 //! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
 //! decoded twice at most: it may reach over an end of its window. Besides a place in each set, 8 bytes a block are needed for
 //! the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
+//!
+//! A dense union needs no windows: it has a bit for each number from its first id to its last.
 
 use crate::packing::BLOCK;
 use crate::view::IdSet;
@@ -15,6 +17,10 @@ const WINDOW_BLOCKS_MIN: usize = 256;
 /// A window is dense if it has an id for so many numbers between its first and its last: to go through its counters then
 /// takes less time than to sort its ids.
 const DENSE_RANGE: usize = 16;
+/// A union has a bit for each number between its first and its last id, if there are at most so many numbers for an id.
+const BITS_PER_ID: usize = 128;
+/// So many bits are used at most: 32 MiB.
+const BITS_MAX: usize = 1 << 28;
 /// So many counters are used at most: 16 MiB.
 const COUNTERS_MAX: usize = 1 << 22;
 
@@ -23,11 +29,53 @@ const COUNTERS_MAX: usize = 1 << 22;
 /// # Errors
 /// More ids than the budget allows, or the caller stopped it.
 pub fn union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
+    if let Some((least, range)) = dense_range(sets) {
+        return union_of_bits(sets, least, range, budget);
+    }
     let mut out = Vec::new();
     for_each_id(sets, budget, |id, _, budget| {
         out.push(id);
         budget.check_length(out.len())
     })?;
+    Ok(out)
+}
+
+/// The least id and how many numbers there are from it to the largest, if a bit for each of them costs less than sorting the
+/// ids.
+fn dense_range(sets: &[IdSet<'_>]) -> Option<(u64, usize)> {
+    let least = sets.iter().filter_map(IdSet::first).min()?;
+    let largest = sets.iter().filter_map(IdSet::last).max()?;
+    let range = usize::try_from(largest.checked_sub(least)?.checked_add(1)?).ok()?;
+    let ids = sets.iter().map(IdSet::len).fold(0_usize, usize::saturating_add);
+    let is_dense = sets.len() > 1 && range <= BITS_MAX && range / BITS_PER_ID <= ids;
+    is_dense.then_some((least, range))
+}
+
+fn union_of_bits(sets: &[IdSet<'_>], least: u64, range: usize, budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
+    let mut bits = vec![0_u64; range.div_ceil(64)];
+    let mut block_ids = [0; BLOCK];
+    for set in sets {
+        for block in 0..set.blocks() {
+            let ids = set.read(block, &mut block_ids);
+            budget.spend(ids.len())?;
+            for &id in ids {
+                // Ids of a malformed set may lie anywhere.
+                let at = id.wrapping_sub(least);
+                if let Some(word) = bits.get_mut((at / 64) as usize) {
+                    *word |= 1 << (at % 64);
+                }
+            }
+        }
+    }
+    let count = bits.iter().map(|word| word.count_ones() as usize).sum();
+    budget.check_length(count)?;
+    let mut out = Vec::with_capacity(count);
+    for (word, mut rest) in (0..).zip(bits) {
+        while rest != 0 {
+            out.push(least + word * 64 + u64::from(rest.trailing_zeros()));
+            rest &= rest - 1;
+        }
+    }
     Ok(out)
 }
 

@@ -150,6 +150,11 @@ impl Collector for Observed {
         gauge(&mut encoder, "forwards", help, self.metrics.forwards())?;
         let help = "bytes of hot keys that a router keeps";
         gauge(&mut encoder, "cache_bytes", help, self.metrics.cache_bytes())?;
+        for (name, help, count) in self.metrics.graphs() {
+            counter(&mut encoder, &format!("graph_{name}"), help, count)?;
+        }
+        let help = "bytes of networks of vertices that are cached";
+        gauge(&mut encoder, "graph_network_bytes", help, self.metrics.network_bytes())?;
         let help = "bytes of the budget that client buffers use, over RESP and HTTP";
         gauge(&mut encoder, "buffer_bytes", help, self.buffers.charged_bytes())?;
         let help = "the budget of the buffers of clients";

@@ -6,16 +6,18 @@ mod networks;
 mod operation;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fondaco_client::graph::{GraphSource, VERSION_CHANGED, description};
 use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
-use fondaco_graph::{Ask, Description, Network, Relation, network};
+use fondaco_graph::{Ask, Description, Network, Relation, Source, network};
 
 use crate::catalog::{Catalog, StoreId};
 use crate::compute::{NoResult, Sets, Stop};
 use crate::forward::StoreVersion;
+use crate::metrics::NodeMetrics;
 use crate::server::ServerState;
 use crate::settings::Setting;
 use networks::{Kept, Name};
@@ -37,6 +39,13 @@ pub(crate) struct Graphs {
 /// How many descriptions are kept.
 const DESCRIPTIONS_MAX: usize = 64;
 
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let requests = &self.shared.metrics.graphs.requests;
+        requests.fetch_add(self.source.requests(), Relaxed);
+    }
+}
+
 /// A graph that is asked, in one version.
 pub(crate) struct Graph {
     shared: Arc<ServerState>,
@@ -46,9 +55,9 @@ pub(crate) struct Graph {
 }
 
 impl Graphs {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(metrics: Arc<NodeMetrics>) -> Self {
         Self {
-            networks: Networks::new(0),
+            networks: Networks::new(metrics),
             descriptions: Mutex::default(),
         }
     }
@@ -102,13 +111,18 @@ pub(crate) enum Answer {
 /// # Errors
 /// The error to answer with.
 pub(crate) async fn ask(shared: Arc<ServerState>, store: StoreId, asked: &Asked, stop: Stop) -> Result<Answer, String> {
-    for _ in 1..ATTEMPTS {
+    let metrics = &shared.metrics.graphs;
+    metrics.queries.fetch_add(1, Relaxed);
+    for number in 1.. {
         match attempt(&shared, store, asked, &stop).await {
-            Err(error) if error == VERSION_CHANGED => {}
-            done => return done,
+            Err(error) if error == VERSION_CHANGED && number < ATTEMPTS => {}
+            done => {
+                metrics.failures.fetch_add(done.is_err().into(), Relaxed);
+                return done;
+            }
         }
     }
-    attempt(&shared, store, asked, &stop).await
+    unreachable!("the last attempt returns")
 }
 
 async fn attempt(shared: &Arc<ServerState>, store: StoreId, asked: &Asked, stop: &Stop) -> Result<Answer, String> {
@@ -135,7 +149,7 @@ async fn attempt(shared: &Arc<ServerState>, store: StoreId, asked: &Asked, stop:
     let result = query
         .prepared
         .run(&*graph.source, &graph.description, &query.parameters, &limits);
-    Ok(Answer::Query(Box::new(result.await?), graph.description))
+    Ok(Answer::Query(Box::new(result.await?), Arc::clone(&graph.description)))
 }
 
 impl Graph {

@@ -5,7 +5,7 @@
 //! the first bound it is served and computed again in the background, beyond the second it counts as absent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fondaco_graph::Network;
@@ -15,11 +15,12 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::catalog::StoreId;
+use crate::metrics::NodeMetrics;
 
 /// What an entry costs besides its sets, in bytes: itself, its name, and its place in the table.
 const ENTRY_BYTES: u64 = 256;
-/// What an entry comes to, as a guess for the size of the table.
-const ENTRY_BYTES_GUESS: u64 = 8192;
+/// How many entries it has, as a guess for the size of the table.
+const ITEMS_GUESS: usize = 8192;
 
 /// Whose network it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,10 +54,7 @@ impl Weighter<Name, Entry> for Bytes {
 #[derive(Debug)]
 pub(crate) struct Networks {
     cache: Cache<Name, Entry, Bytes>,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    /// Entries that were served although they were stale.
-    pub(crate) stale: AtomicU64,
+    metrics: Arc<NodeMetrics>,
 }
 
 /// What the cache has of a network.
@@ -68,24 +66,12 @@ pub(super) enum Kept {
 }
 
 impl Networks {
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        let items = (bytes_max / ENTRY_BYTES_GUESS).max(16) as usize;
+    pub(crate) fn new(metrics: Arc<NodeMetrics>) -> Self {
         Self {
-            cache: Cache::with_weighter(items, bytes_max, Bytes),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            stale: AtomicU64::new(0),
+            // It gets its size with the first network.
+            cache: Cache::with_weighter(ITEMS_GUESS, 0, Bytes),
+            metrics,
         }
-    }
-
-    /// How many bytes its entries take.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.cache.weight()
-    }
-
-    /// How many entries it has.
-    pub(crate) fn entries(&self) -> usize {
-        self.cache.len()
     }
 
     /// Makes it as large as the setting says now.
@@ -107,7 +93,7 @@ impl Networks {
                 return Kept::Nothing;
             }
             None if age > fresh => {
-                self.stale.fetch_add(1, Relaxed);
+                self.metrics.graphs.network_stale.fetch_add(1, Relaxed);
                 return Kept::Network {
                     network: entry.network,
                     renew: !entry.is_renewed.swap(true, Relaxed),
@@ -115,7 +101,7 @@ impl Networks {
             }
             _ => {}
         }
-        self.hits.fetch_add(1, Relaxed);
+        self.metrics.graphs.network_hits.fetch_add(1, Relaxed);
         Kept::Network {
             network: entry.network,
             renew: false,
@@ -129,6 +115,11 @@ impl Networks {
             is_renewed: Arc::default(),
         };
         self.cache.insert(name, entry);
+        self.note_bytes();
+    }
+
+    fn note_bytes(&self) {
+        self.metrics.graphs.network_bytes.store(self.cache.weight(), Relaxed);
     }
 
     /// The network, computed by one of those that miss it at the same time.
@@ -140,7 +131,7 @@ impl Networks {
         name: Name,
         compute: impl Future<Output = Result<Network, String>>,
     ) -> Result<Arc<Network>, String> {
-        self.misses.fetch_add(1, Relaxed);
+        self.metrics.graphs.network_misses.fetch_add(1, Relaxed);
         let entry = self
             .cache
             .get_or_insert_async(&name, async {
@@ -151,11 +142,7 @@ impl Networks {
                 })
             })
             .await?;
+        self.note_bytes();
         Ok(entry.network)
-    }
-
-    /// Forgets the networks of a vertex of a versioned graph.
-    pub(super) fn forget(&self, store: StoreId, id: u64) {
-        self.cache.retain(|name, _| !(name.store == store && name.id == id));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each event loop has its own counters, and only that loop writes them; readers add them up.
 
+mod graphs;
 mod stores;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
 use fondaco_model::{Histogram, HistogramSnapshot};
 use fondaco_resp::command::CommandId;
 
+use self::graphs::GraphMetrics;
 use self::stores::{StoreLatencies, StorePlaces};
 use crate::catalog::StoreId;
 
@@ -243,6 +245,7 @@ pub struct NodeMetrics {
     pub(crate) cold_reads: AtomicU64,
     /// How many keys are in flight from other nodes.
     pub(crate) forwards: AtomicU64,
+    pub(crate) graphs: GraphMetrics,
 }
 
 impl NodeMetrics {
@@ -256,6 +259,7 @@ impl NodeMetrics {
             clients: AtomicU64::new(0),
             cold_reads: AtomicU64::new(0),
             forwards: AtomicU64::new(0),
+            graphs: GraphMetrics::default(),
         }
     }
 
@@ -334,6 +338,16 @@ impl NodeMetrics {
     /// How many keys are in flight from other nodes.
     pub fn forwards(&self) -> u64 {
         self.forwards.load(Relaxed)
+    }
+
+    /// Counters of what is asked of graphs: the name, the meaning, and the count.
+    pub fn graphs(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        self.graphs.each().into_iter()
+    }
+
+    /// How many bytes of networks of vertices are cached.
+    pub fn network_bytes(&self) -> u64 {
+        self.graphs.network_bytes.load(Relaxed)
     }
 
     /// How many bytes of hot keys a router caches, over all loops.

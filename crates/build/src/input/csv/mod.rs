@@ -9,6 +9,7 @@ mod rows;
 use std::path::Path;
 
 use fondaco_format::Column;
+use fondaco_model::ValueType;
 
 use super::discover::without_compression;
 use super::json::{FieldNames, write_string};
@@ -60,6 +61,8 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         names: &reading.options.key,
         form: reading.rows.key_form(),
     };
+    // Properties of a graph are compared with numbers.
+    let has_numbers = reading.options.value_type == ValueType::Graph;
     let (mut key, mut object) = (Vec::new(), Vec::new());
     let mut number = 0;
     while rows.next().map_err(failed)?.is_some() {
@@ -77,24 +80,16 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
                     object.clear();
                     let written = fields.write_object(&mut object, |field, out| {
                         let place = places[field];
-                        write_string(std::str::from_utf8(row.field(place)).map_err(|_| place)?, out);
+                        match row.field(place) {
+                            number if has_numbers && is_number(number) => out.extend_from_slice(number),
+                            text => write_string(std::str::from_utf8(text).map_err(|_| place)?, out),
+                        }
                         Ok::<(), usize>(())
                     });
                     written.map(|()| &object[..])
                 }
             };
-            let key = match chosen.key[..] {
-                [place] if columns_of_key.is_plain() => Ok(row.field(place)),
-                ref places => {
-                    key.clear();
-                    let mut places = places.iter().enumerate();
-                    places
-                        .try_for_each(|(number, &place)| {
-                            columns_of_key.append_part(&mut key, number, row.field(place), false)
-                        })
-                        .map(|()| &key[..])
-                }
-            };
+            let key = key_of(row, &chosen.key, columns_of_key, &mut key);
             match (key, value) {
                 (Ok(key), Ok(value)) => {
                     sink.accept(id, key, value)?;
@@ -108,6 +103,38 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         sink.refuse(id, refused, sample(row))?;
     }
     Ok(())
+}
+
+/// The key of a row, written to `key` if it is not one field as it stands.
+fn key_of<'a>(
+    row: &'a Row,
+    places: &[usize],
+    columns: KeyColumns<'_>,
+    key: &'a mut Vec<u8>,
+) -> Result<&'a [u8], String> {
+    if let ([place], true) = (places, columns.is_plain()) {
+        return Ok(row.field(*place));
+    }
+    key.clear();
+    for (number, &place) in places.iter().enumerate() {
+        columns.append_part(key, number, row.field(place), false)?;
+    }
+    Ok(key)
+}
+
+/// Whether a field is a number as it is usually written: no zeros in front, no sign but a minus, no exponent, and so few digits
+/// that none is lost.
+fn is_number(field: &[u8]) -> bool {
+    const DIGITS_MAX: usize = 15;
+    let digits = field.strip_prefix(b"-").unwrap_or(field);
+    let point = digits.iter().position(|&byte| byte == b'.').unwrap_or(digits.len());
+    let (whole, part) = digits.split_at(point);
+    let are_digits = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let has_no_zeros = whole.len() == 1 || whole.first() != Some(&b'0');
+    digits.len() <= DIGITS_MAX
+        && are_digits(whole)
+        && has_no_zeros
+        && part.strip_prefix(b".").map_or(part.is_empty(), are_digits)
 }
 
 /// The default delimiter of a file.
@@ -152,4 +179,32 @@ fn sample(row: &Row) -> String {
     }
     text.pop();
     excerpt(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_that_are_written_as_usual() {
+        for number in ["0", "-7", "42", "2.50", "-0.5", "123456789012345"] {
+            assert!(is_number(number.as_bytes()), "{number}");
+        }
+        for text in [
+            "",
+            "-",
+            "007",
+            "+1",
+            "1e5",
+            ".5",
+            "1.",
+            "1.2.3",
+            "1234567890123456",
+            "12a",
+            "NaN",
+            "--1",
+        ] {
+            assert!(!is_number(text.as_bytes()), "{text}");
+        }
+    }
 }
