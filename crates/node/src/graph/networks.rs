@@ -146,3 +146,103 @@ impl Networks {
         Ok(entry.network)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    fn networks() -> Networks {
+        let networks = Networks::new(Arc::new(NodeMetrics::new(1)));
+        networks.resize(1 << 20);
+        networks
+    }
+
+    fn name(version: Option<u64>, id: u64) -> Name {
+        Name {
+            store: StoreId::new(1).unwrap(),
+            version: version.and_then(VersionNumber::new),
+            edge_type: "KNOWS".into(),
+            direction: Direction::Out,
+            id,
+        }
+    }
+
+    fn network() -> Network {
+        Network::new(&[1, 2], &[3]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_computation_stands_for_all_that_miss() {
+        let networks = Arc::new(networks());
+        let computed = Arc::new(AtomicUsize::new(0));
+        let (go, wait) = tokio::sync::watch::channel(false);
+        let queries: Vec<_> = (0..8)
+            .map(|_| {
+                let (networks, computed, mut wait) = (Arc::clone(&networks), Arc::clone(&computed), wait.clone());
+                tokio::spawn(async move {
+                    let compute = async {
+                        computed.fetch_add(1, Relaxed);
+                        let _ = wait.wait_for(|&go| go).await;
+                        Ok(network())
+                    };
+                    networks.get_or_compute(name(Some(1), 7), compute).await
+                })
+            })
+            .collect();
+        while computed.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        go.send(true).unwrap();
+        for query in queries {
+            assert_eq!(*query.await.unwrap().unwrap(), network());
+        }
+        assert_eq!(computed.load(Relaxed), 1);
+        assert!(networks.metrics.network_bytes() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_computation_that_fails_keeps_nothing() {
+        let networks = networks();
+        let failed = networks
+            .get_or_compute(name(None, 7), async { Err("TIMEOUT".into()) })
+            .await;
+        assert_eq!(failed.unwrap_err(), "TIMEOUT");
+        let done = networks.get_or_compute(name(None, 7), async { Ok(network()) }).await;
+        assert_eq!(*done.unwrap(), network());
+    }
+
+    #[test]
+    fn networks_of_versioned_graphs_have_an_age() {
+        let networks = networks();
+        let (day, none) = (Duration::from_secs(86_400), Duration::ZERO);
+        let kept = |name: &Name, fresh, oldest| match networks.get(name, fresh, oldest) {
+            Kept::Network { renew, .. } => Some(renew),
+            Kept::Nothing => None,
+        };
+        let (batch, versioned) = (name(Some(1), 7), name(None, 7));
+        networks.insert(batch.clone(), Arc::new(network()));
+        networks.insert(versioned.clone(), Arc::new(network()));
+        assert_eq!(kept(&batch, none, none), Some(false), "a version never changes");
+        assert_eq!(kept(&versioned, day, day), Some(false));
+        // The first that finds it stale renews it.
+        assert_eq!(kept(&versioned, none, day), Some(true));
+        assert_eq!(kept(&versioned, none, day), Some(false));
+        assert_eq!(kept(&versioned, none, none), None);
+        assert_eq!(kept(&name(Some(2), 7), day, day), None, "another version");
+    }
+
+    #[test]
+    fn the_cache_is_bounded_in_bytes() {
+        let networks = networks();
+        networks.resize(16 << 10);
+        let large = Arc::new(Network::new(&(0..1000).map(|id| id * id).collect::<Vec<_>>(), &[]).unwrap());
+        (0..1000).for_each(|id| networks.insert(name(None, id), Arc::clone(&large)));
+        assert!(
+            networks.metrics.network_bytes() <= 16 << 10,
+            "{}",
+            networks.metrics.network_bytes()
+        );
+    }
+}
