@@ -8,6 +8,7 @@ mod cluster;
 mod coordination;
 mod development;
 mod disks;
+mod graphs;
 mod identities;
 mod moves;
 mod network;

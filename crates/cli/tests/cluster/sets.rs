@@ -34,7 +34,7 @@ fn graph() -> (tempfile::TempDir, Node) {
     (dir, dev)
 }
 
-fn addresses(dev: &Node, role: &str) -> BTreeMap<String, String> {
+pub(crate) fn addresses(dev: &Node, role: &str) -> BTreeMap<String, String> {
     let members = dev.http_get("/v1/dev/members");
     let members = members["members"].as_array().unwrap().iter();
     let members = members.filter(|member| member["role"] == role);
@@ -45,12 +45,12 @@ fn addresses(dev: &Node, role: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn connect(address: &str) -> redis::Connection {
+pub(crate) fn connect(address: &str) -> redis::Connection {
     let client = redis::Client::open(format!("redis://{address}")).unwrap();
     client.get_connection().unwrap()
 }
 
-fn ask<T: redis::FromRedisValue>(redis: &mut redis::Connection, command: &str, arguments: &[String]) -> T {
+pub(crate) fn ask<T: redis::FromRedisValue>(redis: &mut redis::Connection, command: &str, arguments: &[String]) -> T {
     let mut asked = redis::Cmd::new();
     for word in command.split(' ') {
         asked.arg(word);

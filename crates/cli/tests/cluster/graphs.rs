@@ -1,0 +1,191 @@
+//! Graphs: pushed to a cluster of two groups, and asked at nodes and at the router.
+
+use std::path::Path;
+
+use super::node::{Node, until};
+use super::sets::{addresses, ask, connect};
+
+const KNOWS: &str = "from,to,since\nann,bob,2001\nbob,cid,2010\ncid,dan,2011\nann,eve,2005\n";
+const WORKS_AT: &str = "from,to\nann,acme\nbob,acme\ncid,corp\n";
+const PEOPLE: &str = "name,age\nann,30\nbob,40\ncid,50\ndan,20\neve,35\n";
+const COMPANIES: &str = "name\nacme\ncorp\n";
+
+fn cluster() -> (tempfile::TempDir, Node) {
+    let dir = tempfile::tempdir().unwrap();
+    let groups = ["--nodes", "4", "--groups", "2", "--loops", "1"];
+    let dev = Node::dev_with(&dir.path().join("data"), &groups);
+    push(&dev, dir.path(), KNOWS, &["--create"]);
+    (dir, dev)
+}
+
+/// Pushes the graph with these edges between people.
+fn push(dev: &Node, dir: &Path, knows: &str, more: &[&str]) -> String {
+    let file = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let knows = format!("KNOWS={}", file("knows.csv", knows));
+    let works_at = format!("WORKS_AT={}", file("works-at.csv", WORKS_AT));
+    let people = format!("Person={}", file("people.csv", PEOPLE));
+    let companies = format!("Company={}", file("companies.csv", COMPANIES));
+    let mut arguments = vec![
+        "push",
+        "social",
+        &knows,
+        &works_at,
+        "--edges",
+        "from,to",
+        "--symmetric=KNOWS",
+    ];
+    arguments.extend(["--index=KNOWS", "--vertices", &people, "--vertices", &companies]);
+    arguments.extend(more);
+    dev.done(&arguments)
+}
+
+fn query(redis: &mut redis::Connection, text: &str) -> Vec<Vec<String>> {
+    let (_, rows, _): (Vec<String>, Vec<Vec<String>>, Vec<String>) =
+        ask(redis, "GRAPH.RO_QUERY social", &[text.into()]);
+    rows
+}
+
+fn refused(redis: &mut redis::Connection, words: &[&str], part: &str) {
+    let mut command = redis::Cmd::new();
+    words.iter().for_each(|word| _ = command.arg(word));
+    let error = command.query::<redis::Value>(redis).unwrap_err().to_string();
+    assert!(error.contains(part), "{words:?}: {error}");
+}
+
+#[test]
+fn graphs_answer_alike_at_router_and_nodes() {
+    let (_dir, dev) = cluster();
+    let mut all = addresses(&dev, "node");
+    all.extend(addresses(&dev, "router"));
+    assert_eq!(all.len(), 5);
+    for (name, address) in all {
+        let redis = &mut connect(&address);
+        assert_eq!(ask::<Vec<String>>(redis, "GRAPH.LIST", &[]), ["social"], "{name}");
+        let own = |operation: &str| format!("FONDACO.GRAPH {operation} social KNOWS");
+        let distances: Vec<Option<u64>> = ask(redis, &format!("{} ann bob cid dan zoe ann", own("DISTANCES")), &[]);
+        assert_eq!(distances, [Some(1), Some(2), Some(3), None, Some(0)], "{name}");
+        let network: Vec<Vec<String>> = ask(redis, &format!("{} ann", own("NETWORK")), &[]);
+        assert_eq!(network.concat().len(), 3, "{name}: {network:?}");
+        let path: Vec<String> = ask(redis, &format!("{} ann dan", own("PATH")), &[]);
+        assert_eq!(path, ["ann", "bob", "cid", "dan"], "{name}");
+        assert_eq!(
+            ask::<Vec<String>>(redis, &format!("{} ann cid", own("COMMON")), &[]),
+            ["bob"],
+            "{name}"
+        );
+        assert!(
+            ask::<bool>(redis, &format!("{} ann cid", own("HASCOMMON")), &[]),
+            "{name}"
+        );
+        let older =
+            "MATCH (a {name: 'ann'})-[:KNOWS*1..2]-(b:Person) WHERE b.age > 36 RETURN b.name ORDER BY b.age DESC";
+        assert_eq!(query(redis, older), [["cid"], ["bob"]], "{name}");
+        let colleagues = "MATCH (a:Person)-[:WORKS_AT]->(c)<-[:WORKS_AT]-(b) RETURN a.name, c.name ORDER BY a.name";
+        assert_eq!(query(redis, colleagues), [["ann", "acme"], ["bob", "acme"]], "{name}");
+        let count = "MATCH (a {name: 'ann'})-[:KNOWS*1..3]-(b) RETURN count(DISTINCT b)";
+        assert_eq!(query(redis, count), [["4"]], "{name}");
+    }
+}
+
+#[test]
+fn answers_of_graphs_are_whole_while_a_node_is_stopped() {
+    let (_dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    ask::<String>(router, "CONFIG SET graph-cache-bytes 0", &[]);
+    dev.http_post("/v1/dev/members/node-2/stop", serde_json::json!({}));
+    let all = "MATCH (a:Person)-[:KNOWS]-(b) RETURN count(*)";
+    until("queries are whole without a node", || {
+        let mut command = redis::cmd("GRAPH.QUERY");
+        command.arg("social").arg(all);
+        command.query::<redis::Value>(router).is_ok()
+    });
+    for _ in 0..20 {
+        assert_eq!(query(router, all), [["8"]]);
+        let path: Vec<String> = ask(router, "FONDACO.GRAPH PATH social KNOWS ann dan", &[]);
+        assert_eq!(path.len(), 4);
+    }
+}
+
+#[test]
+fn a_push_swaps_a_graph_in_one_step_and_keeps_ids() {
+    let (dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    let ids = |router: &mut redis::Connection| -> Vec<String> { ask(router, "MGET social:id:ann social:id:dan", &[]) };
+    let before = ids(router);
+    // Two ways to count the same edges: a mixture of versions would differ.
+    let both =
+        "MATCH (a:Person)-[r:KNOWS]-(b) WITH count(r) AS one MATCH (c {name: 'ann'})-[:KNOWS]-(d) RETURN one, count(d)";
+    assert_eq!(query(router, both), [["8", "2"]]);
+    let address = addresses(&dev, "router").values().next().unwrap().clone();
+    let asking = std::thread::spawn(move || {
+        let router = &mut connect(&address);
+        loop {
+            let answer = query(router, both);
+            match &answer[..] {
+                [row] if row == &["8", "2"] => {}
+                [row] if row == &["10", "3"] => return,
+                other => panic!("a mixture of versions: {other:?}"),
+            }
+        }
+    });
+    push(&dev, dir.path(), &format!("{KNOWS}ann,dan,2020\n"), &[]);
+    asking.join().unwrap();
+    assert_eq!(ids(router), before, "names keep their ids");
+    let distances = "FONDACO.GRAPH DISTANCES social KNOWS ann dan";
+    until("the router sees the version", || {
+        ask::<Vec<u64>>(router, distances, &[]) == [1]
+    });
+    dev.done(&["rollback", "social"]);
+    until("the router sees the rollback", || {
+        ask::<Vec<u64>>(router, distances, &[]) == [3]
+    });
+    assert_eq!(query(router, both), [["8", "2"]]);
+}
+
+#[test]
+fn questions_that_have_no_answer_are_refused_by_name() {
+    let (dir, dev) = cluster();
+    dev.done(&["store", "create", "plain"]);
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    let distances = ["FONDACO.GRAPH", "DISTANCES"];
+    let own = |graph, edge_type, vertex| [&distances[..], &[graph, edge_type, vertex, "bob"]].concat();
+    refused(router, &own("nothing", "KNOWS", "ann"), "NOSTORE");
+    refused(router, &own("plain", "KNOWS", "ann"), "WRONGTYPE");
+    refused(router, &own("social", "LIKES", "ann"), "NOTYPE");
+    refused(router, &own("social", "KNOWS", "zoe"), "NOVERTEX");
+    refused(
+        router,
+        &["FONDACO.GRAPH", "GUESS", "social", "KNOWS", "ann"],
+        "\"GUESS\"",
+    );
+    refused(router, &["GRAPH.QUERY", "social", "MATCH (a) RETRUN a"], "1:11");
+    refused(
+        router,
+        &["GRAPH.QUERY", "social", "CREATE (a)"],
+        "CREATE is not supported",
+    );
+    refused(router, &["GRAPH.QUERY", "social", "RETURN $x"], "$x");
+    refused(router, &["GRAPH.QUERY", "social", "RETURN 1", "--fast"], "--fast");
+    refused(router, &["SMEMBERS", "social:vertex:0"], "ERR");
+    ask::<String>(router, "CONFIG SET graph-rows-max 3", &[]);
+    let all = "MATCH (a)-[]-(b) RETURN a.name, b.name";
+    refused(router, &["GRAPH.QUERY", "social", all], "LIMIT");
+    let words = ["social".to_owned(), all.to_owned(), "PARTIAL".to_owned()];
+    let (_, rows, notes): (Vec<String>, Vec<Vec<String>>, Vec<String>) = ask(router, "GRAPH.QUERY", &words);
+    assert!(rows.len() <= 3, "{rows:?}");
+    assert!(notes.iter().any(|note| note.contains("Partial answer")), "{notes:?}");
+
+    let unknown = dir.path().join("unknown.csv");
+    std::fs::write(&unknown, "from,to\nann,zoe\n").unwrap();
+    let people = format!("Person={}", dir.path().join("people.csv").to_str().unwrap());
+    let mut arguments = vec!["push", "social", unknown.to_str().unwrap(), "--edges", "from,to"];
+    arguments.extend(["--vertices", &people]);
+    let error = dev.refused(1, &arguments);
+    assert!(error.contains("zoe") && error.contains("--unknown-vertices"), "{error}");
+    arguments.extend(["--unknown-vertices", "add"]);
+    dev.done(&arguments);
+}
