@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, build, cluster, completions, config, inspect, look_up, nodes, push, rebalance, repair, roles, scan, status,
-    store, versions,
+    backup, build, cluster, completions, config, graph, inspect, look_up, nodes, push, rebalance, repair, roles, scan,
+    status, store, versions,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -68,6 +68,9 @@ pub enum Command {
     Mget(look_up::MgetOptions),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
+    /// Ask graphs
+    #[command(subcommand)]
+    Graph(graph::GraphCommand),
     /// Show the cluster: its nodes, its stores, and the process that answers
     Status(status::StatusOptions),
     /// List the nodes, and the data that each holds

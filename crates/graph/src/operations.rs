@@ -36,12 +36,10 @@ pub struct Network {
 /// How common neighbours were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Both lists were fetched and intersected here: together they have this many edges, or there is no index.
+    /// Both lists were intersected where they are, since the type has no index, or together they have only this many edges.
     Lists {
-        /// The edges of both vertices.
-        edges: u64,
-        /// Whether the type has an index.
-        indexed: bool,
+        /// The edges of both vertices; `None` if the type has no index.
+        edges: Option<u64>,
     },
     /// The nodes intersected their part of the index, since both vertices together have this many edges.
     Index {
@@ -259,14 +257,17 @@ pub async fn has_common(
 async fn way(source: &impl Source, relation: Relation<'_>, (one, other): (u64, u64)) -> Result<Way, String> {
     // An index has those vertices that have an edge to both.
     let indexed = relation.edge_type.indexed && (relation.edge_type.symmetric || relation.direction == Direction::In);
+    if !indexed {
+        return Ok(Way::Lists { edges: None });
+    }
     let keys = relation.keys(&[one, other]);
     let edges = match source.query(keys, SetQuery::Counts, Ask::NonUnion).await? {
         SetAnswer::Counts(counts) => counts.iter().sum(),
         _ => 0,
     };
-    Ok(match indexed && edges >= INDEX_FROM_EDGES {
+    Ok(match edges >= INDEX_FROM_EDGES {
         true => Way::Index { edges },
-        false => Way::Lists { edges, indexed },
+        false => Way::Lists { edges: Some(edges) },
     })
 }
 

@@ -157,7 +157,7 @@ impl<'a> Grouping<'a> {
             Some(current) if current.hash == record.hash && current.key == record.key => match current.kind {
                 Kind::Set => Kind::Set,
                 Kind::Edge => return self.add_same_edge(record),
-                Kind::Single => return Err(given_twice(&record.key)),
+                Kind::Single => return Err(given_twice(record.key)),
             },
             _ => {
                 self.end_key()?;

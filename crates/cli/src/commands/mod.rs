@@ -5,6 +5,7 @@ pub mod build;
 pub mod cluster;
 pub mod completions;
 pub mod config;
+pub mod graph;
 mod graph_ids;
 mod graph_input;
 pub mod inspect;

@@ -40,7 +40,7 @@ pub struct ScanOptions {
 }
 
 /// The RESP port that the options name, or the RESP port of the process whose control port they name.
-fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
+pub fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
     match (&node.resp, &node.http) {
         (Some(resp), _) => Ok(resp.clone()),
         (None, Some(_)) => Client::new(node)?.resp_address(),

@@ -29,6 +29,9 @@ use crate::{Description, Source, Vertex};
 pub use parameters::split_parameters;
 pub use value::{Edge, Path, Value};
 
+/// The type and the ends of an edge, as they are stored.
+pub type EdgeName = (Arc<str>, u64, u64);
+
 /// A query, parsed.
 #[derive(Debug)]
 pub struct Prepared {
@@ -61,7 +64,7 @@ pub struct QueryResult {
     /// The vertices in the rows.
     pub vertices: HashMap<u64, Arc<Vertex>>,
     /// The properties of edges in the rows that have any, by type and ends.
-    pub edges: HashMap<(Arc<str>, u64, u64), Arc<BTreeMap<String, Value>>>,
+    pub edges: HashMap<EdgeName, Arc<BTreeMap<String, Value>>>,
     /// How many edges were followed.
     pub expanded: u64,
     /// How many requests were sent to nodes.

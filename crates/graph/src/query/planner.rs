@@ -253,9 +253,8 @@ impl<'a> Planner<'a> {
         if path.shortest {
             return self.shortest(path, matching);
         }
-        for at in begin..path.hops.len() {
-            let (hop, to) = &path.hops[at];
-            self.expand(vertices[at].slot, hop, to.slot, false, matching);
+        for (from, (hop, to)) in vertices.iter().zip(&path.hops).skip(begin) {
+            self.expand(from.slot, hop, to.slot, false, matching);
         }
         for at in (0..begin).rev() {
             let hop = &path.hops[at].0;

@@ -29,8 +29,11 @@ pub struct Memory {
 pub struct Parts {
     pub vertices: Vec<(Vec<&'static str>, serde_json::Value)>,
     /// Name, whether symmetric, and edges with their properties.
-    pub types: Vec<(&'static str, bool, Vec<(u64, u64, Option<serde_json::Value>)>)>,
+    pub types: Vec<(&'static str, bool, Vec<EdgeOf>)>,
 }
+
+/// From where an edge leads, where to, and its properties.
+pub type EdgeOf = (u64, u64, Option<serde_json::Value>);
 
 impl Memory {
     pub fn new(parts: &Parts) -> Self {

@@ -237,10 +237,12 @@ fn limited(ids: Vec<u64>, question: &Question) -> Result<Vec<u64>, String> {
 
 fn way(way: Way) -> String {
     match way {
-        Way::Lists { edges, indexed: false } => {
-            format!("both lists, {edges} edges, intersected where they are: the type has no index (see --index)")
+        Way::Lists { edges: None } => {
+            "both lists, intersected where they are: the type has no index (see --index)".into()
         }
-        Way::Lists { edges, .. } => format!("both lists, intersected where they are: they have only {edges} edges"),
+        Way::Lists { edges: Some(edges) } => {
+            format!("both lists, intersected where they are: they have only {edges} edges")
+        }
         Way::Index { edges } => {
             format!("the index of each partition, by all groups: both vertices have {edges} edges (early-terminable)")
         }
