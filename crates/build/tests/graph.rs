@@ -255,7 +255,7 @@ fn a_hub_that_does_not_fit_into_memory_is_built_the_same_with_any_memory_and_thr
         check_counts(&report, &edges);
         let version = Version::open(&place.output()).unwrap();
         let chunks = version.manifest().chunks.clone();
-        if let [] = versions[..] {
+        if versions.is_empty() {
             let records = records(&place);
             let ids = ids(&records);
             let expected = expected(&edges, &ids, options.build.partitions, OnDuplicate::Fail, false);
