@@ -129,7 +129,7 @@ fn expected(
             sets.entry(key).or_default().insert(from);
         }
         if weighted {
-            let value = format!("{{\"weight\":\"{weight}\"}}").into_bytes();
+            let value = format!("{{\"weight\":{weight}}}").into_bytes();
             let key = keys::edge(name, first, second);
             if on_duplicate == OnDuplicate::Last || !records.contains_key(&key) {
                 records.insert(key, value);
@@ -529,7 +529,7 @@ fn refusals_name_the_mistake_and_the_remedy() {
 
 #[test]
 fn a_duplicate_vertex_is_the_first_or_the_last_row() {
-    for (on_duplicate, age) in [(OnDuplicate::First, "1"), (OnDuplicate::Last, "3")] {
+    for (on_duplicate, age) in [(OnDuplicate::First, 1), (OnDuplicate::Last, 3)] {
         let place = Place::new();
         let people = place.write("people.csv", "name,age\nann,1\nann,2\nann,3\n");
         let edges = place.write("edges.csv", "from,to\nann,ann\n");
