@@ -86,9 +86,10 @@ impl QueryText {
     fn text(&self) -> anyhow::Result<String> {
         let mut text = String::new();
         for parameter in &self.parameters {
-            let Some((name, value)) = parameter.split_once('=') else {
+            let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| is_name(name)) else {
                 bail!(WrongUsage(format!(
-                    "invalid parameter {parameter:?}: write name=value, the value as JSON"
+                    "invalid parameter {parameter:?}: write name=value, the name in letters, digits and underscores, the value as JSON"
                 )));
             };
             let json: serde_json::Value = serde_json::from_str(value)
