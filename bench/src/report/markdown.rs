@@ -82,7 +82,8 @@ fn write_notes(out: &mut String, row: &Row) {
         let _ = writeln!(out, "- {note}");
     }
     for chart in &row.charts {
-        let (Chart::Bars { file, title, .. } | Chart::Latencies { file, title, .. }) = chart;
+        let (Chart::Bars { file, title, .. } | Chart::Latencies { file, title, .. } | Chart::Lines { file, title, .. }) =
+            chart;
         let _ = writeln!(out, "\n![{title}]({file}.svg)");
     }
 }

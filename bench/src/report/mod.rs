@@ -111,6 +111,19 @@ pub enum Chart {
         /// Labels, and points of microseconds and percentile.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },
+    /// Lines from point to point.
+    Lines {
+        /// The file name without extension.
+        file: String,
+        /// The title.
+        title: String,
+        /// What the axes show.
+        axes: (String, String),
+        /// Whether the vertical axis is logarithmic: its values are then above 0.
+        logarithmic: bool,
+        /// Labels and points.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
 }
 
 impl Figure {

@@ -12,7 +12,15 @@ const WIDTH: u32 = 860;
 const BAR_HEIGHT: u32 = 34;
 const OURS: RGBColor = RGBColor(0xc2, 0x41, 0x0c);
 const THEIRS: RGBColor = RGBColor(0x64, 0x74, 0x8b);
-const SERIES: [RGBColor; 4] = [THEIRS, OURS, RGBColor(0x0f, 0x76, 0x6e), RGBColor(0x7e, 0x22, 0xce)];
+const SERIES: [RGBColor; 7] = [
+    THEIRS,
+    OURS,
+    RGBColor(0x0f, 0x76, 0x6e),
+    RGBColor(0x7e, 0x22, 0xce),
+    RGBColor(0x1d, 0x4e, 0xd8),
+    RGBColor(0xca, 0x8a, 0x04),
+    RGBColor(0x11, 0x18, 0x27),
+];
 const FONT: &str = "sans-serif";
 
 /// Draws one chart into its file in a directory.
@@ -25,6 +33,13 @@ pub fn draw(chart: &Chart, dir: &Path) -> Result<()> {
             bars,
         } => draw_bars(&dir.join(format!("{file}.svg")), &format!("{title} [{unit}]"), bars),
         Chart::Latencies { file, title, series } => draw_latencies(&dir.join(format!("{file}.svg")), title, series),
+        Chart::Lines {
+            file,
+            title,
+            axes,
+            logarithmic,
+            series,
+        } => draw_lines(&dir.join(format!("{file}.svg")), title, axes, *logarithmic, series),
     }
     .map_err(|e| anyhow!("could not draw {chart:?}: {e}"))
 }
@@ -93,6 +108,56 @@ fn draw_latencies(
         .background_style(WHITE)
         .border_style(BLACK)
         .draw()?;
+    root.present()?;
+    Ok(())
+}
+
+/// The points of a line.
+type Points = Vec<(f64, f64)>;
+
+fn draw_lines(
+    path: &Path,
+    title: &str,
+    axes: &(String, String),
+    logarithmic: bool,
+    series: &[(String, Points)],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::new(path, (WIDTH, 480)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let points = || series.iter().flat_map(|(_, points)| points);
+    let fold = |of: fn(&(f64, f64)) -> f64, pick: fn(f64, f64) -> f64| points().map(of).reduce(pick).unwrap_or(1.0);
+    let (left, right) = (fold(|point| point.0, f64::min), fold(|point| point.0, f64::max));
+    let (low, high) = (fold(|point| point.1, f64::min), fold(|point| point.1, f64::max));
+    let mut builder = ChartBuilder::on(&root);
+    builder
+        .caption(title, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(64);
+    // The two kinds of axes are types of their own.
+    macro_rules! draw_on {
+        ($heights:expr) => {{
+            let mut chart = builder.build_cartesian_2d(left..right, $heights)?;
+            chart.configure_mesh().x_desc(&axes.0).y_desc(&axes.1).draw()?;
+            for (at, (label, points)) in series.iter().enumerate() {
+                let color = SERIES[at % SERIES.len()];
+                chart
+                    .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
+                    .label(label)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK)
+                .draw()?;
+        }};
+    }
+    match logarithmic {
+        true => draw_on!((low * 0.9..high * 1.1).log_scale()),
+        false => draw_on!(0.0..high * 1.05),
+    }
     root.present()?;
     Ok(())
 }

@@ -5,6 +5,7 @@ mod cold_get;
 mod cold_served;
 mod convergence;
 mod engines;
+mod fan_out;
 mod hedging;
 mod hot_get;
 mod hot_tail;
@@ -45,7 +46,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 20] = [
+pub const ROWS: [RowSpec; 21] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -145,6 +146,11 @@ pub const ROWS: [RowSpec; 20] = [
         name: "node-death",
         work: "reads while one of three nodes is killed, or hangs",
         measure: node_death::measure,
+    },
+    RowSpec {
+        name: "fan-out-simulated",
+        work: "strategies and fan-out controllers on a simulated cluster of 10 groups × 20 nodes",
+        measure: fan_out::measure,
     },
 ];
 

@@ -1,0 +1,177 @@
+//! The costs of requests, and what queries ask for. All numbers that are not of the paper are named here.
+
+use fastrand::Rng;
+
+/// Figure 5: the latency of a request for one key, in microseconds.
+const MEDIAN_US: f64 = 2_000.0;
+const P99_US: f64 = 21_000.0;
+const WORST_US: f64 = 323_000.0;
+/// The 99th percentile of the standard normal distribution.
+const NORMAL_P99: f64 = 2.326_348;
+
+/// What a request costs its client on each way. With both ways, a client that is busy for half of the time makes 5000
+/// requests a second: the rate that the paper desires of it (V.C).
+pub const CLIENT_REQUEST_US: u64 = 50;
+/// What a key of a request costs its client on each way.
+pub const CLIENT_KEY_US: u64 = 1;
+/// What a request costs its node. A node that is busy for half of the time gets 10 000 requests a second: the rate that the
+/// paper desires of it (V.C).
+pub const NODE_REQUEST_US: u64 = 50;
+/// What a key costs its node: to find its ids, and to merge them.
+pub const NODE_KEY_US: u64 = 10;
+/// What a partition costs its node in a search for common entities: two short lists are intersected.
+pub const NODE_PARTITION_US: u64 = 2;
+
+/// The rates that the paper desires, in requests a second: of a client, and of a node.
+pub const CLIENT_RATE: f64 = 5_000.0;
+pub const NODE_RATE: f64 = 10_000.0;
+
+/// The share of queries for one key, and for several; the rest search for common entities (II.C).
+const SINGLE_SHARE: f64 = 0.4;
+const MULTI_SHARE: f64 = 0.4;
+/// The share of queries that find the network of their source in the cache (IV.B), and of those whose network is stale.
+const HIT_SHARE: f64 = 0.95;
+const STALE_SHARE: f64 = 0.05;
+/// The share of pairs that have entities in common, and in how many partitions they have them at most.
+const COMMON_SHARE: f64 = 0.8;
+const COMMON_PARTITIONS_MAX: usize = 10;
+/// The number of members whose distance a query asks for.
+pub const BADGES: usize = 25;
+/// Degrees follow a power law with the exponent 2 between these.
+const DEGREE_MIN: f64 = 50.0;
+const DEGREE_MAX: f64 = 30_000.0;
+
+/// What a query asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One key.
+    Single,
+    /// The distances of several members: several keys, after the network of their source if it is not in the cache.
+    Multi,
+    /// Whether two members have an entity in common: all partitions, until one has.
+    Common,
+}
+
+impl Kind {
+    /// The kind of the next query.
+    pub fn random(random: &mut Rng) -> Self {
+        match random.f64() {
+            share if share < SINGLE_SHARE => Self::Single,
+            share if share < SINGLE_SHARE + MULTI_SHARE => Self::Multi,
+            _ => Self::Common,
+        }
+    }
+}
+
+/// Where the network of a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// In the cache.
+    Cached,
+    /// In the cache, but to be fetched again in the background.
+    Stale,
+    /// To be fetched before the query goes on.
+    Missing,
+}
+
+impl Network {
+    /// Where the network of the next query is.
+    pub fn random(random: &mut Rng) -> Self {
+        match (random.f64() < HIT_SHARE, random.f64() < STALE_SHARE) {
+            (true, false) => Self::Cached,
+            (true, true) => Self::Stale,
+            (false, _) => Self::Missing,
+        }
+    }
+}
+
+/// The latency of a request besides its work and the queue of its node: log-normal, by the median and the 99th percentile
+/// of figure 5. One request in four million would take longer than the worst of the figure: it is cut off there.
+pub fn latency_us(random: &mut Rng) -> u64 {
+    let sigma = (P99_US / MEDIAN_US).ln() / NORMAL_P99;
+    (MEDIAN_US * (sigma * normal(random)).exp()).min(WORST_US) as u64
+}
+
+/// A number of the standard normal distribution, by Box and Muller.
+fn normal(random: &mut Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+/// The number of connections of a member.
+pub fn degree(random: &mut Rng) -> usize {
+    let (most, least) = (1.0 / DEGREE_MIN, 1.0 / DEGREE_MAX);
+    (1.0 / (most - random.f64() * (most - least))) as usize
+}
+
+/// In how many partitions two members have entities in common.
+pub fn common_partitions(random: &mut Rng) -> usize {
+    match random.f64() < COMMON_SHARE {
+        true => random.usize(1..=COMMON_PARTITIONS_MAX),
+        false => 0,
+    }
+}
+
+/// The time until the next query of so many a second, in microseconds.
+pub fn pause_us(queries_per_second: f64, random: &mut Rng) -> u64 {
+    (-(1.0 - random.f64()).ln() / queries_per_second * 1e6) as u64
+}
+
+/// The parameters, for the notes of the row.
+pub fn described() -> Vec<String> {
+    vec![
+        format!(
+            "A simulated cluster of 10 groups of 20 nodes with 4096 partitions, placed by the placement `grouped`; requests are planned, sent and received by the client library's own state machine, strategies and controllers, in simulated time. Same seed, same figures."
+        ),
+        format!(
+            "Of the paper: a request takes {:.0} ms in the median, {:.0} ms at the 99th percentile and at most {:.0} ms besides queue and work (log-normal); {:.0} % of queries ask for one key, {:.0} % for several, the rest search for common entities; {:.0} % find their network in the cache; a client should make {CLIENT_RATE:.0} requests a second, a node get {NODE_RATE:.0}.",
+            MEDIAN_US / 1e3,
+            P99_US / 1e3,
+            WORST_US / 1e3,
+            SINGLE_SHARE * 100.0,
+            MULTI_SHARE * 100.0,
+            HIT_SHARE * 100.0,
+        ),
+        format!(
+            "Derived: at these rates clients and nodes are busy for half of the time. So a request costs its client {} µs, of one event loop, and its node {NODE_REQUEST_US} µs, of one queue.",
+            2 * CLIENT_REQUEST_US
+        ),
+        format!(
+            "Assumed: a key costs its client {} µs and its node {NODE_KEY_US} µs, a partition of a search {NODE_PARTITION_US} µs; a query asks for the distances of {BADGES} members; degrees follow a power law with the exponent 2 from {DEGREE_MIN:.0} to {DEGREE_MAX:.0}; {:.0} % of cached networks are stale, and fetched again in the background; {:.0} % of pairs have entities in common, in 1 to {COMMON_PARTITIONS_MAX} partitions.",
+            2 * CLIENT_KEY_US,
+            STALE_SHARE * 100.0,
+            COMMON_SHARE * 100.0,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value below which this share of numbers is.
+    fn quantile(mut of: impl FnMut() -> u64, share: f64) -> f64 {
+        let mut all: Vec<u64> = (0..200_000).map(|_| of()).collect();
+        all.sort_unstable();
+        all[(all.len() as f64 * share) as usize] as f64
+    }
+
+    #[test]
+    fn latencies_have_the_percentiles_of_the_paper() {
+        let mut random = Rng::with_seed(1);
+        let median = quantile(|| latency_us(&mut random), 0.5);
+        let p99 = quantile(|| latency_us(&mut random), 0.99);
+        assert!((median / MEDIAN_US - 1.0).abs() < 0.02, "{median}");
+        assert!((p99 / P99_US - 1.0).abs() < 0.05, "{p99}");
+    }
+
+    #[test]
+    fn degrees_follow_the_power_law() {
+        let mut random = Rng::with_seed(1);
+        // Half of the members have less than twice the least degree, nine of ten less than ten times.
+        let median = quantile(|| degree(&mut random) as u64, 0.5);
+        let p90 = quantile(|| degree(&mut random) as u64, 0.9);
+        assert!((median / (2.0 * DEGREE_MIN) - 1.0).abs() < 0.05, "{median}");
+        assert!((p90 / (10.0 * DEGREE_MIN) - 1.0).abs() < 0.05, "{p90}");
+    }
+}

@@ -1,0 +1,510 @@
+//! Queries in simulated time: clients with one event loop each, and nodes with one queue each.
+//!
+//! The clients' requests are [`Read`]s, as in the client library. An event loop does one thing after the other: it plans and
+//! sends requests, and receives answers, each for its costs. A node works on one request after the other. The latency of a
+//! request, besides work and queues, is chance. Each query ends, however late.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use fastrand::Rng;
+use fondaco_client::ReadOptions;
+use fondaco_client::operation::{AskId, Operation};
+use fondaco_client::read::{Answer, Element, Read};
+use fondaco_ids::Computation;
+
+use super::cluster::{Client, Cluster};
+use super::contender::{Contender, Work};
+use super::model::{self, Kind, Network};
+
+/// Controllers have settled by then: three time constants of their meters.
+const WARM_UP_US: u64 = 15_000_000;
+/// How often nodes report their rates, and over how many reports these are a mean.
+const REPORT_US: u64 = 1_000_000;
+const REPORTS: usize = 3;
+
+/// The queries of a simulation.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub clients: usize,
+    /// Of each client.
+    pub queries_per_second: f64,
+    /// How many queries are measured, of all clients together.
+    pub queries: usize,
+    pub traffic: Traffic,
+}
+
+/// The kinds of queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// The mix of the paper.
+    Mix,
+    /// Distances, with all networks in the cache.
+    Badges,
+    /// Searches for common entities that find none.
+    Searches,
+}
+
+/// What came of the measured queries.
+#[derive(Debug, Default, PartialEq)]
+pub struct Outcome {
+    pub samples: Vec<Sample>,
+    /// For each kind, queries and requests, those in the background included.
+    pub counts: [(u64, u64); 3],
+    /// The largest shares of keys on one node, of requests for several keys, in percent.
+    pub shares: Vec<f64>,
+    /// How long measured queries arrived.
+    pub span_us: u64,
+}
+
+/// A query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    pub kind: Kind,
+    pub latency_us: u64,
+    /// The longest time of a request from leaving the client until its answer arrived there.
+    pub slowest_us: u64,
+}
+
+enum Event {
+    /// The next query of a client.
+    Query { client: usize },
+    /// A request reaches its node.
+    Request(Sent),
+    /// Its answer reaches the client.
+    Reply(Sent),
+    /// A timer of a request.
+    Timer { run: u64 },
+    /// Nodes report their rates.
+    Report,
+}
+
+/// A request to a node.
+#[derive(Clone, Copy)]
+struct Sent {
+    run: u64,
+    client: usize,
+    ask: AskId,
+    node: usize,
+    keys: usize,
+    work: Work,
+    sent_us: u64,
+    /// The node finds what is searched.
+    found: bool,
+}
+
+/// A query under way, or what it left to do in the background.
+struct Run {
+    client: usize,
+    kind: Kind,
+    in_background: bool,
+    is_measured: bool,
+    began_us: u64,
+    slowest_us: u64,
+    work: Work,
+    read: Read,
+    /// The keys of a search whose partitions have what is searched.
+    hits: Vec<u32>,
+    /// What follows, the last first.
+    next: Vec<(Work, usize)>,
+    wake_at_us: u64,
+}
+
+struct Loop {
+    client: Client,
+    options: [ReadOptions; 4],
+    hedges: bool,
+    free_us: u64,
+}
+
+#[derive(Clone, Default)]
+struct Node {
+    free_us: u64,
+    requests: [u32; REPORTS],
+}
+
+struct Simulation<'a> {
+    cluster: &'a Cluster,
+    load: Load,
+    random: Rng,
+    loops: Vec<Loop>,
+    nodes: Vec<Node>,
+    runs: HashMap<u64, Run>,
+    runs_begun: u64,
+    reports: usize,
+    /// By time, and in the order in which they were made.
+    events: BTreeMap<(u64, u64), Event>,
+    events_made: u64,
+    queries_begun: usize,
+    outcome: Outcome,
+}
+
+/// Simulates a load.
+pub fn simulate(cluster: &Cluster, contender: Contender, load: Load, seed: u64) -> Result<Outcome> {
+    let client = |number: usize| Loop {
+        client: cluster.client(seed.wrapping_mul(1000) + number as u64),
+        options: [Work::LookUp, Work::Union, Work::Background, Work::Search].map(|work| contender.options(work)),
+        hedges: contender == Contender::Hedged,
+        free_us: 0,
+    };
+    let loops: Vec<Loop> = (0..load.clients).map(client).collect();
+    let nodes = loops.first().map_or(0, |first| first.client.directory.members().len());
+    let mut simulation = Simulation {
+        cluster,
+        load,
+        random: Rng::with_seed(seed),
+        loops,
+        nodes: vec![Node::default(); nodes],
+        runs: HashMap::new(),
+        runs_begun: 0,
+        reports: 0,
+        events: BTreeMap::new(),
+        events_made: 0,
+        queries_begun: 0,
+        outcome: Outcome::default(),
+    };
+    simulation.run()?;
+    Ok(simulation.outcome)
+}
+
+impl Outcome {
+    /// The latencies of a kind of queries, or of all, in microseconds and in order.
+    pub fn latencies_us(&self, kind: Option<Kind>) -> Vec<u64> {
+        let of_kind = |sample: &&Sample| kind.is_none_or(|kind| sample.kind == kind);
+        let mut latencies: Vec<u64> = self
+            .samples
+            .iter()
+            .filter(of_kind)
+            .map(|sample| sample.latency_us)
+            .collect();
+        latencies.sort_unstable();
+        latencies
+    }
+
+    /// Requests for each query of a kind, or of all.
+    pub fn requests_per_query(&self, kind: Option<Kind>) -> f64 {
+        let (mut queries, mut requests) = (0, 0);
+        for (at, of_kind) in self.counts.iter().enumerate() {
+            if kind.is_none_or(|kind| kind as usize == at) {
+                (queries, requests) = (queries + of_kind.0, requests + of_kind.1);
+            }
+        }
+        requests as f64 / queries.max(1) as f64
+    }
+
+    /// Requests for each second of queries.
+    pub fn requests_per_second(&self) -> f64 {
+        let requests: u64 = self.counts.iter().map(|of_kind| of_kind.1).sum();
+        requests as f64 / (self.span_us.max(1) as f64 / 1e6)
+    }
+}
+
+/// The value below which this share of sorted latencies is, in milliseconds.
+pub fn quantile_ms(sorted_us: &[u64], share: f64) -> f64 {
+    let place = (sorted_us.len() as f64 * share) as usize;
+    sorted_us.get(place).map_or(f64::NAN, |&us| us as f64 / 1e3)
+}
+
+impl Simulation<'_> {
+    fn run(&mut self) -> Result<()> {
+        for client in 0..self.loops.len() {
+            let pause_us = model::pause_us(self.load.queries_per_second, &mut self.random);
+            self.at(pause_us, Event::Query { client });
+        }
+        self.at(REPORT_US, Event::Report);
+        while let Some(((now_us, _), event)) = self.events.pop_first() {
+            match event {
+                Event::Query { client } => self.query(client, now_us)?,
+                Event::Request(sent) => self.serve(sent, now_us),
+                Event::Reply(sent) => self.receive(sent, now_us)?,
+                Event::Timer { run } => self.wake(run, now_us)?,
+                Event::Report => self.report(now_us),
+            }
+        }
+        debug_assert!(self.runs.is_empty(), "each query ends");
+        Ok(())
+    }
+
+    fn at(&mut self, time_us: u64, event: Event) {
+        self.events.insert((time_us, self.events_made), event);
+        self.events_made += 1;
+    }
+
+    fn is_over(&self) -> bool {
+        self.queries_begun >= self.load.queries
+    }
+
+    /// A query arrives at a client, and the next one is on its way.
+    fn query(&mut self, client: usize, now_us: u64) -> Result<()> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let pause_us = model::pause_us(self.load.queries_per_second, &mut self.random);
+        self.at(now_us + pause_us, Event::Query { client });
+        let is_measured = now_us >= WARM_UP_US;
+        if is_measured {
+            self.queries_begun += 1;
+            self.outcome.span_us = now_us - WARM_UP_US;
+        }
+        let (kind, network) = match self.load.traffic {
+            Traffic::Mix => (Kind::random(&mut self.random), Network::random(&mut self.random)),
+            Traffic::Badges => (Kind::Multi, Network::Cached),
+            Traffic::Searches => (Kind::Common, Network::Cached),
+        };
+        // The last first.
+        let mut steps = match kind {
+            Kind::Single => vec![(Work::LookUp, 1)],
+            Kind::Multi => vec![(Work::LookUp, model::BADGES)],
+            Kind::Common => vec![(Work::Search, 0)],
+        };
+        if kind == Kind::Multi && network != Network::Cached {
+            let (degree, is_stale) = (model::degree(&mut self.random), network == Network::Stale);
+            let union = if is_stale { Work::Background } else { Work::Union };
+            let fetch = [(union, degree), (Work::LookUp, 1)];
+            match is_stale {
+                true => self.begin(client, kind, true, is_measured, fetch.to_vec(), now_us)?,
+                false => steps.extend(fetch),
+            }
+        }
+        self.begin(client, kind, false, is_measured, steps, now_us)
+    }
+
+    fn begin(
+        &mut self,
+        client: usize,
+        kind: Kind,
+        in_background: bool,
+        is_measured: bool,
+        mut steps: Vec<(Work, usize)>,
+        now_us: u64,
+    ) -> Result<()> {
+        let Some((work, keys)) = steps.pop() else {
+            return Ok(());
+        };
+        let loop_us = self.loops[client].free_us.max(now_us);
+        let (read, hits) = self.step(client, work, keys, loop_us)?;
+        self.outcome.counts[kind as usize].0 += u64::from(is_measured && !in_background);
+        let run = Run {
+            client,
+            kind,
+            in_background,
+            is_measured,
+            began_us: now_us,
+            slowest_us: 0,
+            work,
+            read,
+            hits,
+            next: steps,
+            wake_at_us: u64::MAX,
+        };
+        self.runs_begun += 1;
+        self.proceed(self.runs_begun, run, loop_us)
+    }
+
+    /// Begins a request for so many keys, or a search.
+    fn step(&mut self, client: usize, work: Work, keys: usize, now_us: u64) -> Result<(Read, Vec<u32>)> {
+        let keys = match work {
+            Work::Search => self.cluster.of_partitions.clone(),
+            _ => self.cluster.keys(keys, &mut self.random),
+        };
+        let hits = match work {
+            Work::Search if self.load.traffic == Traffic::Mix => model::common_partitions(&mut self.random),
+            _ => 0,
+        };
+        let hits = (0..hits).map(|_| self.random.u32(..keys.len() as u32)).collect();
+        let Loop { client, options, .. } = &self.loops[client];
+        let (options, moment) = (options[work as usize].clone(), client.moment(now_us));
+        let read = match work {
+            Work::LookUp => Read::start(keys, options, &moment),
+            Work::Union | Work::Background => Read::compute(keys, Computation::Union, options, &moment),
+            Work::Search => Read::compute(keys, Computation::Intersection, options, &moment),
+        };
+        Ok((read?, hits))
+    }
+
+    /// Sends what a query has to send, begins its next steps, and ends it after the last.
+    fn proceed(&mut self, id: u64, mut run: Run, mut now_us: u64) -> Result<()> {
+        loop {
+            now_us = self.send(id, &mut run, now_us);
+            if !run.read.is_over() {
+                break;
+            }
+            let Some((work, keys)) = run.next.pop() else {
+                self.end(run, now_us);
+                return Ok(());
+            };
+            let (read, hits) = self.step(run.client, work, keys, now_us)?;
+            let former = std::mem::replace(&mut run.read, read);
+            self.count_share(run.is_measured, former);
+            (run.work, run.hits) = (work, hits);
+        }
+        if self.loops[run.client].hedges && run.read.wake_at_us() != run.wake_at_us {
+            run.wake_at_us = run.read.wake_at_us();
+            self.at(run.wake_at_us, Event::Timer { run: id });
+        }
+        self.runs.insert(id, run);
+        Ok(())
+    }
+
+    /// Sends requests, each for its costs. Returns when the event loop is done.
+    fn send(&mut self, id: u64, run: &mut Run, mut now_us: u64) -> u64 {
+        while let Some(out) = run.read.next_send(&self.loops[run.client].client.moment(now_us)) {
+            let places = &out.request.places;
+            now_us += model::CLIENT_REQUEST_US + key_us(run.work) * places.len() as u64;
+            let sent = Sent {
+                run: id,
+                client: run.client,
+                ask: out.id,
+                node: out.node.get() as usize - 1,
+                keys: places.len(),
+                work: run.work,
+                sent_us: now_us,
+                found: run.hits.iter().any(|hit| places.contains(hit)),
+            };
+            self.at(now_us, Event::Request(sent));
+            self.outcome.counts[run.kind as usize].1 += u64::from(run.is_measured);
+        }
+        self.loops[run.client].free_us = now_us;
+        now_us
+    }
+
+    /// A node works on a request, after those that came before.
+    fn serve(&mut self, sent: Sent, now_us: u64) {
+        let node = &mut self.nodes[sent.node];
+        let key_us = match sent.work {
+            Work::Search => model::NODE_PARTITION_US,
+            _ => model::NODE_KEY_US,
+        };
+        node.free_us = node.free_us.max(now_us) + model::NODE_REQUEST_US + key_us * sent.keys as u64;
+        node.requests[self.reports % REPORTS] += 1;
+        let reply_us = node.free_us + model::latency_us(&mut self.random);
+        self.at(reply_us, Event::Reply(sent));
+    }
+
+    /// An answer reaches the event loop, and costs it, even if nothing waits for it any more.
+    fn receive(&mut self, sent: Sent, now_us: u64) -> Result<()> {
+        let Loop { client, free_us, .. } = &mut self.loops[sent.client];
+        let loop_us = (*free_us).max(now_us) + model::CLIENT_REQUEST_US + key_us(sent.work) * sent.keys as u64;
+        *free_us = loop_us;
+        client.directory.members()[sent.node].health.heard(loop_us);
+        let Some(mut run) = self.runs.remove(&sent.run) else {
+            return Ok(());
+        };
+        run.slowest_us = run.slowest_us.max(now_us - sent.sent_us);
+        if sent.found {
+            self.end(run, loop_us);
+            return Ok(());
+        }
+        let elements = (0..sent.keys).map(|_| Element::Value(None)).collect();
+        let moment = client.moment(loop_us);
+        run.read.on_reply(sent.ask, Answer::Elements(elements), &moment);
+        self.proceed(sent.run, run, loop_us)
+    }
+
+    fn wake(&mut self, id: u64, now_us: u64) -> Result<()> {
+        let Some(mut run) = self.runs.remove(&id) else {
+            return Ok(());
+        };
+        let Loop { client, free_us, .. } = &self.loops[run.client];
+        let loop_us = (*free_us).max(now_us);
+        run.read.on_time(&client.moment(loop_us));
+        self.proceed(id, run, loop_us)
+    }
+
+    /// Nodes report the mean rates of the last seconds.
+    fn report(&mut self, now_us: u64) {
+        self.reports += 1;
+        let reported = self.reports.min(REPORTS) as u32;
+        for (place, node) in self.nodes.iter_mut().enumerate() {
+            let rate = node.requests.iter().sum::<u32>() / reported;
+            node.requests[self.reports % REPORTS] = 0;
+            for Loop { client, .. } in &self.loops {
+                client.directory.members()[place].health.report_rate(rate);
+            }
+        }
+        if !self.is_over() {
+            self.at(now_us + REPORT_US, Event::Report);
+        }
+    }
+
+    fn end(&mut self, run: Run, now_us: u64) {
+        if run.is_measured && !run.in_background {
+            self.outcome.samples.push(Sample {
+                kind: run.kind,
+                latency_us: now_us - run.began_us,
+                slowest_us: run.slowest_us,
+            });
+        }
+        if run.kind == Kind::Multi {
+            self.count_share(run.is_measured, run.read);
+        }
+    }
+
+    fn count_share(&mut self, is_measured: bool, read: Read) {
+        let keys = read.keys().len();
+        if is_measured
+            && keys > 1
+            && let Ok(reply) = read.finish()
+        {
+            self.outcome
+                .shares
+                .push(f64::from(reply.effort.largest_share) / keys as f64 * 100.0);
+        }
+    }
+}
+
+/// What a key costs a client on each way. A search names two members, and no keys.
+fn key_us(work: Work) -> u64 {
+    match work {
+        Work::Search => 0,
+        _ => model::CLIENT_KEY_US,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster::GROUPS;
+    use super::*;
+
+    fn load(clients: usize, queries_per_second: f64, queries: usize) -> Load {
+        Load {
+            clients,
+            queries_per_second,
+            queries,
+            traffic: Traffic::Mix,
+        }
+    }
+
+    #[test]
+    fn the_same_seed_has_the_same_outcome_and_every_query_ends() {
+        let cluster = Cluster::new(GROUPS).unwrap();
+        for contender in [
+            Contender::RoundRobin,
+            Contender::SetCover,
+            Contender::Controlled,
+            Contender::Hedged,
+        ] {
+            let run = |seed| simulate(&cluster, contender, load(2, 20.0, 100), seed).unwrap();
+            let (once, again, other) = (run(1), run(1), run(2));
+            assert!(once == again, "{contender:?}");
+            assert!(once != other, "{contender:?}");
+            assert_eq!(once.samples.len(), 100);
+        }
+    }
+
+    #[test]
+    fn queries_queue_at_a_client_that_has_more_than_it_can_do() {
+        let cluster = Cluster::new(GROUPS).unwrap();
+        let median = |queries_per_second| {
+            let load = Load {
+                traffic: Traffic::Searches,
+                ..load(1, queries_per_second, 300)
+            };
+            let outcome = simulate(&cluster, Contender::RoundRobin, load, 1).unwrap();
+            quantile_ms(&outcome.latencies_us(None), 0.5)
+        };
+        // 200 requests of 100 µs are 20 ms: 50 queries a second are all that a client can do.
+        let (calm, full) = (median(10.0), median(100.0));
+        assert!(full > 10.0 * calm, "{full} and {calm} ms");
+    }
+}
