@@ -18,7 +18,7 @@ use crate::report::markdown::number;
 use crate::report::{Chart, Figure, Line, Target};
 use cluster::{Cluster, GROUPS, NODES_PER_GROUP};
 use contender::Contender;
-use model::{CLIENT_RATE, Kind};
+use model::{CLIENT_RATE, Costs, Kind};
 use planning::Points;
 use simulation::{Load, Outcome, Sample, Traffic, quantile_ms, simulate};
 
@@ -29,10 +29,11 @@ const CONTENDERS: [Contender; 4] = [
     Contender::Hedged,
     Contender::Controlled,
 ];
-/// Client processes.
-const CLIENTS: usize = 4;
-/// Queries a second of each client. At the last, round-robin takes four fifths of a client's time.
-const RATES: [f64; 6] = [25.0, 50.0, 75.0, 100.0, 125.0, 150.0];
+/// Client processes, as in the paper (II.A): those that look up single keys and search for common entities, and those with a
+/// cache of networks, which answer queries of several keys. So each makes about as many requests, by round-robin.
+const CLIENTS: [usize; 2] = [2, 1];
+/// Queries a second. At the last, round-robin takes four fifths of a client's time.
+const RATES: [f64; 6] = [75.0, 150.0, 225.0, 300.0, 375.0, 450.0];
 /// Two of these rates: their names, and their places.
 const TRAFFIC: [(&str, usize); 2] = [("medium traffic", 2), ("peak traffic", 5)];
 /// The kinds of queries whose figures are shown.
@@ -54,8 +55,23 @@ struct Size {
     queries: usize,
     /// Queries of a point of figures 7 and 9a.
     plans: usize,
-    /// Simulated seconds of figure 9d.
+    /// Simulated seconds of figures 9b to 9d.
     seconds: usize,
+    warm_up_us: u64,
+}
+
+impl Size {
+    /// So many queries a second.
+    fn load(&self, traffic: Traffic, clients: [usize; 2], queries_per_second: f64) -> Load {
+        Load {
+            clients,
+            queries_per_second,
+            queries: self.queries,
+            traffic,
+            costs: Costs::default(),
+            warm_up_us: self.warm_up_us,
+        }
+    }
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
@@ -65,12 +81,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             queries: 200,
             plans: 2,
             seconds: 10,
+            warm_up_us: 1_000_000,
         },
         false => Size {
             rounds: bench.rounds(),
-            queries: 20_000,
+            queries: 10_000,
             plans: 50,
-            seconds: 60,
+            seconds: 40,
+            warm_up_us: 15_000_000,
         },
     };
     let cluster = Cluster::new(GROUPS)?;
@@ -83,14 +101,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         lines.extend(share_line(traffic, &outcomes[place]));
     }
     notes.push(format!(
-        "{CLIENTS} clients. Medium traffic are {} queries a second of each, peak traffic {}. Each round has another seed, and {} queries. Hedging, which the paper does not have, is off for all but the peer with its name.",
-        RATES[TRAFFIC[0].1], RATES[TRAFFIC[1].1], size.queries
+        "{} clients look up single keys and search for common entities, {} has the cache of networks. Medium traffic are {} queries a second, peak traffic {}. Each round has another seed, and {} queries. Hedging, which the paper does not have, is off for all but the peer with its name.",
+        CLIENTS[0], CLIENTS[1], RATES[TRAFFIC[0].1], RATES[TRAFFIC[1].1], size.queries
     ));
     let mut charts = vec![latency_chart(size), groups_chart(&cluster, size)?];
     charts.extend(fan_out_charts(&cluster, size)?);
     charts.extend(traffic_charts(&outcomes));
     charts.extend(penalty_charts(&cluster, size)?);
     charts.extend(rate_charts(&cluster, size, &mut lines)?);
+    notes.extend(variations(&cluster, size)?);
     notes.push(planning_note(&cluster)?);
     Ok(Measured { lines, notes, charts })
 }
@@ -100,31 +119,29 @@ type Outcomes = Vec<Vec<[Outcome; CONTENDERS.len()]>>;
 
 /// Simulates the mix at all rates; more than one round only where figures are shown.
 fn outcomes(cluster: &Cluster, size: Size) -> Result<Outcomes> {
-    let of = |queries_per_second: f64, round: u64| -> Result<[Outcome; CONTENDERS.len()]> {
-        let load = Load {
-            clients: CLIENTS,
-            queries_per_second,
-            queries: size.queries,
-            traffic: Traffic::Mix,
-        };
-        let outcomes = thread::scope(|scope| {
-            let begin = |contender| scope.spawn(move || simulate(cluster, contender, load, round));
-            CONTENDERS.map(begin).map(|thread| thread.join())
-        });
-        let mut found = Vec::new();
-        for outcome in outcomes {
-            found.push(outcome.map_err(|_| anyhow!("a thread of the simulation panicked"))??);
-        }
-        found.try_into().map_err(|_| anyhow!("an outcome for each contender"))
-    };
     let at_rate = |(place, rate): (usize, f64)| {
         let rounds = match TRAFFIC.iter().any(|(_, shown)| *shown == place) {
             true => size.rounds,
             false => 1,
         };
-        (0..rounds).map(|round| of(rate, round)).collect()
+        (0..rounds)
+            .map(|round| all(cluster, size.load(Traffic::Mix, CLIENTS, rate), round))
+            .collect()
     };
     RATES.into_iter().enumerate().map(at_rate).collect()
+}
+
+/// The outcomes of all contenders under a load.
+fn all(cluster: &Cluster, load: Load, seed: u64) -> Result<[Outcome; CONTENDERS.len()]> {
+    let outcomes = thread::scope(|scope| {
+        let begin = |contender| scope.spawn(move || simulate(cluster, contender, load, seed));
+        CONTENDERS.map(begin).map(|thread| thread.join())
+    });
+    let mut found = Vec::new();
+    for outcome in outcomes {
+        found.push(outcome.map_err(|_| anyhow!("a thread of the simulation panicked"))??);
+    }
+    found.try_into().map_err(|_| anyhow!("an outcome for each contender"))
 }
 
 /// A figure of each contender, ours last.
@@ -238,12 +255,8 @@ fn groups_chart(cluster: &Cluster, size: Size) -> Result<Chart> {
     let parts = ["whole", "slowest node", "client"];
     let mut series = parts.map(|part| (part.to_owned(), Points::new()));
     for groups in 1..=GROUPS as usize {
-        let load = Load {
-            clients: 1,
-            queries_per_second: 10.0,
-            queries: size.queries,
-            traffic: Traffic::Badges,
-        };
+        let mut load = size.load(Traffic::Badges, [0, 1], 10.0);
+        load.costs.badges = Some(model::PAGE);
         let samples = simulate(cluster, Contender::Groups(groups), load, 1)?.samples;
         let mean = |of: fn(&Sample) -> u64| samples.iter().map(of).sum::<u64>() as f64 / samples.len() as f64 / 1e3;
         let (whole, slowest) = (mean(|sample| sample.latency_us), mean(|sample| sample.slowest_us));
@@ -251,7 +264,7 @@ fn groups_chart(cluster: &Cluster, size: Size) -> Result<Chart> {
             points.push((groups as f64, ms));
         }
     }
-    let title = format!("figure 6: mean latency of look-ups of {} keys", model::BADGES);
+    let title = format!("figure 6: mean latency of look-ups of {} keys", model::PAGE);
     Ok(lines_chart("6", title, ["groups asked", "ms"], series.to_vec()))
 }
 
@@ -287,7 +300,7 @@ fn traffic_charts(outcomes: &Outcomes) -> [Chart; 2] {
         Chart::Lines {
             file: format!("fan-out-{file}"),
             title: format!("figure {file}: {name} of queries of several keys"),
-            axes: ("queries a second of each client".into(), "ms".into()),
+            axes: ("queries a second".into(), "ms".into()),
             logarithmic: true,
             series: (0..CONTENDERS.len()).map(line).collect(),
         }
@@ -324,10 +337,8 @@ fn rate_charts(cluster: &Cluster, size: Size, lines: &mut Vec<Line>) -> Result<[
     let (mut by_second, mut farthest) = (by_query.clone(), 0.0_f64);
     for queries_per_second in RATES {
         let load = Load {
-            clients: 1,
-            queries_per_second,
             queries: queries_per_second as usize * size.seconds,
-            traffic: Traffic::Searches,
+            ..size.load(Traffic::Searches, [1, 0], queries_per_second)
         };
         for (at, contender) in contenders.into_iter().enumerate() {
             let outcome = simulate(cluster, contender, load, 1)?;
@@ -381,10 +392,64 @@ fn rate_charts(cluster: &Cluster, size: Size, lines: &mut Vec<Line>) -> Result<[
     ])
 }
 
+/// The ratios to round-robin and to set cover if one of the assumptions is another, at peak traffic.
+fn variations(cluster: &Cluster, size: Size) -> Result<Vec<String>> {
+    let costs = Costs::default();
+    let variations = [
+        ("as assumed", costs),
+        (
+            "a request costs its client 20 µs",
+            Costs {
+                client_request_us: 10,
+                ..costs
+            },
+        ),
+        (
+            "a partition of a search costs its node 50 µs",
+            Costs {
+                node_partition_us: 50,
+                ..costs
+            },
+        ),
+        (
+            "queries of several keys have 25",
+            Costs {
+                badges: Some(model::PAGE),
+                ..costs
+            },
+        ),
+    ];
+    let mut notes = Vec::new();
+    for (name, costs) in variations {
+        let load = Load {
+            costs,
+            ..size.load(Traffic::Mix, CLIENTS, RATES[TRAFFIC[1].1])
+        };
+        let [round_robin, set_cover, _, ours] = all(cluster, load, 0)?;
+        let ratios = |(scope, kind): (&str, Option<Kind>)| {
+            let ratio = |peer: &Outcome, share: f64| {
+                let latency = |outcome: &Outcome| quantile_ms(&outcome.latencies_us(kind), share);
+                number(latency(&ours) / latency(peer))
+            };
+            format!(
+                "{scope}: requests {}×, median {}×, p99 {}× round-robin; median {}×, p99 {}× set cover",
+                number(ours.requests_per_query(kind) / round_robin.requests_per_query(kind)),
+                ratio(&round_robin, 0.5),
+                ratio(&round_robin, 0.99),
+                ratio(&set_cover, 0.5),
+                ratio(&set_cover, 0.99),
+            )
+        };
+        let scopes: Vec<String> = SCOPES.map(ratios).to_vec();
+        notes.push(format!("Peak traffic, {name}: {}.", scopes.join("; ")));
+    }
+    Ok(notes)
+}
+
 fn planning_note(cluster: &Cluster) -> Result<String> {
     let mut times = Vec::new();
     for contender in [Contender::RoundRobin, Contender::SetCover, Contender::Controlled] {
-        for keys in [model::BADGES, 1000, 30_000] {
+        for keys in [model::PAGE, 1000, 30_000] {
             let us = planning::planning_time(cluster, contender, keys)?.as_secs_f64() * 1e6;
             times.push(format!("{} {keys} keys {} µs", contender.name(), number(us)));
         }

@@ -2,6 +2,8 @@
 
 use fastrand::Rng;
 
+use super::contender::Work;
+
 /// Figure 5: the latency of a request for one key, in microseconds.
 const MEDIAN_US: f64 = 2_000.0;
 const P99_US: f64 = 21_000.0;
@@ -9,18 +11,61 @@ const WORST_US: f64 = 323_000.0;
 /// The 99th percentile of the standard normal distribution.
 const NORMAL_P99: f64 = 2.326_348;
 
-/// What a request costs its client on each way. With both ways, a client that is busy for half of the time makes 5000
-/// requests a second: the rate that the paper desires of it (V.C).
-pub const CLIENT_REQUEST_US: u64 = 50;
-/// What a key of a request costs its client on each way.
-pub const CLIENT_KEY_US: u64 = 1;
-/// What a request costs its node. A node that is busy for half of the time gets 10 000 requests a second: the rate that the
-/// paper desires of it (V.C).
-pub const NODE_REQUEST_US: u64 = 50;
-/// What a key costs its node: to find its ids, and to merge them.
-pub const NODE_KEY_US: u64 = 10;
-/// What a partition costs its node in a search for common entities: two short lists are intersected.
-pub const NODE_PARTITION_US: u64 = 2;
+/// What requests cost, and how many keys queries have: what the paper does not say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// What a request costs its client on each way, in microseconds.
+    pub client_request_us: u64,
+    /// What a key of a request costs its client on each way.
+    pub client_key_us: u64,
+    /// What a request costs its node.
+    pub node_request_us: u64,
+    /// What a key costs its node: to find its ids, and to merge them.
+    pub node_key_us: u64,
+    /// What a partition costs its node in a search for common entities: two short lists are intersected.
+    pub node_partition_us: u64,
+    /// The number of members whose distance a query asks for; `None` if it follows the power law of degrees.
+    pub badges: Option<usize>,
+}
+
+impl Default for Costs {
+    /// A client that is busy for half of the time makes 5000 requests a second, and a node gets 10 000: the rates that the
+    /// paper desires (V.C).
+    fn default() -> Self {
+        Self {
+            client_request_us: 50,
+            client_key_us: 1,
+            node_request_us: 50,
+            node_key_us: 10,
+            node_partition_us: 2,
+            badges: None,
+        }
+    }
+}
+
+impl Costs {
+    /// The number of members whose distance a query asks for.
+    pub fn badges(&self, random: &mut Rng) -> usize {
+        self.badges.unwrap_or_else(|| degree(random))
+    }
+
+    /// What a request costs its client on each way. A search names two members, and no keys.
+    pub fn client_us(&self, work: Work, keys: usize) -> u64 {
+        match work {
+            Work::Search => self.client_request_us,
+            _ => self.client_request_us + self.client_key_us * keys as u64,
+        }
+    }
+
+    /// What a request costs its node. A search has a key of each partition.
+    pub fn node_us(&self, work: Work, keys: usize) -> u64 {
+        let key_us = match work {
+            Work::Search => self.node_partition_us,
+            _ => self.node_key_us,
+        };
+        self.node_request_us + key_us * keys as u64
+    }
+}
 
 /// The rates that the paper desires, in requests a second: of a client, and of a node.
 pub const CLIENT_RATE: f64 = 5_000.0;
@@ -35,10 +80,10 @@ const STALE_SHARE: f64 = 0.05;
 /// The share of pairs that have entities in common, and in how many partitions they have them at most.
 const COMMON_SHARE: f64 = 0.8;
 const COMMON_PARTITIONS_MAX: usize = 10;
-/// The number of members whose distance a query asks for.
-pub const BADGES: usize = 25;
+/// A page of results, whose distances are asked for.
+pub const PAGE: usize = 25;
 /// Degrees follow a power law with the exponent 2 between these.
-const DEGREE_MIN: f64 = 50.0;
+const DEGREE_MIN: f64 = 10.0;
 const DEGREE_MAX: f64 = 30_000.0;
 
 /// What a query asks for.
@@ -119,6 +164,7 @@ pub fn pause_us(queries_per_second: f64, random: &mut Rng) -> u64 {
 
 /// The parameters, for the notes of the row.
 pub fn described() -> Vec<String> {
+    let costs = Costs::default();
     vec![
         format!(
             "A simulated cluster of 10 groups of 20 nodes with 4096 partitions, placed by the placement `grouped`; requests are planned, sent and received by the client library's own state machine, strategies and controllers, in simulated time. Same seed, same figures."
@@ -133,12 +179,15 @@ pub fn described() -> Vec<String> {
             HIT_SHARE * 100.0,
         ),
         format!(
-            "Derived: at these rates clients and nodes are busy for half of the time. So a request costs its client {} µs, of one event loop, and its node {NODE_REQUEST_US} µs, of one queue.",
-            2 * CLIENT_REQUEST_US
+            "Derived: at these rates clients and nodes are busy for half of the time. So a request costs its client {} µs, of one event loop, and its node {} µs, of one queue.",
+            2 * costs.client_request_us,
+            costs.node_request_us
         ),
         format!(
-            "Assumed: a key costs its client {} µs and its node {NODE_KEY_US} µs, a partition of a search {NODE_PARTITION_US} µs; a query asks for the distances of {BADGES} members; degrees follow a power law with the exponent 2 from {DEGREE_MIN:.0} to {DEGREE_MAX:.0}; {:.0} % of cached networks are stale, and fetched again in the background; {:.0} % of pairs have entities in common, in 1 to {COMMON_PARTITIONS_MAX} partitions.",
-            2 * CLIENT_KEY_US,
+            "Assumed: a key costs its client {} µs and its node {} µs, a partition of a search {} µs; degrees follow a power law with the exponent 2 from {DEGREE_MIN:.0} to {DEGREE_MAX:.0}, and so does the number of members whose distances a query asks for; {:.0} % of cached networks are stale, and fetched again in the background; {:.0} % of pairs have entities in common, in 1 to {COMMON_PARTITIONS_MAX} partitions.",
+            2 * costs.client_key_us,
+            costs.node_key_us,
+            costs.node_partition_us,
             STALE_SHARE * 100.0,
             COMMON_SHARE * 100.0,
         ),

@@ -15,10 +15,8 @@ use fondaco_ids::Computation;
 
 use super::cluster::{Client, Cluster};
 use super::contender::{Contender, Work};
-use super::model::{self, Kind, Network};
+use super::model::{self, Costs, Kind, Network};
 
-/// Controllers have settled by then: three time constants of their meters.
-const WARM_UP_US: u64 = 15_000_000;
 /// How often nodes report their rates, and over how many reports these are a mean.
 const REPORT_US: u64 = 1_000_000;
 const REPORTS: usize = 3;
@@ -26,12 +24,16 @@ const REPORTS: usize = 3;
 /// The queries of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    pub clients: usize,
-    /// Of each client.
+    /// Clients that look up single keys and search for common entities, and clients that have a cache of networks.
+    pub clients: [usize; 2],
+    /// Of all clients together.
     pub queries_per_second: f64,
-    /// How many queries are measured, of all clients together.
+    /// How many queries are measured.
     pub queries: usize,
     pub traffic: Traffic,
+    pub costs: Costs,
+    /// Controllers should have settled by then: three time constants of their meters are 15 s.
+    pub warm_up_us: u64,
 }
 
 /// The kinds of queries.
@@ -67,8 +69,8 @@ pub struct Sample {
 }
 
 enum Event {
-    /// The next query of a client.
-    Query { client: usize },
+    /// The next query.
+    Query,
     /// A request reaches its node.
     Request(Sent),
     /// Its answer reaches the client.
@@ -147,7 +149,7 @@ pub fn simulate(cluster: &Cluster, contender: Contender, load: Load, seed: u64) 
         hedges: contender == Contender::Hedged,
         free_us: 0,
     };
-    let loops: Vec<Loop> = (0..load.clients).map(client).collect();
+    let loops: Vec<Loop> = (0..load.clients[0] + load.clients[1]).map(client).collect();
     let nodes = loops.first().map_or(0, |first| first.client.directory.members().len());
     let mut simulation = Simulation {
         cluster,
@@ -207,14 +209,11 @@ pub fn quantile_ms(sorted_us: &[u64], share: f64) -> f64 {
 
 impl Simulation<'_> {
     fn run(&mut self) -> Result<()> {
-        for client in 0..self.loops.len() {
-            let pause_us = model::pause_us(self.load.queries_per_second, &mut self.random);
-            self.at(pause_us, Event::Query { client });
-        }
+        self.at(0, Event::Query);
         self.at(REPORT_US, Event::Report);
         while let Some(((now_us, _), event)) = self.events.pop_first() {
             match event {
-                Event::Query { client } => self.query(client, now_us)?,
+                Event::Query => self.query(now_us)?,
                 Event::Request(sent) => self.serve(sent, now_us),
                 Event::Reply(sent) => self.receive(sent, now_us)?,
                 Event::Timer { run } => self.wake(run, now_us)?,
@@ -235,26 +234,31 @@ impl Simulation<'_> {
     }
 
     /// A query arrives at a client, and the next one is on its way.
-    fn query(&mut self, client: usize, now_us: u64) -> Result<()> {
+    fn query(&mut self, now_us: u64) -> Result<()> {
         if self.is_over() {
             return Ok(());
         }
         let pause_us = model::pause_us(self.load.queries_per_second, &mut self.random);
-        self.at(now_us + pause_us, Event::Query { client });
-        let is_measured = now_us >= WARM_UP_US;
+        self.at(now_us + pause_us, Event::Query);
+        let is_measured = now_us >= self.load.warm_up_us;
         if is_measured {
             self.queries_begun += 1;
-            self.outcome.span_us = now_us - WARM_UP_US;
+            self.outcome.span_us = now_us - self.load.warm_up_us;
         }
         let (kind, network) = match self.load.traffic {
             Traffic::Mix => (Kind::random(&mut self.random), Network::random(&mut self.random)),
             Traffic::Badges => (Kind::Multi, Network::Cached),
             Traffic::Searches => (Kind::Common, Network::Cached),
         };
+        let [plain, caching] = self.load.clients;
+        let client = match kind {
+            Kind::Multi => plain + self.random.usize(..caching),
+            _ => self.random.usize(..plain),
+        };
         // The last first.
         let mut steps = match kind {
             Kind::Single => vec![(Work::LookUp, 1)],
-            Kind::Multi => vec![(Work::LookUp, model::BADGES)],
+            Kind::Multi => vec![(Work::LookUp, self.load.costs.badges(&mut self.random))],
             Kind::Common => vec![(Work::Search, 0)],
         };
         if kind == Kind::Multi && network != Network::Cached {
@@ -350,7 +354,7 @@ impl Simulation<'_> {
     fn send(&mut self, id: u64, run: &mut Run, mut now_us: u64) -> u64 {
         while let Some(out) = run.read.next_send(&self.loops[run.client].client.moment(now_us)) {
             let places = &out.request.places;
-            now_us += model::CLIENT_REQUEST_US + key_us(run.work) * places.len() as u64;
+            now_us += self.load.costs.client_us(run.work, places.len());
             let sent = Sent {
                 run: id,
                 client: run.client,
@@ -371,11 +375,7 @@ impl Simulation<'_> {
     /// A node works on a request, after those that came before.
     fn serve(&mut self, sent: Sent, now_us: u64) {
         let node = &mut self.nodes[sent.node];
-        let key_us = match sent.work {
-            Work::Search => model::NODE_PARTITION_US,
-            _ => model::NODE_KEY_US,
-        };
-        node.free_us = node.free_us.max(now_us) + model::NODE_REQUEST_US + key_us * sent.keys as u64;
+        node.free_us = node.free_us.max(now_us) + self.load.costs.node_us(sent.work, sent.keys);
         node.requests[self.reports % REPORTS] += 1;
         let reply_us = node.free_us + model::latency_us(&mut self.random);
         self.at(reply_us, Event::Reply(sent));
@@ -384,7 +384,7 @@ impl Simulation<'_> {
     /// An answer reaches the event loop, and costs it, even if nothing waits for it any more.
     fn receive(&mut self, sent: Sent, now_us: u64) -> Result<()> {
         let Loop { client, free_us, .. } = &mut self.loops[sent.client];
-        let loop_us = (*free_us).max(now_us) + model::CLIENT_REQUEST_US + key_us(sent.work) * sent.keys as u64;
+        let loop_us = (*free_us).max(now_us) + self.load.costs.client_us(sent.work, sent.keys);
         *free_us = loop_us;
         client.directory.members()[sent.node].health.heard(loop_us);
         let Some(mut run) = self.runs.remove(&sent.run) else {
@@ -453,25 +453,19 @@ impl Simulation<'_> {
     }
 }
 
-/// What a key costs a client on each way. A search names two members, and no keys.
-fn key_us(work: Work) -> u64 {
-    match work {
-        Work::Search => 0,
-        _ => model::CLIENT_KEY_US,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::cluster::GROUPS;
     use super::*;
 
-    fn load(clients: usize, queries_per_second: f64, queries: usize) -> Load {
+    fn load(clients: [usize; 2], queries_per_second: f64, queries: usize) -> Load {
         Load {
             clients,
             queries_per_second,
             queries,
             traffic: Traffic::Mix,
+            costs: Costs::default(),
+            warm_up_us: 1_000_000,
         }
     }
 
@@ -484,7 +478,7 @@ mod tests {
             Contender::Controlled,
             Contender::Hedged,
         ] {
-            let run = |seed| simulate(&cluster, contender, load(2, 20.0, 100), seed).unwrap();
+            let run = |seed| simulate(&cluster, contender, load([2, 1], 40.0, 100), seed).unwrap();
             let (once, again, other) = (run(1), run(1), run(2));
             assert!(once == again, "{contender:?}");
             assert!(once != other, "{contender:?}");
@@ -498,7 +492,7 @@ mod tests {
         let median = |queries_per_second| {
             let load = Load {
                 traffic: Traffic::Searches,
-                ..load(1, queries_per_second, 300)
+                ..load([1, 0], queries_per_second, 300)
             };
             let outcome = simulate(&cluster, Contender::RoundRobin, load, 1).unwrap();
             quantile_ms(&outcome.latencies_us(None), 0.5)
