@@ -119,8 +119,6 @@ pub enum Chart {
         title: String,
         /// What the axes show.
         axes: (String, String),
-        /// Whether the vertical axis is logarithmic: its values are then above 0.
-        logarithmic: bool,
         /// Labels and points.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },

@@ -37,9 +37,8 @@ pub fn draw(chart: &Chart, dir: &Path) -> Result<()> {
             file,
             title,
             axes,
-            logarithmic,
             series,
-        } => draw_lines(&dir.join(format!("{file}.svg")), title, axes, *logarithmic, series),
+        } => draw_lines(&dir.join(format!("{file}.svg")), title, axes, series),
     }
     .map_err(|e| anyhow!("could not draw {chart:?}: {e}"))
 }
@@ -112,52 +111,43 @@ fn draw_latencies(
     Ok(())
 }
 
-/// The points of a line.
-type Points = Vec<(f64, f64)>;
-
 fn draw_lines(
     path: &Path,
     title: &str,
     axes: &(String, String),
-    logarithmic: bool,
-    series: &[(String, Points)],
+    series: &[(String, Vec<(f64, f64)>)],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(path, (WIDTH, 480)).into_drawing_area();
     root.fill(&WHITE)?;
     let points = || series.iter().flat_map(|(_, points)| points);
-    let fold = |of: fn(&(f64, f64)) -> f64, pick: fn(f64, f64) -> f64| points().map(of).reduce(pick).unwrap_or(1.0);
-    let (left, right) = (fold(|point| point.0, f64::min), fold(|point| point.0, f64::max));
-    let (low, high) = (fold(|point| point.1, f64::min), fold(|point| point.1, f64::max));
-    let mut builder = ChartBuilder::on(&root);
-    builder
+    let left = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+    let right = points().map(|point| point.0).fold(left + 1.0, f64::max);
+    let high = points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
+    let mut chart = ChartBuilder::on(&root)
         .caption(title, (FONT, 18))
         .margin(12)
         .x_label_area_size(40)
-        .y_label_area_size(64);
-    // The two kinds of axes are types of their own.
-    macro_rules! draw_on {
-        ($heights:expr) => {{
-            let mut chart = builder.build_cartesian_2d(left..right, $heights)?;
-            chart.configure_mesh().x_desc(&axes.0).y_desc(&axes.1).draw()?;
-            for (at, (label, points)) in series.iter().enumerate() {
-                let color = SERIES[at % SERIES.len()];
-                chart
-                    .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
-                    .label(label)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-            }
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperLeft)
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK)
-                .draw()?;
-        }};
+        .y_label_area_size(64)
+        .build_cartesian_2d(left..right, 0.0..high * 1.05)?;
+    chart
+        .configure_mesh()
+        .x_desc(&axes.0)
+        .y_desc(&axes.1)
+        .max_light_lines(2)
+        .draw()?;
+    for (at, (label, points)) in series.iter().enumerate() {
+        let color = SERIES[at % SERIES.len()];
+        chart
+            .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
+            .label(label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
-    match logarithmic {
-        true => draw_on!((low * 0.9..high * 1.1).log_scale()),
-        false => draw_on!(0.0..high * 1.05),
-    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
     root.present()?;
     Ok(())
 }

@@ -3,24 +3,25 @@
 
 mod cluster;
 mod contender;
+mod figures;
 mod model;
+mod outcome;
 mod planning;
 mod simulation;
 
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use fastrand::Rng;
 
 use super::Measured;
 use crate::bench::Bench;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
-use cluster::{Cluster, GROUPS, NODES_PER_GROUP};
+use crate::report::{Figure, Line, Target};
+use cluster::{Cluster, GROUPS};
 use contender::Contender;
 use model::{CLIENT_RATE, Costs, Kind};
-use planning::Points;
-use simulation::{Load, Outcome, Sample, Traffic, quantile_ms, simulate};
+use outcome::{Outcome, quantile_ms};
+use simulation::{Load, Traffic, simulate};
 
 /// The contenders, ours last.
 const CONTENDERS: [Contender; 4] = [
@@ -84,7 +85,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             warm_up_us: 1_000_000,
         },
         false => Size {
-            rounds: bench.rounds(),
+            rounds: bench.rounds().min(3),
             queries: 10_000,
             plans: 50,
             seconds: 40,
@@ -104,11 +105,16 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         "{} clients look up single keys and search for common entities, {} has the cache of networks. Medium traffic are {} queries a second, peak traffic {}. Each round has another seed, and {} queries. Hedging, which the paper does not have, is off for all but the peer with its name.",
         CLIENTS[0], CLIENTS[1], RATES[TRAFFIC[0].1], RATES[TRAFFIC[1].1], size.queries
     ));
-    let mut charts = vec![latency_chart(size), groups_chart(&cluster, size)?];
-    charts.extend(fan_out_charts(&cluster, size)?);
-    charts.extend(traffic_charts(&outcomes));
-    charts.extend(penalty_charts(&cluster, size)?);
-    charts.extend(rate_charts(&cluster, size, &mut lines)?);
+    let (charts, difference) = figures::charts(&cluster, size, &outcomes)?;
+    let difference = Figure::new("%", vec![difference]);
+    lines.push(Line {
+        work: format!("searches at 25 to 200 queries/s: largest difference from {CLIENT_RATE:.0} requests/s"),
+        targets: vec![Target::figure_at_most(&difference, 5.0)],
+        ours: difference,
+        peers: Vec::new(),
+        ratio: None,
+        memory: String::new(),
+    });
     notes.extend(variations(&cluster, size)?);
     notes.push(planning_note(&cluster)?);
     Ok(Measured { lines, notes, charts })
@@ -145,7 +151,7 @@ fn all(cluster: &Cluster, load: Load, seed: u64) -> Result<[Outcome; CONTENDERS.
 }
 
 /// A figure of each contender, ours last.
-fn figures(rounds: &[[Outcome; CONTENDERS.len()]], unit: &str, of: impl Fn(&Outcome) -> f64) -> Vec<Figure> {
+fn rounds_of(rounds: &[[Outcome; CONTENDERS.len()]], unit: &str, of: impl Fn(&Outcome) -> f64) -> Vec<Figure> {
     let figure = |at: usize| Figure::new(unit, rounds.iter().map(|round| of(&round[at])).collect());
     (0..CONTENDERS.len()).map(figure).collect()
 }
@@ -186,210 +192,37 @@ fn lines_of(
     rounds: &[[Outcome; CONTENDERS.len()]],
 ) -> impl Iterator<Item = Line> {
     let has_goals = matches!(kind, None | Some(Kind::Multi));
-    let targets = |max: f64, against_set_cover: bool| {
-        let targets = [(Contender::RoundRobin, max), (Contender::SetCover, 1.0)];
-        targets[..if has_goals {
-            1 + usize::from(against_set_cover)
-        } else {
-            0
-        }]
-            .to_vec()
-    };
-    let latency = |share: f64| figures(rounds, "ms", |outcome| quantile_ms(&outcome.latencies_us(kind), share));
-    let requests = figures(rounds, "requests", |outcome| outcome.requests_per_query(kind));
+    let targets = |targets: &[(Contender, f64)]| if has_goals { targets.to_vec() } else { Vec::new() };
+    let latency_max = (Contender::RoundRobin, LATENCY_MAX);
+    let latency = |share: f64| rounds_of(rounds, "ms", |outcome| quantile_ms(&outcome.latencies_us(kind), share));
+    let requests = rounds_of(rounds, "requests", |outcome| outcome.requests_per_query(kind));
     let lines = [
         line(
             format!("{traffic}, {scope}: median"),
             latency(0.5),
-            &targets(LATENCY_MAX, false),
+            &targets(&[latency_max]),
         ),
         line(
             format!("{traffic}, {scope}: p99"),
             latency(0.99),
-            &targets(LATENCY_MAX, true),
+            &targets(&[latency_max, (Contender::SetCover, 1.0)]),
         ),
         line(
             format!("{traffic}, {scope}: requests for a query"),
             requests,
-            &targets(REQUESTS_MAX, false),
+            &targets(&[(Contender::RoundRobin, REQUESTS_MAX)]),
         ),
     ];
-    lines.into_iter().flatten()
+    // A query for one key is one request.
+    let shown = if kind == Some(Kind::Single) { 2 } else { 3 };
+    lines.into_iter().take(shown).flatten()
 }
 
 /// The largest share of keys on one node, which should be below that of set cover.
 fn share_line(traffic: &str, rounds: &[[Outcome; CONTENDERS.len()]]) -> Option<Line> {
     let mean = |outcome: &Outcome| outcome.shares.iter().sum::<f64>() / outcome.shares.len() as f64;
     let work = format!("{traffic}, several keys: largest share of keys on one node, mean");
-    line(work, figures(rounds, "%", mean), &[(Contender::SetCover, 1.0)])
-}
-
-fn lines_chart(file: &str, title: String, axes: [&str; 2], series: Vec<(String, Points)>) -> Chart {
-    Chart::Lines {
-        file: format!("fan-out-{file}"),
-        title,
-        axes: (axes[0].into(), axes[1].into()),
-        logarithmic: false,
-        series,
-    }
-}
-
-/// Figure 5.
-fn latency_chart(size: Size) -> Chart {
-    const QUANTILES: [f64; 13] = [
-        0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999,
-    ];
-    let mut random = Rng::with_seed(1);
-    let mut latencies: Vec<u64> = (0..size.queries * 50).map(|_| model::latency_us(&mut random)).collect();
-    latencies.sort_unstable();
-    let point = |share| (quantile_ms(&latencies, share) * 1e3, share * 100.0);
-    Chart::Latencies {
-        file: "fan-out-5".into(),
-        title: "figure 5: latency of a request for one key, as simulated".into(),
-        series: vec![("requests".into(), QUANTILES.map(point).to_vec())],
-    }
-}
-
-/// Figure 6: the two parts of equation 4.
-fn groups_chart(cluster: &Cluster, size: Size) -> Result<Chart> {
-    let parts = ["whole", "slowest node", "client"];
-    let mut series = parts.map(|part| (part.to_owned(), Points::new()));
-    for groups in 1..=GROUPS as usize {
-        let mut load = size.load(Traffic::Badges, [0, 1], 10.0);
-        load.costs.badges = Some(model::PAGE);
-        let samples = simulate(cluster, Contender::Groups(groups), load, 1)?.samples;
-        let mean = |of: fn(&Sample) -> u64| samples.iter().map(of).sum::<u64>() as f64 / samples.len() as f64 / 1e3;
-        let (whole, slowest) = (mean(|sample| sample.latency_us), mean(|sample| sample.slowest_us));
-        for ((_, points), ms) in series.iter_mut().zip([whole, slowest, whole - slowest]) {
-            points.push((groups as f64, ms));
-        }
-    }
-    let title = format!("figure 6: mean latency of look-ups of {} keys", model::PAGE);
-    Ok(lines_chart("6", title, ["groups asked", "ms"], series.to_vec()))
-}
-
-/// Figure 7.
-fn fan_out_charts(cluster: &Cluster, size: Size) -> Result<[Chart; 2]> {
-    let by_groups = format!("figure 7b: requests for a query of {} keys", planning::KEYS_BY_GROUPS);
-    Ok([
-        lines_chart(
-            "7a",
-            "figure 7a: requests for a query, 10 groups of 20 nodes".into(),
-            ["keys of the query", "requests"],
-            planning::requests_by_keys(cluster, size.plans)?,
-        ),
-        lines_chart(
-            "7b",
-            by_groups,
-            ["groups of the cluster", "requests"],
-            planning::requests_by_groups(size.plans)?,
-        ),
-    ])
-}
-
-/// Figure 8.
-fn traffic_charts(outcomes: &Outcomes) -> [Chart; 2] {
-    let chart = |file: &str, name: &str, share: f64| {
-        let line = |at: usize| {
-            let point = |(rounds, rate): (&Vec<[Outcome; CONTENDERS.len()]>, f64)| {
-                let latencies = rounds[0][at].latencies_us(Some(Kind::Multi));
-                (rate, quantile_ms(&latencies, share))
-            };
-            (CONTENDERS[at].name(), outcomes.iter().zip(RATES).map(point).collect())
-        };
-        Chart::Lines {
-            file: format!("fan-out-{file}"),
-            title: format!("figure {file}: {name} of queries of several keys"),
-            axes: ("queries a second".into(), "ms".into()),
-            logarithmic: true,
-            series: (0..CONTENDERS.len()).map(line).collect(),
-        }
-    };
-    [chart("8a", "median latency", 0.5), chart("8b", "99th percentile", 0.99)]
-}
-
-/// Figure 9a.
-fn penalty_charts(cluster: &Cluster, size: Size) -> Result<[Chart; 2]> {
-    let [penalties, requests] = planning::penalties_by_keys(cluster, size.plans)?;
-    let title = |what: &str| format!("figure 9a: {what} of unions in the background");
-    Ok([
-        Chart::Lines {
-            file: "fan-out-9a-penalty".into(),
-            title: title("penalty P (equation 5)"),
-            axes: ("keys of the query".into(), "P".into()),
-            logarithmic: false,
-            series: penalties,
-        },
-        lines_chart(
-            "9a-requests",
-            title("requests"),
-            ["keys of the query", "requests"],
-            requests,
-        ),
-    ])
-}
-
-/// Figures 9b to 9d, and how far the rate of requests is from the desired one.
-fn rate_charts(cluster: &Cluster, size: Size, lines: &mut Vec<Line>) -> Result<[Chart; 3]> {
-    const RATES: [f64; 9] = [10.0, 25.0, 40.0, 60.0, 80.0, 100.0, 125.0, 150.0, 200.0];
-    let contenders = [Contender::RoundRobin, Contender::SetCover, Contender::Controlled];
-    let mut by_query = contenders.map(|contender| (contender.name(), Points::new()));
-    let (mut by_second, mut farthest) = (by_query.clone(), 0.0_f64);
-    for queries_per_second in RATES {
-        let load = Load {
-            queries: queries_per_second as usize * size.seconds,
-            ..size.load(Traffic::Searches, [1, 0], queries_per_second)
-        };
-        for (at, contender) in contenders.into_iter().enumerate() {
-            let outcome = simulate(cluster, contender, load, 1)?;
-            let made = outcome.requests_per_second();
-            by_query[at]
-                .1
-                .push((queries_per_second, outcome.requests_per_query(None)));
-            by_second[at].1.push((queries_per_second, made));
-            let nodes = f64::from(NODES_PER_GROUP);
-            let can_be_reached = (nodes..=nodes * f64::from(GROUPS)).contains(&(CLIENT_RATE / queries_per_second));
-            if contender == Contender::Controlled && can_be_reached {
-                farthest = farthest.max((made / CLIENT_RATE - 1.0).abs() * 100.0);
-            }
-        }
-    }
-    let difference = Figure::new("%", vec![farthest]);
-    lines.push(Line {
-        work: format!("searches at 25 to 200 queries/s: largest difference from {CLIENT_RATE:.0} requests/s"),
-        targets: vec![Target::figure_at_most(&difference, 5.0)],
-        ours: difference,
-        peers: Vec::new(),
-        ratio: None,
-        memory: String::new(),
-    });
-    let by_node_rate = planning::requests_by_node_rate(size.seconds);
-    let title = format!(
-        "figure 9d: requests for a search, {} clients at {} queries/s",
-        planning::CLIENTS,
-        planning::QUERIES_PER_SECOND
-    );
-    let queries = "queries a second";
-    Ok([
-        lines_chart(
-            "9b",
-            "figure 9b: requests for a search".into(),
-            [queries, "requests"],
-            by_query.to_vec(),
-        ),
-        lines_chart(
-            "9c",
-            "figure 9c: requests a second of a client".into(),
-            [queries, "requests a second"],
-            by_second.to_vec(),
-        ),
-        lines_chart(
-            "9d",
-            title,
-            ["desired requests a second of a node", "requests"],
-            vec![(Contender::Controlled.name(), by_node_rate)],
-        ),
-    ])
+    line(work, rounds_of(rounds, "%", mean), &[(Contender::SetCover, 1.0)])
 }
 
 /// The ratios to round-robin and to set cover if one of the assumptions is another, at peak traffic.
@@ -408,6 +241,13 @@ fn variations(cluster: &Cluster, size: Size) -> Result<Vec<String>> {
             "a partition of a search costs its node 50 µs",
             Costs {
                 node_partition_us: 50,
+                ..costs
+            },
+        ),
+        (
+            "a key costs its node 100 µs",
+            Costs {
+                node_key_us: 100,
                 ..costs
             },
         ),

@@ -16,6 +16,7 @@ use fondaco_ids::Computation;
 use super::cluster::{Client, Cluster};
 use super::contender::{Contender, Work};
 use super::model::{self, Costs, Kind, Network};
+use super::outcome::{Outcome, Sample};
 
 /// How often nodes report their rates, and over how many reports these are a mean.
 const REPORT_US: u64 = 1_000_000;
@@ -45,27 +46,6 @@ pub enum Traffic {
     Badges,
     /// Searches for common entities that find none.
     Searches,
-}
-
-/// What came of the measured queries.
-#[derive(Debug, Default, PartialEq)]
-pub struct Outcome {
-    pub samples: Vec<Sample>,
-    /// For each kind, queries and requests, those in the background included.
-    pub counts: [(u64, u64); 3],
-    /// The largest shares of keys on one node, of requests for several keys, in percent.
-    pub shares: Vec<f64>,
-    /// How long measured queries arrived.
-    pub span_us: u64,
-}
-
-/// A query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
-    pub kind: Kind,
-    pub latency_us: u64,
-    /// The longest time of a request from leaving the client until its answer arrived there.
-    pub slowest_us: u64,
 }
 
 enum Event {
@@ -167,44 +147,6 @@ pub fn simulate(cluster: &Cluster, contender: Contender, load: Load, seed: u64) 
     };
     simulation.run()?;
     Ok(simulation.outcome)
-}
-
-impl Outcome {
-    /// The latencies of a kind of queries, or of all, in microseconds and in order.
-    pub fn latencies_us(&self, kind: Option<Kind>) -> Vec<u64> {
-        let of_kind = |sample: &&Sample| kind.is_none_or(|kind| sample.kind == kind);
-        let mut latencies: Vec<u64> = self
-            .samples
-            .iter()
-            .filter(of_kind)
-            .map(|sample| sample.latency_us)
-            .collect();
-        latencies.sort_unstable();
-        latencies
-    }
-
-    /// Requests for each query of a kind, or of all.
-    pub fn requests_per_query(&self, kind: Option<Kind>) -> f64 {
-        let (mut queries, mut requests) = (0, 0);
-        for (at, of_kind) in self.counts.iter().enumerate() {
-            if kind.is_none_or(|kind| kind as usize == at) {
-                (queries, requests) = (queries + of_kind.0, requests + of_kind.1);
-            }
-        }
-        requests as f64 / queries.max(1) as f64
-    }
-
-    /// Requests for each second of queries.
-    pub fn requests_per_second(&self) -> f64 {
-        let requests: u64 = self.counts.iter().map(|of_kind| of_kind.1).sum();
-        requests as f64 / (self.span_us.max(1) as f64 / 1e6)
-    }
-}
-
-/// The value below which this share of sorted latencies is, in milliseconds.
-pub fn quantile_ms(sorted_us: &[u64], share: f64) -> f64 {
-    let place = (sorted_us.len() as f64 * share) as usize;
-    sorted_us.get(place).map_or(f64::NAN, |&us| us as f64 / 1e3)
 }
 
 impl Simulation<'_> {
@@ -327,7 +269,7 @@ impl Simulation<'_> {
     }
 
     /// Sends what a query has to send, begins its next steps, and ends it after the last.
-    fn proceed(&mut self, id: u64, mut run: Run, mut now_us: u64) -> Result<()> {
+    fn proceed(&mut self, mut id: u64, mut run: Run, mut now_us: u64) -> Result<()> {
         loop {
             now_us = self.send(id, &mut run, now_us);
             if !run.read.is_over() {
@@ -341,6 +283,9 @@ impl Simulation<'_> {
             let former = std::mem::replace(&mut run.read, read);
             self.count_share(run.is_measured, former);
             (run.work, run.hits) = (work, hits);
+            // Answers to the former step that are still under way must not count for this one.
+            self.runs_begun += 1;
+            id = self.runs_begun;
         }
         if self.loops[run.client].hedges && run.read.wake_at_us() != run.wake_at_us {
             run.wake_at_us = run.read.wake_at_us();
@@ -456,6 +401,7 @@ impl Simulation<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::cluster::GROUPS;
+    use super::super::outcome::quantile_ms;
     use super::*;
 
     fn load(clients: [usize; 2], queries_per_second: f64, queries: usize) -> Load {
