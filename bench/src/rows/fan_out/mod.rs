@@ -33,7 +33,7 @@ const CONTENDERS: [Contender; 4] = [
 /// Client processes, as in the paper (II.A): those that look up single keys and search for common entities, and those with a
 /// cache of networks, which answer queries of several keys. So each makes about as many requests, by round-robin.
 const CLIENTS: [usize; 2] = [2, 1];
-/// Queries a second. At the last, round-robin takes four fifths of a client's time.
+/// Queries a second. At the last, round-robin takes seven tenths of the time of the client with the cache.
 const RATES: [f64; 6] = [75.0, 150.0, 225.0, 300.0, 375.0, 450.0];
 /// Two of these rates: their names, and their places.
 const TRAFFIC: [(&str, usize); 2] = [("medium traffic", 2), ("peak traffic", 5)];
