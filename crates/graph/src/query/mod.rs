@@ -32,6 +32,9 @@ pub use value::{Edge, Path, Value};
 /// The type and the ends of an edge, as they are stored.
 pub type EdgeName = (Arc<str>, u64, u64);
 
+/// The most steps of a query: each calls the next one, and takes stack.
+const STEPS_MAX: usize = 100;
+
 /// A query, parsed.
 #[derive(Debug)]
 pub struct Prepared {
@@ -120,6 +123,12 @@ impl Prepared {
         limits: &Limits,
     ) -> Result<QueryResult, String> {
         let steps = planner::plan(&self.clauses, self.slots, description, parameters);
+        if steps.operators.len() > STEPS_MAX {
+            return Err(format!(
+                "LIMIT the query has {} steps, over the limit of {STEPS_MAX}: send several queries",
+                steps.operators.len()
+            ));
+        }
         let mut run = Run::new(source, description, &steps, limits, parameters.clone());
         let incomplete = match run.all().await {
             Ok(()) => None,

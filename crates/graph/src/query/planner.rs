@@ -147,7 +147,8 @@ impl<'a> Planner<'a> {
         }
         matching.conditions.retain(|condition| match condition {
             Expression::HasLabels(of, labels) => match **of {
-                Expression::Variable(slot) => {
+                // Of a vertex that rows have already, a label is a condition like others.
+                Expression::Variable(slot) if !self.bound.contains(&slot) => {
                     matching.labels.extend(labels.iter().map(|label| (slot, label.clone())));
                     false
                 }

@@ -19,6 +19,9 @@ use crate::server::ServerState;
 
 pub(crate) use sets::{Limits, Sets};
 
+/// The stack of a thread that computes: each step of a query calls the next one. It takes memory only as far as it is used.
+const STACK_BYTES: usize = 64 << 20;
+
 /// How much work may be under way.
 const UNDER_WAY_MAX: usize = 1024;
 
@@ -85,6 +88,7 @@ impl Compute {
         let workers = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .max_blocking_threads(1)
+            .thread_stack_size(STACK_BYTES)
             .thread_name("compute")
             .on_thread_start(priority::let_loops_go_first)
             .enable_time()
