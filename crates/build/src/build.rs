@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output::{self, Written};
 use crate::progress::{Phase, Progress};
-use crate::report::BuildReport;
+use crate::report::{BadRow, BuildReport};
 use crate::sort::{Drain, MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter, Winner};
 
 /// Builds a version.
@@ -52,17 +52,7 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
-    if records_read == 0 && !options.allow_empty {
-        return Err(if bad_rows == 0 {
-            BuildError::EmptyInput
-        } else {
-            BuildError::BadRows {
-                count: bad_rows,
-                max: options.bad_rows_max,
-                samples: bad_row_samples,
-            }
-        });
-    }
+    let bad_row_samples = check_rows(options, records_read, bad_rows, bad_row_samples)?;
     let reading = started.elapsed();
 
     progress
@@ -120,6 +110,24 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
         "built"
     );
     Ok(report)
+}
+
+/// Refuses an input without a good row, unless that makes an empty version; otherwise the samples of bad rows.
+pub(crate) fn check_rows(
+    options: &BuildOptions,
+    records: u64,
+    bad_rows: u64,
+    samples: Vec<BadRow>,
+) -> Result<Vec<BadRow>, BuildError> {
+    match (records, bad_rows) {
+        (0, 0) if !options.allow_empty => Err(BuildError::EmptyInput),
+        (0, count) if !options.allow_empty => Err(BuildError::BadRows {
+            count,
+            max: options.bad_rows_max,
+            samples,
+        }),
+        _ => Ok(samples),
+    }
 }
 
 /// Writes the files of a version, the manifest last.

@@ -15,6 +15,6 @@ mod vertex;
 
 pub use description::{Description, EdgeType};
 pub use operations::{Common, Network, Relation, Way, common, distances, has_common, network, shortest_path};
-pub use selection::{Comparison, Selection};
+pub use selection::Selection;
 pub use source::{Ask, Source};
 pub use vertex::Vertex;

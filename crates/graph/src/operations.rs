@@ -105,7 +105,7 @@ impl Network {
     /// A network of these vertices, each in ascending order.
     ///
     /// # Errors
-    /// The error to answer with: ids that are none, or not in this order.
+    /// The error to answer with: ids over the largest, or not in this order.
     pub fn new(first: &[u64], second: &[u64]) -> Result<Self, String> {
         let encode = |ids| fondaco_ids::encode(ids).map_err(told);
         Ok(Self {

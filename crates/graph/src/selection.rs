@@ -1,12 +1,11 @@
 //! Which vertices a query wants, evaluated where the vertices are.
 
-use std::cmp::Ordering;
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Vertex;
+use crate::query::{Operator, Value as QueryValue, binary};
 
 /// Which vertices are wanted, and what of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -16,36 +15,10 @@ pub struct Selection {
     pub labels: Vec<String>,
     /// Each of these properties must compare like this to a value. A vertex without the property does not.
     #[serde(default)]
-    pub properties: Vec<(String, Comparison, Value)>,
+    pub properties: Vec<(String, Operator, Value)>,
     /// Whether the properties are wanted, too; otherwise only which vertices there are.
     #[serde(default)]
     pub with_properties: bool,
-}
-
-/// A comparison of a property with a value, as in openCypher: values of different types are not equal, and in no order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Comparison {
-    /// `=`
-    Equal,
-    /// `<>`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-    /// `STARTS WITH`
-    StartsWith,
-    /// `ENDS WITH`
-    EndsWith,
-    /// `CONTAINS`
-    Contains,
-    /// The value is a list, and the property equals one of its elements.
-    In,
 }
 
 impl Selection {
@@ -85,55 +58,17 @@ impl Selection {
     pub fn wants(&self, vertex: &Vertex) -> bool {
         let has_label = |label: &String| vertex.labels.binary_search(label).is_ok();
         self.labels.iter().all(has_label)
-            && self.properties.iter().all(|(name, comparison, value)| {
+            && self.properties.iter().all(|(name, operator, value)| {
                 let property = vertex.properties.get(name);
-                property.is_some_and(|property| comparison.holds(property, value))
+                property.is_some_and(|property| holds(property, *operator, value))
             })
     }
 }
 
-impl Comparison {
-    /// Whether a property compares like this to a value. It does not where the comparison is not known, as with `null`.
-    pub fn holds(self, property: &Value, value: &Value) -> bool {
-        let ordering = || compare(property, value);
-        let texts = || Some((property.as_str()?, value.as_str()?));
-        match self {
-            Self::Equal => equal(property, value) == Some(true),
-            Self::NotEqual => equal(property, value) == Some(false),
-            Self::Less => ordering() == Some(Ordering::Less),
-            Self::LessOrEqual => ordering().is_some_and(Ordering::is_le),
-            Self::Greater => ordering() == Some(Ordering::Greater),
-            Self::GreaterOrEqual => ordering().is_some_and(Ordering::is_ge),
-            Self::StartsWith => texts().is_some_and(|(text, part)| text.starts_with(part)),
-            Self::EndsWith => texts().is_some_and(|(text, part)| text.ends_with(part)),
-            Self::Contains => texts().is_some_and(|(text, part)| text.contains(part)),
-            Self::In => value
-                .as_array()
-                .is_some_and(|values| values.iter().any(|value| equal(property, value) == Some(true))),
-        }
-    }
-}
-
-/// Whether two values are equal; `None` if one is null.
-fn equal(one: &Value, other: &Value) -> Option<bool> {
-    match (one, other) {
-        (Value::Null, _) | (_, Value::Null) => None,
-        (Value::Number(_), Value::Number(_)) => Some(compare(one, other) == Some(Ordering::Equal)),
-        _ => Some(one == other),
-    }
-}
-
-/// The order of two values of one type that has an order.
-fn compare(one: &Value, other: &Value) -> Option<Ordering> {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
-            (Some(one), Some(other)) => Some(one.cmp(&other)),
-            _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
-        },
-        (Value::String(one), Value::String(other)) => Some(one.cmp(other)),
-        (Value::Bool(one), Value::Bool(other)) => Some(one.cmp(other)),
-        _ => None,
-    }
+/// Whether a property compares like this to a value, as in openCypher. It does not where that is not known, as with `null`.
+fn holds(property: &Value, operator: Operator, value: &Value) -> bool {
+    let (property, value) = (QueryValue::of_json(property), QueryValue::of_json(value));
+    binary(&property, operator, &value) == Ok(QueryValue::Bool(true))
 }
 
 #[cfg(test)]
@@ -144,7 +79,7 @@ mod tests {
 
     #[test]
     fn properties_compare_as_in_open_cypher() {
-        use Comparison as C;
+        use Operator as C;
         for (property, comparison, value, expected) in [
             (json!(3), C::Equal, json!(3.0), true),
             (json!(3), C::Equal, json!("3"), false),
@@ -165,7 +100,7 @@ mod tests {
             (json!("b"), C::GreaterOrEqual, json!("a"), true),
         ] {
             assert_eq!(
-                comparison.holds(&property, &value),
+                holds(&property, comparison, &value),
                 expected,
                 "{property} {comparison:?} {value}"
             );
@@ -176,7 +111,7 @@ mod tests {
     fn a_selection_wants_the_same_after_a_message() {
         let selection = Selection {
             labels: vec!["Person".into()],
-            properties: vec![("age".into(), Comparison::Greater, json!(30))],
+            properties: vec![("age".into(), Operator::Greater, json!(30))],
             with_properties: true,
         };
         let sent = Selection::parse(&selection.to_bytes()).unwrap();

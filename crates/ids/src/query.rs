@@ -63,8 +63,6 @@ pub enum Computation {
     Counts,
     /// For each set, which of these ids are in it.
     Contains(Arc<[u64]>),
-    /// Each set.
-    Sets,
     /// The intersection of each pair of sets, in the place of the first.
     Pairs,
     /// Not over sets: those values that are wanted, by a selection in the encoding of crate `graph`, which carries it out.
@@ -85,7 +83,6 @@ impl Computation {
             Self::Multiplicities => "multiplicities",
             Self::Counts => "counts",
             Self::Contains(_) => "contains",
-            Self::Sets => "sets",
             Self::Pairs => "pairs",
             Self::Select(_) => "select",
         }
@@ -111,7 +108,6 @@ impl Computation {
             b"difference" => Self::Difference,
             b"multiplicities" => Self::Multiplicities,
             b"counts" => Self::Counts,
-            b"sets" => Self::Sets,
             b"pairs" => Self::Pairs,
             b"select" => return Ok(Self::Select(parameter.into())),
             b"contains" => {
@@ -141,7 +137,7 @@ impl Computation {
     pub fn merges(&self) -> bool {
         match self {
             Self::Union | Self::Intersection | Self::Difference | Self::Multiplicities => true,
-            Self::Counts | Self::Contains(_) | Self::Sets | Self::Pairs | Self::Select(_) => false,
+            Self::Counts | Self::Contains(_) | Self::Pairs | Self::Select(_) => false,
         }
     }
 
@@ -167,7 +163,6 @@ impl Computation {
                     .map(|set| Some(count(set).to_string().into_bytes()))
                     .collect());
             }
-            Self::Sets => return Ok(sets.iter().map(|set| set.map(|set| set.as_bytes().to_vec())).collect()),
             Self::Pairs => return pairs(sets, budget),
             Self::Select(_) => return Err(IdsError::NotOverSets),
             Self::Contains(candidates) => {

@@ -31,7 +31,7 @@ pub(crate) use mention::{Mention, NAME_BYTES_MAX, Side};
 pub use options::{GraphOptions, KnownIds, Types, UnknownVertices};
 pub use report::GraphReport;
 
-use crate::build::{check_common, check_output, write_version};
+use crate::build::{check_common, check_output, check_rows, write_version};
 use crate::error::BuildError;
 use crate::input::{self, BadRows, RowKind};
 use crate::memory::Memory;
@@ -216,16 +216,7 @@ impl Building<'_> {
         tallies.extend(edges.tallies);
         let sorted = sorter.finish(tallies)?;
         let (bad_rows, bad_row_samples) = bad_rows.into_found();
-        if records_of(&sorted) == 0 && !options.build.allow_empty {
-            return Err(match bad_rows {
-                0 => BuildError::EmptyInput,
-                count => BuildError::BadRows {
-                    count,
-                    max: options.build.bad_rows_max,
-                    samples: bad_row_samples,
-                },
-            });
-        }
+        let bad_row_samples = check_rows(&options.build, records_of(&sorted), bad_rows, bad_row_samples)?;
         Ok(Read {
             spilled_bytes: sorted.spilled_bytes,
             sorted,

@@ -20,7 +20,7 @@ pub struct GraphOptions<'a> {
     pub symmetric: Types,
     /// The edge types with an index of values for each partition.
     pub indexed: Types,
-    /// Files of vertices, each as `[LABEL=]FILE`. If there are none, all names in edges are vertices.
+    /// Files of vertices, each as `[LABEL=]FILE`. Without any, all names in edges are vertices.
     pub vertices: Vec<String>,
     /// The column with the names of vertices. All others are their properties.
     pub vertex_name: String,

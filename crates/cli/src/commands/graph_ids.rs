@@ -1,14 +1,15 @@
 //! The ids that the current version of a graph gave to its vertices: from the cluster, or from a built version.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context, bail};
 use fondaco_build::KnownIds;
+use fondaco_control::http::StoreResource;
 use fondaco_format::Version;
 use fondaco_graph::{Description, keys};
-use fondaco_model::StoreName;
+use fondaco_model::{StoreName, ValueType};
 use redis::ConnectionLike;
-use std::sync::Mutex;
 
 use crate::client::Client;
 use crate::control_port::ControlPort;
@@ -28,6 +29,36 @@ pub struct ServedIds<'a> {
     description: Description,
     /// Connections that no thread uses now.
     unused: Mutex<Vec<Connection>>,
+}
+
+/// The ids of the vertices of a graph that has a version: they keep them.
+pub fn served_ids<'a>(
+    client: &Client,
+    port: &'a ControlPort,
+    name: &'a StoreName,
+    store: Option<&StoreResource>,
+) -> anyhow::Result<Option<ServedIds<'a>>> {
+    let has_ids = |found: &&StoreResource| found.value_type == ValueType::Graph && found.current_version.is_some();
+    match store.filter(has_ids) {
+        Some(_) => ServedIds::of(client, port, name).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Refuses a graph whose ids were taken from a version that is not the current one any more: another push may have given
+/// the same ids to other names.
+pub fn check_ids_are_current(client: &Client, graph: Option<&StoreResource>) -> anyhow::Result<()> {
+    let Some(before) = graph else {
+        return Ok(());
+    };
+    let now = client.store(&before.name.parse()?)?.and_then(|now| now.current_version);
+    if now != before.current_version {
+        bail!(
+            "graph {} got another version during the build, which may have given the same ids to other vertices: push again",
+            before.name
+        );
+    }
+    Ok(())
 }
 
 impl<'a> ServedIds<'a> {

@@ -21,7 +21,7 @@ use url::Url;
 
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
-use super::graph_ids::ServedIds;
+use super::graph_ids::{check_ids_are_current, served_ids};
 use super::push_progress::{show, waiting_text};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
@@ -138,7 +138,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     } = check(&client, &options)?;
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);
-    let served = served_ids(&client, &options, store.as_ref())?;
+    let served = served_ids(&client, &options.node, &options.input.store, store.as_ref())?;
     let known = served.as_ref().map(|served| served as &dyn KnownIds);
     let interrupt = Interrupt::listen()?;
     if options.input.dry_run {
@@ -259,35 +259,6 @@ fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
         store,
         disk_available_bytes: status.disk_available_bytes,
     })
-}
-
-/// The ids of the vertices of a graph that has a version: they keep them.
-fn served_ids<'a>(
-    client: &Client,
-    options: &'a PushOptions,
-    store: Option<&StoreResource>,
-) -> anyhow::Result<Option<ServedIds<'a>>> {
-    let has_ids = |found: &&StoreResource| found.value_type == ValueType::Graph && found.current_version.is_some();
-    match store.filter(has_ids) {
-        Some(_) => ServedIds::of(client, &options.node, &options.input.store).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Refuses a graph whose ids were taken from a version that is not the current one any more: another push may have given
-/// the same ids to other names.
-fn check_ids_are_current(client: &Client, graph: Option<&StoreResource>) -> anyhow::Result<()> {
-    let Some(before) = graph else {
-        return Ok(());
-    };
-    let now = client.store(&before.name.parse()?)?.and_then(|now| now.current_version);
-    if now != before.current_version {
-        bail!(
-            "graph {} got another version during the build, which may have given the same ids to other vertices: push again",
-            before.name
-        );
-    }
-    Ok(())
 }
 
 /// Reports what was read, and whether the version would fit on the node's disk.

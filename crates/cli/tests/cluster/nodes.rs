@@ -1,11 +1,13 @@
 //! Nodes that are killed and return, with or without their data.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
 use super::readers::{Readers, none_since};
+use super::sets::requests;
 use super::values::read_all;
 
 #[test]
@@ -42,6 +44,49 @@ fn a_detected_dead_node_fails_no_read_and_catches_up() {
         failures.len(),
         detected - killed
     );
+}
+
+/// The vertices of a graph that is one ring.
+const RING: u64 = 60;
+
+#[test]
+fn a_graph_is_whole_at_survivors_of_a_killed_node() {
+    let mut cluster = Cluster::start(Shape {
+        nodes: 4,
+        ..Shape::default()
+    });
+    let edges = cluster.dir.path().join("ring.csv");
+    let rows: String = (0..RING).map(|at| format!("v{at},v{}\n", (at + 1) % RING)).collect();
+    fs::write(&edges, format!("from,to\n{rows}")).unwrap();
+    let edges = edges.to_str().unwrap();
+    let push = ["push", "ring", edges, "--edges", "from,to", "--create"];
+    cluster.get("router-1").done(&push);
+    let lost = cluster.number("node-4");
+    cluster.kill("node-4");
+    cluster.until_live(lost, false);
+
+    let two_edges = "MATCH (a)-[:EDGE]->(b)-[:EDGE]->(c) RETURN count(*), count(DISTINCT c)";
+    let count = |redis: &mut redis::Connection| -> redis::RedisResult<Vec<Vec<u64>>> {
+        let asked = redis::cmd("GRAPH.QUERY").arg("ring").arg(two_edges).query(redis);
+        asked.map(|(_, rows, _): (Vec<String>, Vec<Vec<u64>>, Vec<String>)| rows)
+    };
+    let others = BTreeMap::from(["node-2", "node-3"].map(|name| (name.to_owned(), cluster.get(name).resp.clone())));
+    let asked = || requests(&others, "fondaco.read") + requests(&others, "fondaco.compute");
+    for name in ["node-1", "router-1"] {
+        let mut redis = cluster.get(name).redis();
+        until("it answers without the node", || count(&mut redis).is_ok());
+        let before = asked();
+        for _ in 0..20 {
+            assert_eq!(count(&mut redis), Ok(vec![vec![RING, RING]]), "{name}");
+        }
+        assert!(asked() > before, "{name} asked no other node");
+        for at in 0..RING {
+            let mut neighbours = redis::cmd("FONDACO.GRAPH");
+            neighbours.arg(&["NEIGHBOURS", "ring", "EDGE"]).arg(format!("v{at}"));
+            let next = vec![format!("v{}", (at + 1) % RING)];
+            assert_eq!(neighbours.query(&mut redis), Ok(next), "{name}");
+        }
+    }
 }
 
 #[test]

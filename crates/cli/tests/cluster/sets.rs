@@ -64,7 +64,7 @@ fn keys(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
 }
 
 /// How often the nodes were asked by others, as they count it.
-fn requests(nodes: &BTreeMap<String, String>, command: &str) -> u64 {
+pub(crate) fn requests(nodes: &BTreeMap<String, String>, command: &str) -> u64 {
     let calls = |address: &String| {
         let text: String = ask(&mut connect(address), "INFO commandstats", &[]);
         let line = text

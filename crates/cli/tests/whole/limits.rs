@@ -160,3 +160,31 @@ fn a_cross_site_post_of_a_browser_gets_no_answer() {
     let request = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n";
     assert_eq!(rest(dev.socket_saying(request)), "");
 }
+
+#[test]
+fn a_query_of_many_steps_does_not_end_the_process() {
+    let dev = Dev::start();
+    let edges = dev.path("edges.csv");
+    std::fs::write(&edges, "from,to\nann,ann\nann,bob\nbob,ann\n").unwrap();
+    let edges = edges.to_str().unwrap();
+    dev.done(&["push", "social", edges, "--edges", "from,to", "--create"]);
+    let mut redis = dev.redis();
+    // Each step gives its rows to the next one within its own call, so that the stack bounds their number.
+    for steps in [1, 5, 20, 100, 400] {
+        for (first, step) in [
+            ("MATCH (a {name: 'ann'})", " WITH a"),
+            ("MATCH (a {name: 'ann'})", " OPTIONAL MATCH (a)-[:NOTHING]->()"),
+            ("MATCH (a {name: 'ann'})", " MATCH (a)-[:EDGE]->({name: 'bob'})"),
+            ("MATCH (a {name: 'ann'})", "-[:EDGE]->()"),
+        ] {
+            let query = format!("{first}{} RETURN count(*)", step.repeat(steps));
+            let answer = redis::cmd("GRAPH.QUERY")
+                .arg("social")
+                .arg(query)
+                .query::<redis::Value>(&mut redis);
+            let refused = |error: redis::RedisError| error.to_string().contains("LIMIT");
+            assert!(answer.map_or_else(refused, |_| true), "{steps} times {step:?}");
+            assert_eq!(redis::cmd("PING").query(&mut redis), Ok("PONG".to_owned()));
+        }
+    }
+}

@@ -95,6 +95,47 @@ fn a_user_reads_only_its_permitted_stores() {
 }
 
 #[test]
+fn a_user_sees_only_its_permitted_graphs() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::server(&configuration(dir.path(), &users()));
+    let edges = dir.path().join("edges.csv");
+    fs::write(&edges, "from,to\nann,bob\nbob,cid\n").unwrap();
+    for graph in ["a", "b"] {
+        let arguments = ["push", graph, edges.to_str().unwrap(), "--edges", "from,to", "--create"];
+        node.done(&[&arguments[..], &["--token", TOKEN]].concat());
+    }
+    let list = |redis: &mut redis::Connection| redis::cmd("GRAPH.LIST").query::<Vec<String>>(redis);
+    let mut reader = node.redis_as("reader:secret@");
+    let mut operator = node.redis_as(":operator-password@");
+    assert_eq!(list(&mut reader), Ok(vec!["a".to_owned()]));
+    assert_eq!(list(&mut operator), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    let all = "MATCH (a) RETURN count(a)";
+    let commands: [(&[&str], &[&str]); 5] = [
+        (&["GRAPH.QUERY"], &[all]),
+        (&["GRAPH.RO_QUERY"], &[all]),
+        (&["GRAPH.EXPLAIN"], &[all]),
+        (&["GRAPH.PROFILE"], &[all]),
+        (&["FONDACO.GRAPH", "NEIGHBOURS"], &["EDGE", "ann"]),
+    ];
+    for (command, rest) in commands {
+        let ask = |redis: &mut redis::Connection, graph: &str| {
+            let mut asked = redis::Cmd::new();
+            let words = command.iter().chain([&graph]).chain(rest);
+            words.for_each(|word| _ = asked.arg(word));
+            asked.query::<redis::Value>(redis)
+        };
+        let code = |answer: redis::RedisResult<redis::Value>| answer.unwrap_err().code().map(str::to_owned);
+        assert!(ask(&mut reader, "a").is_ok(), "{command:?}");
+        assert!(ask(&mut operator, "b").is_ok(), "{command:?}");
+        assert_eq!(code(ask(&mut reader, "b")).as_deref(), Some("NOPERM"), "{command:?}");
+        // A store that is not there looks the same as one that the user may not read.
+        assert_eq!(code(ask(&mut reader, "c")).as_deref(), Some("NOPERM"), "{command:?}");
+        let unknown = code(ask(&mut node.redis(), "a"));
+        assert_eq!(unknown.as_deref(), Some("NOAUTH"), "{command:?}");
+    }
+}
+
+#[test]
 fn the_control_port_requires_its_token_except_for_health_checks() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::server(&configuration(dir.path(), &users()));

@@ -11,14 +11,11 @@ use fondaco_ids::{Budget, SetAnswer, SetQuery};
 use fondaco_model::StoreName;
 use fondaco_protocol::WireKey;
 
-use super::{GraphSource, Keys, VERSION_CHANGED};
+use super::{GraphSource, Keys, in_one_version};
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::options::ReadOptions;
 use crate::sets::{Computed, SetOptions, What};
-
-/// How often a query begins again because its graph has changed its version.
-const ATTEMPTS: usize = 4;
 
 /// A graph of the cluster.
 #[derive(Debug, Clone)]
@@ -74,13 +71,8 @@ impl Graph {
     ) -> Result<QueryResult, ClientError> {
         let prepared = Prepared::new(text).map_err(ClientError::Graph)?;
         let deadline = Instant::now() + options.timeout;
-        for attempt in 1.. {
-            match self.attempt(&prepared, parameters, options, deadline).await {
-                Err(error) if error == VERSION_CHANGED && attempt < ATTEMPTS => {}
-                done => return done.map_err(ClientError::Graph),
-            }
-        }
-        unreachable!("the last attempt returns")
+        let attempt = || self.attempt(&prepared, parameters, options, deadline);
+        in_one_version(attempt).await.map_err(ClientError::Graph)
     }
 
     async fn attempt(

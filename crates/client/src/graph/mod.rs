@@ -5,4 +5,4 @@ mod source;
 
 pub use fondaco_graph::query::{Edge, Path, QueryResult, Step, Value};
 pub use handle::{Graph, GraphOptions, description};
-pub use source::{GraphSource, Keys, VERSION_CHANGED};
+pub use source::{GraphSource, Keys, in_one_version};

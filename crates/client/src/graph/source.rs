@@ -19,7 +19,24 @@ use crate::sets::{Computed, What};
 const KEYS_AT_ONCE: usize = 1 << 15;
 
 /// The error of a query in whose course the graph changed its version. It is to be begun again.
-pub const VERSION_CHANGED: &str = "VERSIONGONE the graph changed its version while it was read";
+const VERSION_CHANGED: &str = "VERSIONGONE the graph changed its version while it was read";
+
+/// How often a query begins again because its graph has changed its version.
+const ATTEMPTS: usize = 4;
+
+/// Carries a query out, and again from its beginning if the graph changes its version meanwhile.
+///
+/// # Errors
+/// What the query says.
+pub async fn in_one_version<T, F: Future<Output = Result<T, String>>>(attempt: impl Fn() -> F) -> Result<T, String> {
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(error) if error == VERSION_CHANGED => {}
+            done => return done,
+        }
+    }
+    attempt().await
+}
 
 /// Finds keys of one store, here or elsewhere. It knows the deadline.
 pub trait Keys: Send + Sync {

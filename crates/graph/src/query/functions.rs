@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::expression::{Evaluation, Operator};
+use super::evaluation::Evaluation;
+use super::expression::Operator;
 use super::value::Value;
 
 /// A function of values.
@@ -130,7 +131,7 @@ impl Function {
             (F::Abs | F::Ceil | F::Floor | F::Round | F::Sqrt | F::Sign, Value::Int(_) | Value::Float(_)) => {
                 of_float(self, &of)
             }
-            _ => return Err(format!("ERR {} is not what {} takes", of.kind(), self.name())),
+            _ => return Err(format!("ERR {} does not take {}", self.name(), of.kind())),
         })
     }
 
@@ -190,7 +191,7 @@ fn convert(function: Function, of: &Value) -> Result<Value, String> {
             Err(_) => Value::Null,
         },
         (F::ToFloat, Value::Text(text)) => text.trim().parse().map_or(Value::Null, Value::Float),
-        _ => return Err(format!("ERR {} is not what {} takes", of.kind(), function.name())),
+        _ => return Err(format!("ERR {} does not take {}", function.name(), of.kind())),
     })
 }
 
@@ -198,7 +199,7 @@ fn range(arguments: &[Value]) -> Result<Value, String> {
     let int = |at: usize| match arguments.get(at) {
         Some(Value::Int(int)) => Ok(*int),
         None => Ok(1),
-        Some(other) => Err(format!("ERR {} is not what range takes", other.kind())),
+        Some(other) => Err(format!("ERR range does not take {}", other.kind())),
     };
     let (from, to, step) = (int(0)?, int(1)?, int(2)?);
     if step == 0 {
@@ -260,7 +261,7 @@ pub(super) fn slice(of: &Value, from: Option<&Value>, to: Option<&Value>) -> Res
 ///
 /// # Errors
 /// Values of wrong types, an integer that is too large, a division by zero.
-pub(super) fn binary(one: &Value, operator: Operator, other: &Value) -> Result<Value, String> {
+pub(crate) fn binary(one: &Value, operator: Operator, other: &Value) -> Result<Value, String> {
     use Operator as O;
     let flag = |flag: Option<bool>| flag.map_or(Value::Null, Value::Bool);
     let ordered = |holds: fn(std::cmp::Ordering) -> bool| flag(one.compares(other).map(holds));

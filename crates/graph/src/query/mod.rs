@@ -3,6 +3,7 @@
 //! A query is parsed ([`Prepared::new`]), translated to clauses over slots of rows, planned for one graph, and carried out over any
 //! [`Source`]. What concerns single vertices, or sets of them, is decided where they are; paths are followed here.
 
+mod evaluation;
 mod expand;
 mod expression;
 mod functions;
@@ -11,8 +12,12 @@ mod parameters;
 mod plan;
 mod planner;
 mod project;
+mod reach;
+mod records;
 mod run;
 mod sets;
+mod shortest;
+mod start;
 mod translate;
 mod value;
 
@@ -20,12 +25,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use expression::{Missing, Slot};
+use evaluation::Missing;
+use expression::Slot;
 use plan::Clause;
 use run::Run;
 
 use crate::{Description, Source, Vertex};
 
+pub use expression::Operator;
+pub(crate) use functions::binary;
 pub use parameters::split_parameters;
 pub use value::{Edge, Path, Value};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::expression::{Expression, Slot};
 use super::plan::{Procedure, Projection, Towards};
+use crate::EdgeType;
 use crate::keys::Direction;
-use crate::{Comparison, EdgeType};
 
 /// A step: it takes rows, and gives rows to the next.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) enum Operator<'a> {
     Select {
         slot: Slot,
         labels: Vec<String>,
-        properties: Vec<(String, Comparison, Expression)>,
+        properties: Vec<(String, super::expression::Operator, Expression)>,
     },
     /// Follows edges.
     Expand(Expand),

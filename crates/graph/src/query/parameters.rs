@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use open_cypher::{TokenKind, lex};
 
-use super::expression::{Evaluation, Known, Missing};
+use super::evaluation::{Evaluation, Known, Missing};
 use super::plan::Clause;
 use super::translate::translate;
 use super::value::Value;

@@ -46,7 +46,7 @@ pub(super) struct Hop {
     pub(super) slot: Slot,
     /// Whether the query refers to it.
     pub(super) named: bool,
-    /// The types, of which it may have any; all if there are none.
+    /// The types, of which it may have any; empty for all.
     pub(super) types: Vec<String>,
     pub(super) towards: Towards,
     /// How many edges, at least and at most; `None` is one edge.

@@ -9,7 +9,7 @@ use super::plan::{Clause, Hop, Match, PathPattern, Towards, VertexPattern};
 use super::sets;
 use super::translate::equal;
 use super::value::Value;
-use crate::{Comparison, Description};
+use crate::Description;
 
 /// The steps of a query, and the width of its rows.
 pub(super) struct Steps<'a> {
@@ -378,7 +378,7 @@ fn is_local(condition: &Expression, bound: &HashSet<Slot>) -> bool {
 }
 
 /// A condition on a property of a vertex that is decided where the vertex is: it compares with what does not depend on rows.
-pub(super) fn pushed(condition: &Expression, slot: Slot) -> Option<(String, Comparison, Expression)> {
+pub(super) fn pushed(condition: &Expression, slot: Slot) -> Option<(String, Op, Expression)> {
     let Expression::Binary(one, operator, other) = condition else {
         return None;
     };
@@ -387,20 +387,15 @@ pub(super) fn pushed(condition: &Expression, slot: Slot) -> Option<(String, Comp
         _ => None,
     };
     let is_constant = |expression: &Expression| expression.variables().is_empty() && !has_lists(expression);
-    let comparison = comparison_of(*operator)?;
+    if !operator.compares() {
+        return None;
+    }
     if let Some(name) = property(one)
         && is_constant(other)
     {
-        return Some((name, comparison, (**other).clone()));
+        return Some((name, *operator, (**other).clone()));
     }
-    let mirrored = match comparison {
-        Comparison::Equal | Comparison::NotEqual => comparison,
-        Comparison::Less => Comparison::Greater,
-        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
-        Comparison::Greater => Comparison::Less,
-        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
-        _ => return None,
-    };
+    let mirrored = operator.mirrored()?;
     let name = property(other)?;
     is_constant(one).then(|| (name, mirrored, (**one).clone()))
 }
@@ -412,20 +407,4 @@ fn has_lists(expression: &Expression) -> bool {
         found |= matches!(part, Expression::Comprehension { .. } | Expression::Quantified { .. });
     });
     found
-}
-
-fn comparison_of(operator: Op) -> Option<Comparison> {
-    Some(match operator {
-        Op::Equal => Comparison::Equal,
-        Op::NotEqual => Comparison::NotEqual,
-        Op::Less => Comparison::Less,
-        Op::LessOrEqual => Comparison::LessOrEqual,
-        Op::Greater => Comparison::Greater,
-        Op::GreaterOrEqual => Comparison::GreaterOrEqual,
-        Op::StartsWith => Comparison::StartsWith,
-        Op::EndsWith => Comparison::EndsWith,
-        Op::Contains => Comparison::Contains,
-        Op::In => Comparison::In,
-        _ => return None,
-    })
 }

@@ -3,31 +3,24 @@
 //! Rows go through the steps in batches, so that a query ends as soon as it has enough of them, and never holds all rows that
 //! it goes through.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
-use super::expression::{Evaluation, Expression, Known, Missing, Row, Slot};
-use super::operators::{Operator, Start};
+use super::evaluation::{Evaluation, Known, Missing};
+use super::expression::{Expression, Row, Slot};
+use super::operators::Operator;
 use super::plan::{Procedure, Projection};
 use super::planner::Steps;
 use super::project::Projected;
 use super::value::{Edge, Path, Value};
 use super::{Limits, Step};
-use crate::keys::{self, Direction};
-use crate::{Ask, Comparison, Description, Selection, Source, Vertex};
+use crate::keys::Direction;
+use crate::{Description, Source};
 
 /// How many rows go to the next step at once, at most and as a rule.
 pub(super) const BATCH: usize = 2048;
-
-/// The most records of vertices that are kept while a query runs.
-const RECORDS_MAX: usize = 200_000;
-
-/// How many keys of labels are read at once.
-const LABEL_KEYS_AT_ONCE: usize = 16;
 
 /// A query that runs.
 pub(super) struct Run<'a, S> {
@@ -342,132 +335,6 @@ impl<'a, S: Source> Run<'a, S> {
         self.push(at + 1, out).await
     }
 
-    async fn start(&mut self, at: usize, slot: Slot, start: &Start, rows: Vec<Row>) -> Result<bool, String> {
-        match start {
-            Start::Id(id) => {
-                let values = self.values(&[id], &rows).await?;
-                let id = |value: &Vec<Value>| match value[0] {
-                    Value::Int(id) => u64::try_from(id).ok(),
-                    _ => None,
-                };
-                let found = rows.into_iter().zip(&values);
-                let found = found.filter_map(|(row, value)| Some(with(&row, &[(slot, Value::Vertex(id(value)?))])));
-                let found: Vec<Row> = found.collect();
-                // An id may be that of no vertex.
-                let found = self.select(slot, &[], &[], found).await?;
-                self.push(at + 1, found).await
-            }
-            Start::Name(name) | Start::Names(name) => {
-                let values = self.values(&[name], &rows).await?;
-                let out = self.named(slot, matches!(start, Start::Names(_)), rows, values).await?;
-                self.push(at + 1, out).await
-            }
-            Start::Label(label) => self.scan(at, slot, label, rows).await,
-            Start::All => self.scan(at, slot, "", rows).await,
-        }
-    }
-
-    async fn named(
-        &mut self,
-        slot: Slot,
-        several: bool,
-        rows: Vec<Row>,
-        values: Vec<Vec<Value>>,
-    ) -> Result<Vec<Row>, String> {
-        let name = |value: &Value| match value {
-            Value::Text(text) => Some(text.to_string()),
-            Value::Int(int) => Some(int.to_string()),
-            value => value
-                .to_json()
-                .filter(|json| json.is_number() || json.is_boolean())
-                .map(|json| json.to_string()),
-        };
-        let mut wanted: Vec<(usize, String)> = Vec::new();
-        for (at, value) in values.iter().enumerate() {
-            match (&value[0], several) {
-                (Value::List(names), true) => {
-                    let mut names: Vec<String> = names.iter().filter_map(name).collect();
-                    names.sort_unstable();
-                    names.dedup();
-                    wanted.extend(names.into_iter().map(|name| (at, name)));
-                }
-                (value, false) => wanted.extend(name(value).map(|name| (at, name))),
-                _ => {}
-            }
-        }
-        let keys = wanted
-            .iter()
-            .map(|(_, name)| Bytes::from(keys::id(name.as_bytes())))
-            .collect();
-        let ids = self.source.values(keys).await?;
-        let mut out = Vec::new();
-        for ((at, name), id) in wanted.into_iter().zip(ids) {
-            let Some(id) = id else { continue };
-            let id = str::from_utf8(&id).ok().and_then(|id| id.parse().ok());
-            let id = id.ok_or_else(|| format!("ERR the id of vertex {name:?} is malformed"))?;
-            out.push(with(&rows[at], &[(slot, Value::Vertex(id))]));
-        }
-        self.check_rows(out.len())?;
-        Ok(out)
-    }
-
-    async fn scan(&mut self, at: usize, slot: Slot, label: &str, rows: Vec<Row>) -> Result<bool, String> {
-        let tags = keys::tags(self.description.partitions);
-        for row in rows {
-            for tags in tags.chunks(LABEL_KEYS_AT_ONCE) {
-                let keys = tags.iter().map(|tag| keys::label(tag, label).into()).collect();
-                for set in self.source.sets(keys, Ask::NonUnion).await?.into_iter().flatten() {
-                    let mut ids = set_of(&set)?.into_iter().peekable();
-                    while ids.peek().is_some() {
-                        let batch = ids.by_ref().take(BATCH);
-                        let batch: Vec<Row> = batch.map(|id| with(&row, &[(slot, Value::Vertex(id))])).collect();
-                        if !self.push(at + 1, batch).await? {
-                            return Ok(false);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Keeps rows whose vertex is wanted, which is decided where the vertices are.
-    async fn select(
-        &mut self,
-        slot: Slot,
-        labels: &[String],
-        properties: &[(String, Comparison, Expression)],
-        rows: Vec<Row>,
-    ) -> Result<Vec<Row>, String> {
-        let empty = vec![vec![Value::Null; self.steps.slots]];
-        let expressions: Vec<&Expression> = properties.iter().map(|(_, _, value)| value).collect();
-        let values = self.values(&expressions, &empty).await?.pop().unwrap_or_default();
-        let mut wanted = Vec::with_capacity(properties.len());
-        for ((name, comparison, _), value) in properties.iter().zip(values) {
-            match value.to_json() {
-                Some(json) if !json.is_null() => wanted.push((name.clone(), *comparison, json)),
-                // Nothing compares with null, or with a vertex.
-                _ => return Ok(Vec::new()),
-            }
-        }
-        let selection = Selection {
-            labels: labels.to_vec(),
-            properties: wanted,
-            with_properties: false,
-        };
-        let mut ids: Vec<u64> = rows.iter().filter_map(|row| vertex_at(row, slot)).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let found = self.source.select(&ids, &selection).await?;
-        let kept: Vec<u64> = ids
-            .into_iter()
-            .zip(found)
-            .filter_map(|(id, found)| found.map(|_| id))
-            .collect();
-        let is_kept = |row: &Row| vertex_at(row, slot).is_some_and(|id| kept.binary_search(&id).is_ok());
-        Ok(rows.into_iter().filter(is_kept).collect())
-    }
-
     fn procedure(&self, procedure: Procedure) -> Vec<String> {
         let description = self.description;
         match procedure {
@@ -476,84 +343,6 @@ impl<'a, S: Source> Run<'a, S> {
             Procedure::PropertyKeys => description.properties.clone(),
             Procedure::Indexes => Vec::new(),
         }
-    }
-
-    /// The values of expressions in each row. What they need of vertices and edges is read first.
-    pub(super) async fn values(
-        &mut self,
-        expressions: &[&Expression],
-        rows: &[Row],
-    ) -> Result<Vec<Vec<Value>>, String> {
-        if self.known.vertices.len() > RECORDS_MAX {
-            self.known.vertices.clear();
-            self.known.edges.clear();
-        }
-        loop {
-            let mut evaluation = Evaluation {
-                known: &self.known,
-                missing: Missing::default(),
-            };
-            let mut values = Vec::with_capacity(rows.len());
-            let mut failed = None;
-            for row in rows {
-                let mut row = row.clone();
-                let own = expressions
-                    .iter()
-                    .map(|expression| evaluation.value(expression, &mut row));
-                match own.collect() {
-                    Ok(own) => values.push(own),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            let missing = evaluation.missing;
-            if missing.is_empty() {
-                return match failed {
-                    Some(error) => Err(error),
-                    None => Ok(values),
-                };
-            }
-            self.read(missing).await?;
-        }
-    }
-
-    /// Reads records of vertices, and properties of edges.
-    pub(super) async fn read(&mut self, missing: Missing) -> Result<(), String> {
-        let Missing { mut vertices, edges } = missing;
-        vertices.sort_unstable();
-        vertices.dedup();
-        if !vertices.is_empty() {
-            let selection = Selection {
-                with_properties: true,
-                ..Selection::default()
-            };
-            for (id, record) in vertices.iter().zip(self.source.select(&vertices, &selection).await?) {
-                let vertex: Option<Vertex> = record
-                    .map(|record| serde_json::from_slice(&record))
-                    .transpose()
-                    .map_err(|error| format!("ERR the record of vertex {id} is damaged: {error}"))?;
-                self.known.vertices.insert(*id, vertex.map(Into::into));
-            }
-        }
-        let mut with_properties = HashMap::new();
-        for edge in edges {
-            let key = Value::Edge(edge.clone()).key();
-            let has_properties = self.description.types.get(&*edge.name).is_some_and(|of| of.properties);
-            match has_properties {
-                true => drop(with_properties.insert(key, edge)),
-                false => drop(self.known.edges.insert(key, Value::Map(std::sync::Arc::default()))),
-            }
-        }
-        let (names, edges): (Vec<_>, Vec<Edge>) = with_properties.into_iter().unzip();
-        let key = |edge: &Edge| Bytes::from(keys::edge(&edge.name, edge.ends().0, edge.ends().1));
-        let found = self.source.values(edges.iter().map(key).collect()).await?;
-        for (name, record) in names.into_iter().zip(found) {
-            let json = record.map(|record| serde_json::from_slice(&record)).transpose();
-            let json: Option<serde_json::Value> =
-                json.map_err(|error| format!("ERR the properties of an edge are damaged: {error}"))?;
-            let properties = json.map_or_else(|| Value::Map(std::sync::Arc::default()), |json| Value::of_json(&json));
-            self.known.edges.insert(name, properties);
-        }
-        Ok(())
     }
 
     /// Whether the query may go on.

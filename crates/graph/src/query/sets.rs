@@ -4,7 +4,7 @@
 //! path: the shortest walk is one. So only whether the start itself is an end of a path has to be decided with care, and
 //! that the executor does.
 
-use super::expression::{Expression, Slot};
+use super::expression::{Expression, Operator as Op, Slot};
 use super::functions::Function;
 use super::operators::{Operator, Reach, ReachLength, Start};
 use super::plan::{AggregateFunction, Clause, Match, PathPattern, Projection, Towards};
@@ -84,7 +84,7 @@ struct Chain {
     end: Slot,
     length: ReachLength,
     labels: Vec<String>,
-    properties: Vec<(String, crate::Comparison, Expression)>,
+    properties: Vec<(String, Op, Expression)>,
 }
 
 /// The chain from its known end to the other, if nothing else is asked of it.

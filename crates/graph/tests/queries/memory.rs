@@ -181,7 +181,7 @@ fn wait_for<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// People who know each other, follow others, and work somewhere.
+/// People and companies: a symmetric type, and two directed ones.
 pub fn people() -> Memory {
     let person = |name: &str, age: i64| (vec!["Person"], json!({"name": name, "age": age}));
     Memory::new(&Parts {

@@ -82,7 +82,7 @@ proptest! {
     }
 }
 
-/// A vertex that many others know, all of whom know each other.
+/// A complete graph.
 fn hub(others: u64) -> Memory {
     let edges = (0..=others).flat_map(|one| (one + 1..=others).map(move |other| (one, other, None)));
     Memory::new(&Parts {

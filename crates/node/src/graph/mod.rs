@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fondaco_client::graph::{GraphSource, VERSION_CHANGED, description};
+use fondaco_client::graph::{GraphSource, description, in_one_version};
 use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
 use fondaco_graph::{Ask, Description, Network, Relation, Source, network};
 
@@ -24,9 +24,6 @@ use networks::{Kept, Name};
 
 pub(crate) use networks::Networks;
 pub(crate) use operation::{Answered, Operation, Question};
-
-/// How often a query begins again because its graph has changed its version.
-const ATTEMPTS: usize = 4;
 
 /// What all queries of this process share.
 #[derive(Debug)]
@@ -113,16 +110,9 @@ pub(crate) enum Answer {
 pub(crate) async fn ask(shared: Arc<ServerState>, store: StoreId, asked: &Asked, stop: Stop) -> Result<Answer, String> {
     let metrics = &shared.metrics.graphs;
     metrics.queries.fetch_add(1, Relaxed);
-    for number in 1.. {
-        match attempt(&shared, store, asked, &stop).await {
-            Err(error) if error == VERSION_CHANGED && number < ATTEMPTS => {}
-            done => {
-                metrics.failures.fetch_add(done.is_err().into(), Relaxed);
-                return done;
-            }
-        }
-    }
-    unreachable!("the last attempt returns")
+    let done = in_one_version(|| attempt(&shared, store, asked, &stop)).await;
+    metrics.failures.fetch_add(done.is_err().into(), Relaxed);
+    done
 }
 
 async fn attempt(shared: &Arc<ServerState>, store: StoreId, asked: &Asked, stop: &Stop) -> Result<Answer, String> {

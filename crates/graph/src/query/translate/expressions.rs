@@ -164,13 +164,13 @@ impl Translator<'_> {
         };
         let binary = |one, other| Expression::Binary(Box::new(one), own, Box::new(other));
         // `a < b < c` is `a < b AND b < c`.
-        if is_comparison(own)
+        if own.mirrored().is_some()
             && let ExprKind::Binary {
                 operator: inner,
                 right: middle,
                 ..
             } = &left.kind
-            && operator_of(inner.kind).is_some_and(is_comparison)
+            && operator_of(inner.kind).and_then(Operator::mirrored).is_some()
         {
             let first = self.expression(left)?;
             let second = binary(self.expression(middle)?, self.expression(right)?);
@@ -330,14 +330,6 @@ fn negative(operand: Expression) -> Expression {
         Expression::Constant(Value::Float(float)) => Expression::Constant(Value::Float(-float)),
         other => Expression::Negative(Box::new(other)),
     }
-}
-
-fn is_comparison(operator: Operator) -> bool {
-    use Operator as O;
-    matches!(
-        operator,
-        O::Equal | O::NotEqual | O::Less | O::LessOrEqual | O::Greater | O::GreaterOrEqual
-    )
 }
 
 fn operator_of(operator: BinaryOperator) -> Option<Operator> {

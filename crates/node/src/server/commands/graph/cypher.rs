@@ -1,6 +1,6 @@
 //! `GRAPH.QUERY` and its like.
 
-use fondaco_graph::query::{Prepared, split_parameters};
+use fondaco_graph::query::{Prepared, Step, split_parameters};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
 
@@ -32,26 +32,25 @@ pub(in crate::server::commands) async fn query(call: &Call<'_>, reply: &mut Repl
 pub(in crate::server::commands) async fn explain(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let explain = call.command == CommandId::GraphExplain;
     let options = Options::parse(&call.arguments[3..])?;
-    let steps: Vec<String> = match carry_out(call, explain, &options).await? {
-        Answer::Steps(steps) => steps,
+    let took = |text: &str, rows: u64, milliseconds: f64| {
+        format!("{text} | Records produced: {rows}, Execution time: {milliseconds:.6} ms")
+    };
+    let mut steps: Vec<String> = match carry_out(call, explain, &options).await? {
+        Answer::Steps(steps) => steps.into_iter().chain(["Results".to_owned()]).collect(),
         Answer::Query(result, _) => {
-            let steps = result.profile.iter();
-            let step = steps.map(|step| {
-                format!(
-                    "{}, {} requests | Records produced: {}, Execution time: {:.6} ms",
-                    step.text, step.requests, step.rows, step.milliseconds
-                )
-            });
-            step.collect()
+            let step = |step: &Step| {
+                let text = format!("{}, {} requests", step.text, step.requests);
+                took(&text, step.rows, step.milliseconds)
+            };
+            // The rows are there when the last step has given them on.
+            let results = took("Results", result.rows.len() as u64, 0.0);
+            result.profile.iter().map(step).chain([results]).collect()
         }
         Answer::Question(_) => Vec::new(),
     };
-    let results = match explain {
-        true => "Results".to_owned(),
-        false => "Results | Records produced: 0, Execution time: 0.000000 ms".to_owned(),
-    };
-    reply.array(steps.len() + 1);
-    for (depth, step) in [results].into_iter().chain(steps.into_iter().rev()).enumerate() {
+    steps.reverse();
+    reply.array(steps.len());
+    for (depth, step) in steps.into_iter().enumerate() {
         reply.bulk(format!("{}{step}", "    ".repeat(depth)).as_bytes());
     }
     Ok(())
