@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, bail};
-use fondaco_model::StoreName;
+use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
@@ -78,6 +78,7 @@ pub fn back_up(
         location,
         names: &names,
         replicas: settings.replicas,
+        value_type: settings.value_type,
         cluster,
         topology,
         sources,
@@ -174,6 +175,7 @@ struct Reading<'a> {
     location: &'a Location,
     names: &'a Names,
     replicas: u32,
+    value_type: ValueType,
     cluster: Cluster<'a>,
     topology: Topology,
     sources: Sources,
@@ -283,7 +285,7 @@ impl<'a> Reading<'a> {
             let port = self.cluster.node(node)?;
             replicas.push(Pages::of_partition(&self.store, partition, epoch, node, port));
         }
-        let mut replicas = Replicas::new(replicas.into_iter());
+        let mut replicas = Replicas::new(self.value_type, replicas.into_iter());
         let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;
         while let Some(frame) = replicas.next(|bytes| self.pace.moved(bytes))? {
             writer.add(&frame)?;

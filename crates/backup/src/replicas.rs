@@ -7,13 +7,16 @@ use std::collections::VecDeque;
 
 use anyhow::anyhow;
 use fondaco_control::http::Frame;
-use fondaco_format::key_hash;
 use fondaco_model::versioned::Record;
+use fondaco_model::{ValueType, member};
 
 use crate::pages::Pages;
 
 /// Some replicas of a partition.
-pub struct Replicas<'a>(Vec<Replica<'a>>);
+pub struct Replicas<'a> {
+    value_type: ValueType,
+    replicas: Vec<Replica<'a>>,
+}
 
 struct Replica<'a> {
     pages: Pages<'a>,
@@ -25,15 +28,18 @@ struct Replica<'a> {
 }
 
 impl<'a> Replicas<'a> {
-    /// Reads nothing yet.
-    pub fn new(replicas: impl Iterator<Item = Pages<'a>>) -> Self {
+    /// Replicas of a store with values of this type. Reads nothing yet.
+    pub fn new(value_type: ValueType, replicas: impl Iterator<Item = Pages<'a>>) -> Self {
         let replica = |pages| Replica {
             pages,
             page: VecDeque::new(),
             last: None,
             is_read: false,
         };
-        Self(replicas.map(replica).collect())
+        Self {
+            value_type,
+            replicas: replicas.map(replica).collect(),
+        }
     }
 
     /// The next key with the merged records of all replicas; `None` at the end. `read` is called with the number of
@@ -42,16 +48,17 @@ impl<'a> Replicas<'a> {
     /// # Errors
     /// [`Passing::Node`](super::cluster::Passing::Node), or the error of `read`.
     pub fn next(&mut self, mut read: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<Option<Frame>> {
-        for replica in &mut self.0 {
+        let order = order(self.value_type);
+        for replica in &mut self.replicas {
             while replica.page.is_empty() && !replica.is_read {
-                read(replica.read_page()?)?;
+                read(replica.read_page(order)?)?;
             }
         }
-        let waiting = self.0.iter().filter_map(|replica| replica.page.front());
+        let waiting = self.replicas.iter().filter_map(|replica| replica.page.front());
         let first = waiting.map(|frame| &frame.key).min_by(|a, b| order(a, b));
         let Some(key) = first.cloned() else { return Ok(None) };
         let mut joined: Option<Record> = None;
-        for replica in &mut self.0 {
+        for replica in &mut self.replicas {
             let Some(frame) = replica.page.pop_front_if(|frame| frame.key == key) else {
                 continue;
             };
@@ -70,7 +77,7 @@ impl<'a> Replicas<'a> {
 
 impl Replica<'_> {
     /// Reads the next page; returns its length in bytes on the network.
-    fn read_page(&mut self) -> anyhow::Result<u64> {
+    fn read_page(&mut self, order: impl Fn(&[u8], &[u8]) -> Ordering) -> anyhow::Result<u64> {
         let Some((frames, bytes)) = self.pages.next()? else {
             self.is_read = true;
             return Ok(0);
@@ -90,6 +97,9 @@ impl Replica<'_> {
 }
 
 /// Which of two keys comes first in a partition.
-fn order(a: &[u8], b: &[u8]) -> Ordering {
-    (key_hash(a), a).cmp(&(key_hash(b), b))
+fn order(value_type: ValueType) -> impl Fn(&[u8], &[u8]) -> Ordering + Copy {
+    move |a, b| {
+        let place = |key| (member::key_hash(value_type, key), key);
+        place(a).cmp(&place(b))
+    }
 }

@@ -339,7 +339,7 @@ fn an_id_that_was_never_given_is_refused() {
     options.known = Some(&doubtful);
     let error = build_graph(&options, &Progress::new()).unwrap_err().to_string();
     assert!(
-        error.contains("\"vertex:1\" would have the names of two vertices"),
+        error.contains("\"vertex{1}\" would have the names of two vertices"),
         "{error}"
     );
     assert!(!other.output().exists());

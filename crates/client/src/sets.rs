@@ -1,17 +1,22 @@
 //! Queries over the sets of ids of many keys: computed where the keys are, merged here.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_ids::{Budget, Computation, IdSet, SetAnswer, SetQuery};
-use fondaco_model::StoreName;
+use fondaco_graph::Selection;
+use fondaco_ids::{Budget, Computation, IdSet, Members, SetAnswer, SetQuery, encode};
 use fondaco_model::cluster::TopologyStore;
-use fondaco_protocol::WireKey;
+use fondaco_model::versioned::{Resolution, resolve};
+use fondaco_model::{StoreName, ValueType, member};
+use fondaco_protocol::{WireKey, now_unix_ms};
 
 use crate::client::{Client, Inner};
+
 use crate::error::ClientError;
 use crate::options::ReadOptions;
-use crate::read::{BatchReply, PinnedStore};
+use crate::quorum::Get;
+use crate::read::{BatchReply, KEYS_MAX, PinnedStore};
 
 /// Options of one query over sets of ids.
 #[derive(Debug, Clone)]
@@ -27,6 +32,8 @@ pub struct SetOptions {
 pub enum What {
     /// Their values.
     Values,
+    /// Their sets.
+    Sets,
     /// What is computed over them.
     Computation(Computation),
 }
@@ -36,6 +43,7 @@ impl What {
     pub fn of_part(&self, has_first: bool) -> Self {
         match self {
             Self::Values => Self::Values,
+            Self::Sets => Self::Sets,
             Self::Computation(computation) => Self::Computation(computation.of_part(has_first).clone()),
         }
     }
@@ -93,13 +101,23 @@ impl Client {
             return Ok(Computed::default());
         };
         let inner = self.inner();
-        let mut reply = match what {
-            What::Values => self.read(keys, &options.read).await?,
-            What::Computation(computation) => {
-                if !inner.computes_over(first.store())? {
-                    let read = self.read(keys, &options.read).await?;
-                    return apply(read, computation, options.ids_max);
-                }
+        let mut reply = match (what, inner.computed_by(first.store())?) {
+            (What::Values, _) | (What::Sets, ComputedBy::Nodes | ComputedBy::Reader) => {
+                self.read(keys, &options.read).await?
+            }
+            (What::Sets, ComputedBy::ReaderOfMembers) => return inner.members(keys, &options.read).await,
+            (What::Computation(Computation::Select(selection)), ComputedBy::ReaderOfMembers) => {
+                return select(self.read(keys, &options.read).await?, selection);
+            }
+            (What::Computation(computation), ComputedBy::ReaderOfMembers) => {
+                let sets = inner.members(keys, &options.read).await?;
+                return apply(sets, computation, options.ids_max);
+            }
+            (What::Computation(computation), ComputedBy::Reader) => {
+                let read = Computed::try_from(self.read(keys, &options.read).await?)?;
+                return apply(read, computation, options.ids_max);
+            }
+            (What::Computation(computation), ComputedBy::Nodes) => {
                 if let Some(other) = keys.iter().find(|key| key.store() != first.store()) {
                     return Err(ClientError::NoIds {
                         store: other.store().into(),
@@ -109,38 +127,113 @@ impl Client {
                 inner.compute(keys, computation.clone(), &options.read).await?
             }
         };
+        let pinned = reply.stores.pop();
         Ok(Computed {
-            pinned: reply.stores.pop(),
+            pinned,
+            ..Computed::try_from(reply)?
+        })
+    }
+}
+
+impl TryFrom<BatchReply> for Computed {
+    type Error = ClientError;
+
+    fn try_from(reply: BatchReply) -> Result<Self, ClientError> {
+        Ok(Self {
+            pinned: None,
             requests: reply.sub_requests,
             elements: reply.values.into_iter().collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// Computes over values that were read.
-fn apply(read: BatchReply, computation: &Computation, ids_max: usize) -> Result<Computed, ClientError> {
-    let requests = read.sub_requests;
-    let values: Vec<Option<Bytes>> = read.values.into_iter().collect::<Result<_, _>>()?;
-    let sets = values
-        .iter()
-        .map(|value| value.as_deref().map(IdSet::parse).transpose());
+/// Computes over sets that were read.
+fn apply(read: Computed, computation: &Computation, ids_max: usize) -> Result<Computed, ClientError> {
+    let sets = read.elements.iter();
+    let sets = sets.map(|value| value.as_deref().map(IdSet::parse).transpose());
     let sets = sets.collect::<Result<Vec<_>, _>>()?;
     let partial = computation.apply(&sets, &mut Budget::of_ids(ids_max))?;
     Ok(Computed {
         elements: partial.into_iter().map(|element| element.map(Bytes::from)).collect(),
-        pinned: None,
-        requests,
+        ..read
     })
 }
 
+/// Those of the vertices that were read that a selection wants.
+fn select(read: BatchReply, selection: &[u8]) -> Result<Computed, ClientError> {
+    let selection = Selection::parse(selection).map_err(|error| ClientError::Graph(format!("ERR {error}")))?;
+    let mut read = Computed::try_from(read)?;
+    for element in &mut read.elements {
+        if let Some(vertex) = element.take() {
+            let selected = selection.apply(&vertex);
+            *element = selected.map_err(|error| ClientError::Graph(format!("WRONGTYPE {error}")))?;
+        }
+    }
+    Ok(read)
+}
+
+/// Where it is computed over the sets of a store.
+enum ComputedBy {
+    /// By the nodes that have them: those of a batch store.
+    Nodes,
+    /// By the reader, which reads values at their quorums: those of a versioned store of ids.
+    Reader,
+    /// By the reader, which reads their members: those of a versioned graph.
+    ReaderOfMembers,
+}
+
 impl Inner {
-    /// Whether nodes compute over the sets of a store: it is a batch store.
-    fn computes_over(self: &Arc<Self>, store: &str) -> Result<bool, ClientError> {
+    /// The sets whose keys these are, each read at its quorum. Where replicas disagree about a member, its own record decides.
+    async fn members(self: &Arc<Self>, keys: Vec<WireKey>, options: &ReadOptions) -> Result<Computed, ClientError> {
+        let keys = Arc::new(keys);
+        let read = self.coordinate(
+            |snapshot, moment| Get::members(Arc::clone(&keys), options.clone(), Arc::clone(&snapshot.home), moment),
+            |get: &mut Get| Ok((get.take_members()?, get.requests(), get.take_room())),
+        );
+        let (sets, mut requests, _room) = read.await?;
+        let mut sets = sets.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let doubtful = sets
+            .iter()
+            .enumerate()
+            .flat_map(|(at, set)| set.doubtful().into_iter().map(move |id| (at, id)));
+        let doubtful: Vec<(usize, u64)> = doubtful.collect();
+        let now_unix_ms = now_unix_ms();
+        let mut gone = vec![HashSet::new(); sets.len()];
+        for some in doubtful.chunks(KEYS_MAX) {
+            let key = |&(at, id): &(usize, u64)| WireKey::parse(member::key(keys[at].as_bytes(), id).into());
+            let wanted = Arc::new(some.iter().map(key).collect::<Result<Vec<_>, _>>()?);
+            let (records, further, _room) = self.read_records(wanted, options).await?;
+            requests += further;
+            for (&(at, id), record) in some.iter().zip(records) {
+                if resolve(&record?, Resolution::Latest, now_unix_ms).value().is_none() {
+                    gone[at].insert(id);
+                }
+            }
+        }
+        for (set, gone) in sets.iter_mut().zip(gone) {
+            set.present.retain(|id| !gone.contains(id));
+        }
+        let encoded = |set: &Members| match set.present[..] {
+            [] => Ok(None),
+            _ => encode(&set.present).map(|set| Some(Bytes::from(set))),
+        };
+        Ok(Computed {
+            elements: sets.iter().map(encoded).collect::<Result<_, _>>()?,
+            pinned: None,
+            requests,
+        })
+    }
+
+    fn computed_by(self: &Arc<Self>, store: &str) -> Result<ComputedBy, ClientError> {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
         let known: Option<&TopologyStore> = snapshot.directory.store(store).map(|(_, store)| store);
         let known = known.ok_or_else(|| ClientError::UnknownStore { store: store.into() })?;
         match known.value_type.has_sets() {
-            true => Ok(known.versioned.is_none()),
+            true => Ok(match (known.versioned, known.value_type) {
+                (None, _) => ComputedBy::Nodes,
+                (Some(_), ValueType::Graph) => ComputedBy::ReaderOfMembers,
+                (Some(_), _) => ComputedBy::Reader,
+            }),
             false => Err(ClientError::NoIds {
                 store: store.into(),
                 reason: format!("its values are {}", known.value_type).into(),

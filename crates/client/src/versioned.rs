@@ -275,7 +275,10 @@ impl Inner {
             sides[usize::from(resolution.is_some())].push(key);
         }
         let [batch, versioned] = sides;
-        let (batch, versioned) = tokio::join!(self.read(batch, options), self.read_versioned(versioned, options));
+        let (batch, versioned) = tokio::join!(
+            self.read(batch, options),
+            self.read_records(Arc::new(versioned), options)
+        );
         let (mut reply, (records, requests, room)) = (batch?, versioned?);
         reply.sub_requests += requests;
         reply.room.join(room);
@@ -292,12 +295,13 @@ impl Inner {
         Ok(reply)
     }
 
-    async fn read_versioned(
+    /// The records of keys, how many requests that took, and their share of the memory limit.
+    pub(crate) async fn read_records(
         self: &Arc<Self>,
-        keys: Vec<WireKey>,
+        keys: Arc<Vec<WireKey>>,
         options: &ReadOptions,
     ) -> Result<(Vec<Result<Record, ClientError>>, u32, HeldBudget), ClientError> {
-        let (keys, options) = (Arc::new(keys), options.clone());
+        let options = options.clone();
         let take = |get: &mut Get| Ok((get.take_answer()?, get.requests(), get.take_room()));
         self.coordinate(
             |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),

@@ -4,16 +4,21 @@
 //! |---|---|
 //! | `graph` | the [`Description`](crate::Description), as JSON |
 //! | `id:NAME` | the id of the vertex with this name, in decimal digits |
-//! | `vertex:ID` | its labels and properties, as JSON: [`Vertex`](crate::Vertex) |
-//! | `out:TYPE:ID` | the ids that edges of this type lead to from this vertex, as an encoded set |
-//! | `in:TYPE:ID` | the ids that edges of this type lead from to this vertex; not of symmetric types, where it is `out:TYPE:ID` |
-//! | `edge:TYPE:FROM:TO` | the properties of an edge, as a JSON object; the smaller id first in symmetric types |
-//! | `index:TYPE:{TAG}:ID` | of the vertices whose key `out:TYPE:…` is in the tag's partition: those with an edge to this vertex |
-//! | `label:{TAG}:LABEL` | of the vertices whose key `vertex:…` is in the tag's partition: those with this label; all, if it is empty |
+//! | `vertex{ID}` | its labels and properties, as JSON: [`Vertex`](crate::Vertex) |
+//! | `out:TYPE{ID}` | the ids that edges of this type lead to from this vertex, as an encoded set |
+//! | `in:TYPE{ID}` | the ids that edges of this type lead from to this vertex; not of symmetric types, where it is `out:TYPE{ID}` |
+//! | `edge:TYPE{FROM}TO` | the properties of an edge, as a JSON object; the smaller id first in symmetric types |
+//! | `index:TYPE:{TAG}:ID` | of the vertices in the tag's partition: those with an edge of this type to this vertex; batch graphs only |
+//! | `label:LABEL{TAG}` | of the vertices in the tag's partition: those with this label; all, if it is empty |
 //!
-//! The [tag](tags) of a partition makes keys that belong to the partition's own keys stand beside them.
+//! The id is a hash tag: all keys of a vertex are in one partition. The [tag](tags) of a partition makes keys that belong to
+//! the partition's own keys stand beside them.
+//!
+//! In a batch graph a set is one value. In a versioned graph each of its members is a record of its own, under the key of the
+//! set with the member's id behind it ([`fondaco_model::member`]): `out:KNOWS{7}12` says that 7 has an edge to 12.
 
 use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fondaco_model::{PartitionCount, PartitionId, slot_of_wire_key};
 
@@ -46,7 +51,7 @@ pub fn id(name: &[u8]) -> Vec<u8> {
 
 /// The key of a vertex's labels and properties.
 pub fn vertex(id: u64) -> Vec<u8> {
-    format!("vertex:{id}").into_bytes()
+    format!("vertex{{{id}}}").into_bytes()
 }
 
 /// The key of a vertex's neighbours, as stored: of a symmetric type in direction [`Out`](Direction::Out) only.
@@ -55,12 +60,12 @@ pub fn neighbours(edge_type: &str, direction: Direction, id: u64) -> Vec<u8> {
         Direction::Out => "out",
         Direction::In => "in",
     };
-    format!("{direction}:{edge_type}:{id}").into_bytes()
+    format!("{direction}:{edge_type}{{{id}}}").into_bytes()
 }
 
 /// The key of an edge's properties, as stored: of a symmetric type with the smaller id first.
 pub fn edge(edge_type: &str, from: u64, to: u64) -> Vec<u8> {
-    format!("edge:{edge_type}:{from}:{to}").into_bytes()
+    format!("edge:{edge_type}{{{from}}}{to}").into_bytes()
 }
 
 /// The key of those vertices of a tag's partition that have an edge of this type to a vertex.
@@ -70,11 +75,25 @@ pub fn index(edge_type: &str, tag: &str, id: u64) -> Vec<u8> {
 
 /// The key of those vertices of a tag's partition that have a label; all of them, if the label is empty.
 pub fn label(tag: &str, label: &str) -> Vec<u8> {
-    format!("label:{{{tag}}}:{label}").into_bytes()
+    format!("label:{label}{{{tag}}}").into_bytes()
 }
 
 /// A hash tag for each partition, in their order: the smallest number whose slot the partition has.
-pub fn tags(partitions: PartitionCount) -> Vec<String> {
+pub fn tags(partitions: PartitionCount) -> Arc<[String]> {
+    // A cluster has one number of partitions. To make the tags of many takes milliseconds.
+    static MADE: Mutex<Option<(PartitionCount, Arc<[String]>)>> = Mutex::new(None);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*made {
+        Some((of, tags)) if *of == partitions => Arc::clone(tags),
+        _ => {
+            let tags: Arc<[String]> = make_tags(partitions).into();
+            *made = Some((partitions, Arc::clone(&tags)));
+            tags
+        }
+    }
+}
+
+fn make_tags(partitions: PartitionCount) -> Vec<String> {
     let mut tags = vec![String::new(); partitions.get() as usize];
     let mut missing = tags.len();
     let mut text = String::new();
@@ -104,7 +123,7 @@ mod tests {
         for count in [1, 4, 256, 16384] {
             let partitions = PartitionCount::try_from(count).unwrap();
             let tags = tags(partitions);
-            for (partition, tag) in partitions.partitions().zip(&tags) {
+            for (partition, tag) in partitions.partitions().zip(&*tags) {
                 for key in [index("KNOWS", tag, 42), label(tag, "Person"), label(tag, "")] {
                     let wire_key = [b"social:", &key[..]].concat();
                     assert_eq!(partitions.partition_of(slot_of_wire_key(&wire_key)), partition);

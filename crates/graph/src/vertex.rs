@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The labels and properties of a vertex: the value of its key [`vertex:ID`](crate::keys::vertex). Its name is the property
+/// The labels and properties of a vertex: the value of its key [`vertex{ID}`](crate::keys::vertex). Its name is the property
 /// `name`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vertex {

@@ -10,6 +10,7 @@ mod definition;
 mod fetch_rate;
 mod histogram;
 mod limits;
+pub mod member;
 mod name;
 mod node;
 mod partition;

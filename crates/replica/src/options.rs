@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fondaco_engine::Engine;
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
-use fondaco_model::{NodeId, RoutingTable, StoreName};
+use fondaco_model::{NodeId, RoutingTable, StoreName, ValueType};
 
 /// The options of a node's replicas.
 #[derive(Debug, Clone)]
@@ -159,6 +159,8 @@ pub struct ReplicatedStore {
     pub created_unix_ms: u64,
     /// How many nodes hold each of its partitions.
     pub replicas: usize,
+    /// The type of its values. It never changes.
+    pub value_type: ValueType,
     /// The settings of its operator.
     pub settings: VersionedSettings,
 }

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
-use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, ValueType, member, slot_of_key};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 
 use crate::membership::admitted::admitted;
 use crate::membership::catching_up::{Other, has_enough};
 use crate::membership::incarnation::Lasting;
 use crate::partition::Partition;
-use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, key_hash, record_key};
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, record_key};
 
 /// The stores that a node holds, at one moment.
 #[derive(Default)]
@@ -54,6 +54,7 @@ pub(crate) struct HeldStore {
     pub(crate) created_unix_ms: u64,
     pub(crate) name: StoreName,
     pub(crate) replicas: usize,
+    pub(crate) value_type: ValueType,
     /// The epoch of the routing table that its partitions follow from.
     pub(crate) epoch: u64,
     pub(crate) settings: VersionedSettings,
@@ -120,7 +121,7 @@ impl Holding {
         if is_counted_read && (partition.is_behind() || self.is_yet_to_own(store, partition, epoch)) {
             return Err(self.behind(store, id));
         }
-        Ok(place_in(partition, key))
+        Ok(store.place_in(partition, key))
     }
 
     /// The error for a read of a partition that has lost data here.
@@ -206,7 +207,7 @@ impl Holding {
     pub(crate) fn place_anywhere(&self, store: &HeldStore, key: &Bytes) -> Result<Place, ReplicaError> {
         check_key(key)?;
         let id = self.partition_of(&store.name, key);
-        Ok(place_in(&Arc::new(Partition::new(id)), key))
+        Ok(store.place_in(&Arc::new(Partition::new(id)), key))
     }
 
     /// The other current and next owners of a partition of a store, which take its writes until the plan is finished.
@@ -311,6 +312,27 @@ impl HeldStore {
         self.partitions.values().chain(&*self.surplus)
     }
 
+    /// The hash of a key: its position within its partition.
+    pub(crate) fn key_hash(&self, key: &[u8]) -> u64 {
+        member::key_hash(self.value_type, key)
+    }
+
+    /// The key in its table.
+    pub(crate) fn record_key(&self, partition: PartitionId, key: &[u8]) -> Bytes {
+        record_key(partition, self.key_hash(key), key)
+    }
+
+    /// The location of a key of a partition.
+    pub(crate) fn place_in(&self, partition: &Arc<Partition>, key: &Bytes) -> Place {
+        let hash = self.key_hash(key);
+        Place {
+            table_key: record_key(partition.id(), hash, key),
+            partition: Arc::clone(partition),
+            hash,
+            key: key.clone(),
+        }
+    }
+
     /// Whether its data outlives the process.
     pub(crate) fn lasting(&self) -> Lasting {
         match self.engine.is_durable() {
@@ -322,22 +344,6 @@ impl HeldStore {
     /// Whether the store was dropped.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
-    }
-}
-
-/// The key in its store's table.
-pub(crate) fn record_key_of(partition: PartitionId, key: &[u8]) -> Bytes {
-    record_key(partition, key_hash(key), key)
-}
-
-/// The location of a key of a partition.
-pub(crate) fn place_in(partition: &Arc<Partition>, key: &Bytes) -> Place {
-    let hash = key_hash(key);
-    Place {
-        table_key: record_key(partition.id(), hash, key),
-        partition: Arc::clone(partition),
-        hash,
-        key: key.clone(),
     }
 }
 

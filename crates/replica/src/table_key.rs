@@ -22,7 +22,7 @@ pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
 /// The longest key of a versioned store, in bytes: it fits into both tables.
 pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
 
-/// The hash of a key: its position within its partition.
+/// The hash of a key, without regard to its store.
 pub(crate) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }

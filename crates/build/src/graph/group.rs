@@ -289,10 +289,10 @@ impl<'a> Grouping<'a> {
     }
 }
 
-/// The type and the vertex of a key `out:TYPE:ID`.
+/// The type and the vertex of a key `out:TYPE{ID}`.
 fn neighbours_of(key: &[u8]) -> Option<(&str, u64)> {
     let key = str::from_utf8(key.strip_prefix(b"out:")?).ok()?;
-    let (name, id) = key.split_once(':')?;
+    let (name, id) = key.strip_suffix('}')?.split_once('{')?;
     Some((name, id.parse().ok()?))
 }
 
@@ -328,13 +328,13 @@ mod tests {
             (keys::label("7", ""), Kind::Set),
             (keys::edge("KNOWS", 1, 2), Kind::Edge),
             (keys::vertex(1), Kind::Single),
-            (keys::id(b"out:KNOWS:1"), Kind::Single),
+            (keys::id(b"out:KNOWS{1}"), Kind::Single),
             (keys::DESCRIPTION.to_vec(), Kind::Single),
         ] {
             assert_eq!(Kind::of(&key), kind, "{}", excerpt(&key));
         }
         let key = keys::neighbours("KNOWS", Direction::Out, 12);
         assert_eq!(neighbours_of(&key), Some(("KNOWS", 12)));
-        assert_eq!(neighbours_of(b"in:KNOWS:12"), None);
+        assert_eq!(neighbours_of(b"in:KNOWS{12}"), None);
     }
 }

@@ -229,7 +229,7 @@ impl<'a> Records<'a> {
         let key = keys::vertex(id);
         if record.len() > VALUE_BYTES_MAX {
             return Err(BuildError::ValueTooLong {
-                key: format!("vertex:{} with the name {:?}", id, excerpt(name)),
+                key: format!("{} with the name {:?}", excerpt(&key), excerpt(name)),
                 bytes: record.len(),
                 max: VALUE_BYTES_MAX,
             });

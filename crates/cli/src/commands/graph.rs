@@ -25,6 +25,8 @@ pub enum GraphCommand {
     Profile(StepsOptions),
     /// List the graphs
     List(ListOptions),
+    /// Complete edges of a versioned graph that a crash has left half written or half removed
+    Repair(RepairOptions),
 }
 
 /// `fondaco graph query`.
@@ -52,6 +54,9 @@ pub struct QueryOptions {
 
 /// `fondaco graph explain` and `profile`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fondaco graph explain social 'MATCH (a {name: \"ann\"})-[:KNOWS*1..2]-(b) RETURN count(DISTINCT b)'")]
 pub struct StepsOptions {
     #[command(flatten)]
     query: QueryText,
@@ -63,6 +68,22 @@ pub struct StepsOptions {
 /// `fondaco graph list`.
 #[derive(Debug, Args)]
 pub struct ListOptions {
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco graph repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+An edge is two records, one at each end. A process that is killed between them leaves one; so does a change without a
+quorum. The change made again completes it, or this command, which goes through all vertices while the graph is in use.
+
+Example:
+  fondaco graph repair social")]
+pub struct RepairOptions {
+    /// The graph
+    graph: StoreName,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -111,7 +132,26 @@ pub fn run(command: GraphCommand, output: &Output) -> anyhow::Result<()> {
             let names: Vec<String> = ask(&options.node, &mut redis::cmd("GRAPH.LIST"))?;
             output.result(&names, |names| names.iter().map(|name| format!("{name}\n")).collect())
         }
+        GraphCommand::Repair(options) => repair(&options, output),
     }
+}
+
+fn repair(options: &RepairOptions, output: &Output) -> anyhow::Result<()> {
+    let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
+    let (mut cursor, mut repaired) = ("0".to_owned(), 0);
+    loop {
+        let mut command = redis::cmd("FONDACO.EDGE");
+        command.arg("REPAIR").arg(options.graph.as_str()).arg(&cursor);
+        let (next, number): (String, u64) = command.query(&mut *connection).map_err(resp::refused)?;
+        repaired += number;
+        cursor = next;
+        if cursor == "0" {
+            break;
+        }
+    }
+    output.result(&json!({ "repaired": repaired }), |_| {
+        format!("{repaired} edges were half there, and are repaired\n")
+    })
 }
 
 fn query(options: &QueryOptions, output: &Output) -> anyhow::Result<()> {

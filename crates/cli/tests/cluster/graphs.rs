@@ -170,7 +170,7 @@ fn questions_that_have_no_answer_are_refused_by_name() {
     );
     refused(router, &["GRAPH.QUERY", "social", "RETURN $x"], "$x");
     refused(router, &["GRAPH.QUERY", "social", "RETURN 1", "--fast"], "--fast");
-    refused(router, &["SMEMBERS", "social:vertex:0"], "ERR");
+    refused(router, &["SMEMBERS", "social:vertex{0}"], "ERR");
     ask::<String>(router, "CONFIG SET graph-rows-max 3", &[]);
     let all = "MATCH (a)-[]-(b) RETURN a.name, b.name";
     refused(router, &["GRAPH.QUERY", "social", all], "LIMIT");

@@ -3,6 +3,7 @@
 //! corrupt files.
 
 mod backups;
+mod changes;
 mod clocks;
 mod cluster;
 mod coordination;

@@ -20,8 +20,8 @@ use crate::sets::{Computed, SetOptions, What};
 /// A graph of the cluster.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    client: Client,
-    store: StoreName,
+    pub(super) client: Client,
+    pub(super) store: StoreName,
 }
 
 /// How much a query of a graph may do.
@@ -107,8 +107,12 @@ impl Graph {
 pub async fn description(source: &impl Source, store: &StoreName) -> Result<Description, String> {
     let read = source.values(vec![Bytes::from_static(keys::DESCRIPTION)]).await?;
     let value = read.into_iter().next().flatten();
-    let value =
-        value.ok_or_else(|| format!("ERR store {store:?} has no description of a graph: push it with --edges"))?;
+    let value = value.ok_or_else(|| {
+        format!(
+            "ERR store {store:?} has no description of a graph: push it with --edges, or declare a type of edges with \
+             FONDACO.EDGE DECLARE"
+        )
+    })?;
     serde_json::from_slice(&value).map_err(|error| format!("ERR the description of graph {store:?}: {error}"))
 }
 

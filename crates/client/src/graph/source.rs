@@ -112,7 +112,7 @@ impl<K: Keys> Source for GraphSource<K> {
     }
 
     async fn sets(&self, keys: Vec<Bytes>, ask: Ask) -> Result<Vec<Option<Bytes>>, String> {
-        self.find(&keys, &What::Values, ask).await
+        self.find(&keys, &What::Sets, ask).await
     }
 
     async fn query(&self, keys: Vec<Bytes>, query: SetQuery, ask: Ask) -> Result<SetAnswer, String> {

@@ -62,6 +62,7 @@ impl Held {
                     Some(match part {
                         RecordPart::Full => record.to_bytes().into(),
                         RecordPart::Context => record.context().to_bytes().into(),
+                        RecordPart::Members => unreachable!("no set is read here"),
                     })
                 };
                 ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())

@@ -397,6 +397,7 @@ impl World {
                         RecordPart::Context if flaw == Some(Flaw::HideContexts) => return None,
                         RecordPart::Full => record.to_bytes().into(),
                         RecordPart::Context => record.context().to_bytes().into(),
+                        RecordPart::Members => unreachable!("no set is read here"),
                     })
                 };
                 ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())

@@ -180,6 +180,7 @@ impl VersionedStores {
                 name: record.definition.name.clone(),
                 created_unix_ms: record.created_unix_ms,
                 replicas: view.replicas(record),
+                value_type: record.definition.value_type,
                 settings: record.definition.versioned?,
             })
         });

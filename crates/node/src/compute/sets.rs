@@ -206,7 +206,7 @@ fn over_version(
         budget.check().map_err(refused)?;
     }
     let elements = match what {
-        What::Values => Ok(values
+        What::Values | What::Sets => Ok(values
             .iter()
             .map(|value| value.as_deref().map(Bytes::copy_from_slice))
             .collect()),

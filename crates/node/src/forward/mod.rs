@@ -388,6 +388,10 @@ fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, Cli
 
 /// An error of the client library as it is answered.
 pub(crate) fn told(error: &ClientError) -> Arc<str> {
+    if let ClientError::Graph(error) = error {
+        // It has its code already.
+        return error.as_str().into();
+    }
     let code = match error {
         // What clients of Redis Cluster know, and try again after.
         ClientError::NoReplica { .. } | ClientError::NoTopology { .. } => "CLUSTERDOWN",

@@ -1,7 +1,8 @@
-//! The graph service: what is asked of graphs, on threads for computations.
+//! The graph service: what is asked of graphs, and how versioned ones are changed, on threads for computations.
 //!
 //! A query reads its graph through the client library, in one version. If that changes meanwhile, the query begins again.
 
+mod changes;
 mod networks;
 mod operation;
 
@@ -22,6 +23,7 @@ use crate::server::ServerState;
 use crate::settings::Setting;
 use networks::{Kept, Name};
 
+pub(crate) use changes::{Change, Changed, change};
 pub(crate) use networks::Networks;
 pub(crate) use operation::{Answered, Operation, Question};
 
@@ -216,13 +218,14 @@ impl Graph {
             let shared = Arc::clone(&shared);
             async move |stop: Stop| {
                 let catalog = Arc::clone(&shared.catalog.load());
+                let changes = shared.graphs.networks.changes();
                 let renewed = async {
                     let graph = Self::open(&shared, &catalog, store, &stop).await?;
                     let relation = Relation::of(&graph.description, &name.edge_type, name.direction)?;
                     network(&*graph.source, relation, name.id, Ask::AsynchronousUnion).await
                 };
                 match renewed.await {
-                    Ok(network) => shared.graphs.networks.insert(name, Arc::new(network)),
+                    Ok(network) => shared.graphs.networks.insert(name, Arc::new(network), changes),
                     Err(error) => tracing::debug!(error, "a network was not computed again"),
                 }
             }

@@ -2,10 +2,11 @@
 //! computation stands for all queries that miss the same network at the same time.
 //!
 //! An entry of a batch graph is named by the graph's version, and never wrong. An entry of a versioned graph has an age: beyond
-//! the first bound it is served and computed again in the background, beyond the second it counts as absent.
+//! the first bound it is served and computed again in the background, beyond the second it counts as absent. A change through
+//! this process removes the networks that it is in, also those that are being computed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use fondaco_graph::Network;
@@ -54,6 +55,8 @@ impl Weighter<Name, Entry> for Bytes {
 #[derive(Debug)]
 pub(crate) struct Networks {
     cache: Cache<Name, Entry, Bytes>,
+    /// The number of changes of versioned graphs through this process.
+    changes: AtomicU64,
     metrics: Arc<NodeMetrics>,
 }
 
@@ -70,6 +73,7 @@ impl Networks {
         Self {
             // It gets its size with the first network.
             cache: Cache::with_weighter(ITEMS_GUESS, 0, Bytes),
+            changes: AtomicU64::new(0),
             metrics,
         }
     }
@@ -108,7 +112,41 @@ impl Networks {
         }
     }
 
-    pub(super) fn insert(&self, name: Name, network: Arc<Network>) {
+    /// Whether nothing is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.cache.is_empty()
+    }
+
+    /// How many changes were noted.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
+    /// Notes that a versioned graph was changed: networks that are being computed may be of the state before.
+    pub(super) fn note_change(&self) {
+        self.changes.fetch_add(1, SeqCst);
+    }
+
+    /// Forgets networks of a versioned graph.
+    pub(super) fn forget(&self, store: StoreId, edge_type: &str, direction: Direction, ids: impl Iterator<Item = u64>) {
+        let edge_type: Arc<str> = edge_type.into();
+        for id in ids {
+            self.cache.remove(&Name {
+                store,
+                version: None,
+                edge_type: Arc::clone(&edge_type),
+                direction,
+                id,
+            });
+        }
+        self.note_bytes();
+    }
+
+    /// Keeps a network whose computation began when so many changes were noted, unless there was another one since.
+    pub(super) fn insert(&self, name: Name, network: Arc<Network>, changes: u64) {
+        if name.version.is_none() && self.changes() != changes {
+            return;
+        }
         let entry = Entry {
             network,
             computed: Instant::now(),
@@ -132,6 +170,7 @@ impl Networks {
         compute: impl Future<Output = Result<Network, String>>,
     ) -> Result<Arc<Network>, String> {
         self.metrics.graphs.network_misses.fetch_add(1, Relaxed);
+        let changes = self.changes();
         let entry = self
             .cache
             .get_or_insert_async(&name, async {
@@ -142,6 +181,9 @@ impl Networks {
                 })
             })
             .await?;
+        if name.version.is_none() && self.changes() != changes {
+            self.cache.remove(&name);
+        }
         self.note_bytes();
         Ok(entry.network)
     }
@@ -222,8 +264,8 @@ mod tests {
             Kept::Nothing => None,
         };
         let (batch, versioned) = (name(Some(1), 7), name(None, 7));
-        networks.insert(batch.clone(), Arc::new(network()));
-        networks.insert(versioned.clone(), Arc::new(network()));
+        networks.insert(batch.clone(), Arc::new(network()), 0);
+        networks.insert(versioned.clone(), Arc::new(network()), 0);
         assert_eq!(kept(&batch, none, none), Some(false), "a version never changes");
         assert_eq!(kept(&versioned, day, day), Some(false));
         // The first that finds it stale renews it.
@@ -233,12 +275,34 @@ mod tests {
         assert_eq!(kept(&name(Some(2), 7), day, day), None, "another version");
     }
 
+    #[tokio::test]
+    async fn a_change_forgets_networks_and_those_being_computed() {
+        let networks = networks();
+        let day = Duration::from_secs(86_400);
+        let is_kept = |name: &Name| matches!(networks.get(name, day, day), Kept::Network { .. });
+        let (one, other, batch) = (name(None, 7), name(None, 8), name(Some(1), 7));
+        for name in [&one, &other, &batch] {
+            networks.insert(name.clone(), Arc::new(network()), 0);
+        }
+        networks.note_change();
+        networks.forget(one.store, "KNOWS", Direction::Out, [7].into_iter());
+        assert!(!is_kept(&one) && is_kept(&other) && is_kept(&batch));
+        networks.insert(one.clone(), Arc::new(network()), 0);
+        assert!(!is_kept(&one), "it was computed before the change");
+        let compute = async {
+            networks.note_change();
+            Ok(network())
+        };
+        assert_eq!(*networks.get_or_compute(one.clone(), compute).await.unwrap(), network());
+        assert!(!is_kept(&one), "a change came while it was computed");
+    }
+
     #[test]
     fn the_cache_is_bounded_in_bytes() {
         let networks = networks();
         networks.resize(16 << 10);
         let large = Arc::new(Network::new(&(0..1000).map(|id| id * id).collect::<Vec<_>>(), &[]).unwrap());
-        (0..1000).for_each(|id| networks.insert(name(None, id), Arc::clone(&large)));
+        (0..1000).for_each(|id| networks.insert(name(None, id), Arc::clone(&large), 0));
         assert!(
             networks.metrics.network_bytes() <= 16 << 10,
             "{}",

@@ -33,6 +33,12 @@ pub(super) fn no_right_to_write(store: &StoreName) -> String {
     format!("NOPERM this user may not write store {store:?}")
 }
 
+/// A write of a key of a graph, whose keys belong together.
+#[cold]
+pub(super) fn is_a_graph(store: &StoreName) -> String {
+    format!("WRONGTYPE store {store:?} is a graph: change it with FONDACO.EDGE and FONDACO.VERTEX")
+}
+
 /// A write to a store that is not written to.
 #[cold]
 pub(super) fn takes_no_writes(store: &StoreName) -> String {

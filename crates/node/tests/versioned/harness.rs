@@ -228,6 +228,7 @@ impl Node {
                     name: name.clone(),
                     created_unix_ms: 1,
                     replicas: store.replicas as usize,
+                    value_type: Default::default(),
                     settings: store.versioned?,
                 })
             });

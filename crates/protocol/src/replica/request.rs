@@ -133,6 +133,9 @@ pub enum RecordPart {
     Full,
     /// Only its context.
     Context,
+    /// No record, but the members of the set with this key ([`fondaco_model::member`]): two encoded sets of ids, behind the
+    /// length of the first in four bytes. The first are members; of the second, the replica knows that they were removed.
+    Members,
 }
 
 /// The values that a write replaces.
@@ -150,7 +153,7 @@ pub enum PutOver {
 /// The commands between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCommand {
-    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`, or `… OTHER store (key known)…`
+    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT|MEMBERS store key…`, or `… OTHER store (key known)…`
     Get,
     /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]`
     Put,

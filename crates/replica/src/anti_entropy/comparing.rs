@@ -19,7 +19,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
 use crate::peers::unexpected;
 use crate::shared::Shared;
-use crate::store::{HeldStore, record_key_of};
+use crate::store::HeldStore;
 use crate::writes::commit::engine_error;
 
 /// How many bytes of records one request contains.
@@ -141,6 +141,13 @@ impl Running<'_> {
     }
 
     async fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
+        match self.sync_at_once(exchange, depth, leaves).await {
+            Err(error) if error.code == ReplicaErrorCode::More && exchange.too_many(depth, leaves) => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn sync_at_once(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
         let mut own: Vec<LeafEntry> = Vec::new();
         let mut digests = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
@@ -273,7 +280,7 @@ impl Running<'_> {
     }
 
     fn record(&self, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
-        let table_key = record_key_of(self.partition.id(), key);
+        let table_key = self.store.record_key(self.partition.id(), key);
         let record = self
             .store
             .table

@@ -12,6 +12,9 @@
 //! The depth of each tree depends on its number of keys. The exchange goes down to the deeper leaves, so that the
 //! records in a leaf are few even if one side is empty.
 //!
+//! Leaves with too many keys for one answer are divided, and a leaf into the nodes below it: the members of a large set share
+//! the first bits of their hashes ([`fondaco_model::member`]).
+//!
 //! The side that answers trusts no request: its cost is bounded, whatever the request says. If the nodes of a request
 //! cost more than that, only the first ones are answered, and the others are requested again.
 
@@ -34,6 +37,9 @@ pub const STEP_BITS: u8 = 4;
 
 /// The deepest level at which anything is compared: no tree has deeper leaves.
 pub const DEPTH_MAX: u8 = LEAF_BITS_MAX;
+
+/// The deepest level at which keys are compared.
+pub const SYNC_DEPTH_MAX: u8 = 32;
 
 /// Hashes of a tree: those of the 16 children of each requested node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +108,8 @@ pub struct Exchange {
     leaf_depth: Option<u8>,
     compares: VecDeque<(u8, Vec<u32>)>,
     leaves: Vec<u32>,
+    /// Parts of leaves that had too many keys, with their depth.
+    parts: Vec<(u8, Vec<u32>)>,
     gets: Vec<Bytes>,
     gives: Vec<Bytes>,
 }
@@ -119,6 +127,7 @@ impl Exchange {
             leaf_depth: None,
             compares: VecDeque::from([(0, vec![0])]),
             leaves: Vec::new(),
+            parts: Vec::new(),
             gets: Vec::new(),
             gives: Vec::new(),
         }
@@ -136,6 +145,9 @@ impl Exchange {
             let rest = self.gets.len().saturating_sub(GET_KEYS_MAX);
             let keys = self.gets.split_off(rest);
             return Step::Get { keys };
+        }
+        if let Some((depth, leaves)) = self.parts.pop() {
+            return Step::Sync { depth, leaves };
         }
         let is_last = self.compares.is_empty();
         if self.leaves.len() >= LEAVES_MAX || (is_last && !self.leaves.is_empty()) {
@@ -184,6 +196,24 @@ impl Exchange {
         for chunk in nodes.chunks(NODES_MAX).rev() {
             self.compares.push_front((asked, chunk.to_vec()));
         }
+    }
+
+    /// The leaves of a step have too many keys for one answer: they are compared in parts. Returns whether there are smaller
+    /// parts.
+    pub fn too_many(&mut self, depth: u8, leaves: &[u32]) -> bool {
+        match leaves {
+            [leaf] if depth + STEP_BITS <= SYNC_DEPTH_MAX => {
+                let below = (0..1 << STEP_BITS).map(|child| leaf << STEP_BITS | child);
+                self.parts.push((depth + STEP_BITS, below.collect()));
+            }
+            [] | [_] => return false,
+            _ => {
+                let (first, second) = leaves.split_at(leaves.len() / 2);
+                self.parts.push((depth, second.to_vec()));
+                self.parts.push((depth, first.to_vec()));
+            }
+        }
+        true
     }
 
     /// The peer's reply about leaves: keys that both hold in different states, with the relation of one's own context
@@ -251,12 +281,11 @@ pub fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use fondaco_model::NodeId;
     use fondaco_model::versioned::{DotSource, HashTree, Over, Record, ReplicaId, Update, VectorClock, record_hash};
+    use fondaco_model::{NodeId, ValueType, member};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table_key::key_hash;
 
     /// A partition of a replica: its records, and the depth of its tree.
     struct Side {
@@ -268,7 +297,7 @@ mod tests {
         fn entries(&self, depth: u8, node: u32) -> impl Iterator<Item = (&Bytes, u64, u64)> {
             let all = self.records.iter().map(|(key, record)| {
                 let digest = Record::digest(&record.to_bytes());
-                (key, key_hash(key), digest)
+                (key, member::key_hash(ValueType::Graph, key), digest)
             });
             all.filter(move |(_, hash, _)| hash.checked_shr(64 - u32::from(depth)).unwrap_or(0) == u64::from(node))
         }
@@ -312,11 +341,11 @@ mod tests {
 
     /// Runs an exchange between two sides.
     fn run(own: &mut Side, other: &mut Side) -> Moved {
-        run_with_answers(own, other, NODES_MAX)
+        run_within(own, other, NODES_MAX, usize::MAX)
     }
 
-    /// The same, with at most `answered_max` nodes in a reply.
-    fn run_with_answers(own: &mut Side, other: &mut Side, answered_max: usize) -> Moved {
+    /// The same, with at most so many nodes in a reply, and so many keys of leaves.
+    fn run_within(own: &mut Side, other: &mut Side, answered_max: usize, entries_max: usize) -> Moved {
         let mut exchange = Exchange::new();
         let mut moved = Moved::default();
         loop {
@@ -334,6 +363,11 @@ mod tests {
                 }
                 Step::Sync { depth, leaves } => {
                     assert!((1..=LEAVES_MAX).contains(&leaves.len()));
+                    let held = |side: &Side| leaves.iter().map(|&leaf| side.leaf(depth, leaf).len()).sum::<usize>();
+                    if held(own).max(held(other)) > entries_max {
+                        assert!(exchange.too_many(depth, &leaves));
+                        continue;
+                    }
                     let (mut entries, mut differing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
                     for leaf in leaves {
                         let held = own.leaf(depth, leaf);
@@ -471,9 +505,25 @@ mod tests {
     #[test]
     fn nodes_without_a_reply_are_requested_again() {
         let (mut own, mut other) = sides(&vec![History::OnlyThere; 2000], (0, 2000));
-        let moved = run_with_answers(&mut own, &mut other, 1);
+        let moved = run_within(&mut own, &mut other, 1, usize::MAX);
         assert_eq!((moved.here, moved.there), (2000, 0));
         assert_eq!(own.records, other.records);
+    }
+
+    #[test]
+    fn members_of_a_large_set_are_compared_in_parts() {
+        let (mut own, mut other) = sides(&[], (4000, 4000));
+        for id in 0..4000 {
+            let key = Bytes::from(member::key(b"out:KNOWS{7}", id));
+            let (first, newer) = (write(None, 1, 2 * id), write(None, 2, 2 * id));
+            own.records.insert(key.clone(), first.clone());
+            other.records.insert(key, if id % 1000 == 0 { newer } else { first });
+        }
+        let moved = run_within(&mut own, &mut other, NODES_MAX, 100);
+        assert_eq!((moved.here, moved.there), (4, 4));
+        assert_eq!(own.records, other.records);
+        let mut exchange = Exchange::new();
+        assert!(!exchange.too_many(SYNC_DEPTH_MAX, &[1]));
     }
 
     #[test]

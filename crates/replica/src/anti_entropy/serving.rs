@@ -14,7 +14,7 @@ use fondaco_protocol::replica::{KeyRecord, LeafDigests, OnReply, ReplicaError, R
 use parking_lot::Mutex;
 
 use crate::anti_entropy::exchange::{
-    DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest,
+    DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, SYNC_DEPTH_MAX, differences, leaf_digest,
 };
 use crate::anti_entropy::tombstone_collection::is_past;
 use crate::partition::Partition;
@@ -77,14 +77,14 @@ pub(crate) fn sync(
 ) {
     let digests: usize = leaves.iter().map(|leaf| leaf.digests.len()).sum();
     let is_once = leaves.iter().map(|leaf| leaf.leaf).is_sorted_by(|a, b| a < b);
-    if !(LEAF_BITS_MIN..=DEPTH_MAX).contains(&depth)
+    if !(LEAF_BITS_MIN..=SYNC_DEPTH_MAX).contains(&depth)
         || leaves.len() > LEAVES_MAX
         || digests > SYNC_ENTRIES_MAX
         || !is_once
     {
         let message = format!(
             "{} leaves at depth {depth} with {digests} digests: request at most {LEAVES_MAX}, in order, at depths \
-             {LEAF_BITS_MIN} to {DEPTH_MAX}, with {SYNC_ENTRIES_MAX} digests",
+             {LEAF_BITS_MIN} to {SYNC_DEPTH_MAX}, with {SYNC_ENTRIES_MAX} digests",
             leaves.len()
         );
         return answer(ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Other, message)));
@@ -197,7 +197,7 @@ pub(crate) struct Leaf {
 /// The records of a leaf, if there are not more than `room`.
 ///
 /// # Errors
-/// `OVERLOADED` if there are more, or the error of the engine.
+/// `MORE` if there are more, or the error of the engine.
 pub(crate) fn leaf_entries(
     shared: &Shared,
     store: &HeldStore,
@@ -210,11 +210,12 @@ pub(crate) fn leaf_entries(
     let (mut entries, mut is_readable) = (Vec::new(), true);
     let damaged = scan(shared, store, partition, depth, leaf, |hash, key, record| {
         if entries.len() == room {
-            return Err(overloaded(format!(
+            let message = format!(
                 "leaf {leaf} of depth {depth} of partition {partition} of store {:?}, and those compared with it, have \
-                 more than {SYNC_ENTRIES_MAX} keys: the keys seem to be chosen for similar hashes",
+                 more than {SYNC_ENTRIES_MAX} keys: compare smaller parts",
                 store.name
-            )));
+            );
+            return Err(ReplicaError::new(ReplicaErrorCode::More, message));
         }
         let decoded = Record::decode(record.clone());
         is_readable &= decoded.is_ok();
@@ -288,7 +289,7 @@ fn compare(
         let lacked = found.lacked_there.into_iter().map(|key| (key, false));
         let differing = found.differing.into_iter().map(|key| (key, true));
         for (key, is_differing) in lacked.chain(differing) {
-            let table_key = crate::store::record_key_of(partition.id(), &key);
+            let table_key = store.record_key(partition.id(), &key);
             let record = store
                 .table
                 .get(&table_key)

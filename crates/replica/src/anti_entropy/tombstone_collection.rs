@@ -21,7 +21,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
-use crate::store::{HeldStore, Holding, Place, place_in};
+use crate::store::{HeldStore, Holding, Place};
 use crate::table_key::{parse_record_key, range};
 use crate::writes::commit::{Task, engine_error};
 
@@ -221,14 +221,14 @@ impl Sweep<'_> {
                     let found = found.get(&hash).copied();
                     if self.is_to_go(hash, &decoded, Record::digest(&record), found, now_ms) {
                         waiting_bytes += record.len();
-                        given_up.push((place_in(self.partition, &key), record));
+                        given_up.push((self.store.place_in(self.partition, &key), record));
                     }
                 }
                 false => {
                     if let Some(dropped) = decoded.without_expired(expired_unix_ms) {
                         let dropped = Bytes::from(dropped.to_bytes());
                         waiting_bytes += dropped.len();
-                        expired.push((place_in(self.partition, &key), dropped));
+                        expired.push((self.store.place_in(self.partition, &key), dropped));
                     }
                 }
             }

@@ -164,6 +164,7 @@ impl Replicas {
             created_unix_ms: store.created_unix_ms,
             name: store.name.clone(),
             replicas: store.replicas,
+            value_type: store.value_type,
             settings: store.settings,
             engine: Arc::clone(engine),
             engine_at,

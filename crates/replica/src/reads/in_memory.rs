@@ -11,7 +11,7 @@ use fondaco_protocol::replica::ReplicaCommand;
 
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};
-use crate::table_key::{JoinedKeys, key_hash, with_record_key};
+use crate::table_key::{JoinedKeys, with_record_key};
 
 impl Replicas {
     /// The record of a key, if memory knows it: `None` if it does not, if the node does not own the partition, or if
@@ -22,7 +22,7 @@ impl Replicas {
         if !holding.may_tell_by(store, partition, epoch) {
             return None;
         }
-        match with_record_key(partition, key_hash(key), key, |key| store.table.get_hot(key)).ok()? {
+        match with_record_key(partition, store.key_hash(key), key, |key| store.table.get_hot(key)).ok()? {
             Hot::Found(record) => Record::decode(record).ok().map(Some),
             Hot::Absent => Some(None),
             Hot::Cold => None,
@@ -45,7 +45,7 @@ impl Replicas {
         };
         let mut joined = JoinedKeys::default();
         keys.take_while(|(partition, _)| holding.may_tell_by(store, *partition, epoch))
-            .for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
+            .for_each(|(partition, key)| joined.push(partition, store.key_hash(key), key));
         // A record that fails here is looked up on the ordinary path, which reports why.
         let _ = store
             .table
@@ -63,7 +63,7 @@ impl Replicas {
             return;
         };
         let mut joined = JoinedKeys::default();
-        keys.for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
+        keys.for_each(|(partition, key)| joined.push(partition, store.key_hash(key), key));
         store.table.prefetch(&joined.keys());
     }
 }

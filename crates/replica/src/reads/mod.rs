@@ -3,6 +3,7 @@
 
 pub(crate) mod in_memory;
 pub(crate) mod listing;
+mod members;
 pub(crate) mod scanning;
 
 use std::fmt;
@@ -151,6 +152,11 @@ pub(crate) fn get<'a>(
         }
         let read = match place_of(key) {
             Err(error) => Err(error),
+            Ok(place) if matches!(wanted, Wanted::Part(RecordPart::Members)) => {
+                let was_behind = place.partition.is_behind();
+                cold.push((found.len(), place, wanted, was_behind));
+                Ok(Held::Nothing)
+            }
             Ok(place) => match store.table.get_hot(&place.table_key) {
                 Ok(Hot::Found(record)) => taken(shared, &place, wanted, record),
                 Ok(Hot::Absent) => Ok(Held::Nothing),
@@ -186,10 +192,13 @@ pub(crate) fn get<'a>(
                         found[at] = Err(more());
                         continue;
                     }
-                    found[at] = match store.table.get(&place.table_key) {
-                        Ok(Some(record)) => taken(&task_shared, &place, wanted, record),
-                        Ok(None) => Ok(Held::Nothing),
-                        Err(error) => Err(read_error(&task_shared, &place, &error)),
+                    found[at] = match wanted {
+                        Wanted::Part(RecordPart::Members) => members::read(&task_shared, &store, &place, deadline),
+                        _ => match store.table.get(&place.table_key) {
+                            Ok(Some(record)) => taken(&task_shared, &place, wanted, record),
+                            Ok(None) => Ok(Held::Nothing),
+                            Err(error) => Err(read_error(&task_shared, &place, &error)),
+                        },
                     };
                     if place.partition.is_behind() && !was_behind {
                         // It was admitted before a loss was found, and may have been read after it.
@@ -230,7 +239,7 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
         Wanted::Part(RecordPart::Context) => Held::Record(context.to_bytes().into()),
         Wanted::Digest => Held::Record(Bytes::copy_from_slice(&digest.to_be_bytes())),
         Wanted::OtherThan(known) if known == digest => Held::Same,
-        Wanted::Part(RecordPart::Full) | Wanted::OtherThan(_) => Held::Record(record),
+        Wanted::Part(RecordPart::Full | RecordPart::Members) | Wanted::OtherThan(_) => Held::Record(record),
     })
 }
 

@@ -17,8 +17,8 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};
 use crate::reads::scanning::is_damage;
 use crate::replicas::Replicas;
-use crate::store::{HeldStore, Holding, place_in};
-use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
+use crate::store::{HeldStore, Holding};
+use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, record_key_before, with_record_key};
 use crate::writes::commit::{Group, check_length, engine_error};
 
 /// Longer records are read one by one: copying them during a joint look-up would delay other writers.
@@ -113,7 +113,7 @@ impl Replicas {
             shard: self.shared.shard_of(partition.id()),
             partition: Arc::clone(partition),
             store: Arc::clone(store),
-            hash: key_hash(&key),
+            hash: store.key_hash(&key),
             key,
         })
     }
@@ -212,7 +212,7 @@ impl Group<'_> {
                 match record {
                     Ok(record) => Ok((record, Some(Record::stated_digest(&bytes)), Spot::default())),
                     Err(error) => {
-                        let error = self.damaged(&place.partition, &place.key, &bytes, &error);
+                        let error = self.damaged(&place.partition, (place.hash, &place.key), &bytes, &error);
                         Err((error, Some(Record::digest(&bytes))))
                     }
                 }
@@ -231,7 +231,7 @@ impl Group<'_> {
             },
             Err((error, digest)) if error.code == ReplicaErrorCode::Corrupt => {
                 let update = write.decide_damaged(self.now_unix_ms).ok_or(error)?;
-                self.replace_damaged(store, &place_in(&place.partition, &place.key))?;
+                self.replace_damaged(store, &store.place_in(&place.partition, &place.key))?;
                 (Record::default(), digest, Spot::default(), update)
             }
             Err((error, _)) => return Err(error),

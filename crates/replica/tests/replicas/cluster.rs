@@ -290,6 +290,7 @@ impl Cluster {
             name: name.parse().unwrap(),
             created_unix_ms: self.created_unix_ms,
             replicas: self.replicas,
+            value_type: Default::default(),
             settings: self.settings,
         };
         ReplicaView {

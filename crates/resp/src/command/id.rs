@@ -199,6 +199,10 @@ pub enum CommandId {
     FondacoIds,
     /// `FONDACO.GRAPH`
     FondacoGraph,
+    /// `FONDACO.EDGE`
+    FondacoEdge,
+    /// `FONDACO.VERTEX`
+    FondacoVertex,
     /// `GRAPH.QUERY`
     GraphQuery,
     /// `GRAPH.RO_QUERY`

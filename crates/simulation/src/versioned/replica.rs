@@ -341,6 +341,7 @@ impl Store {
             name: self.name.clone(),
             created_unix_ms: CREATED_UNIX_MS,
             replicas: self.replicas,
+            value_type: Default::default(),
             settings,
         }
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use fondaco_ids::Members;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
@@ -22,7 +23,7 @@ use crate::read::Failure;
 impl Get {
     /// Takes one replica's record of a key. Returns the failure, if there is one. The key fails if the record exceeds
     /// the memory limit.
-    fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
+    fn take_one(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
         let is_only = self.states.len() == 1;
         let state = &mut self.states[key];
         // Of several equal records, one is kept.
@@ -38,11 +39,17 @@ impl Get {
                 self.fail(key, ClientError::NoRoom { bytes_max });
                 return Ok(());
             }
-            let record = Record::decode(record.clone()).map_err(|_| ReplicaFailure::Unreadable)?;
-            state.merged = match state.merged.is_empty() {
-                true => record,
-                false => state.merged.merge(&record),
-            };
+            if self.part == RecordPart::Members {
+                let members = Members::parse(record).map_err(|_| ReplicaFailure::Unreadable)?;
+                let merged = state.members.merge(&members);
+                merged.map_err(|_| ReplicaFailure::Unreadable)?;
+            } else {
+                let record = Record::decode(record.clone()).map_err(|_| ReplicaFailure::Unreadable)?;
+                state.merged = match state.merged.is_empty() {
+                    true => record,
+                    false => state.merged.merge(&record),
+                };
+            }
         }
         // A node that lost and regained ownership may have been asked twice: it counts once.
         state.told.retain(|(told, _)| *told != node);
@@ -64,6 +71,9 @@ impl Get {
 
     /// Cancels requests for digests and records that have become known since they were planned.
     fn spare(&mut self, id: AskId) {
+        if self.part != RecordPart::Full {
+            return;
+        }
         let Purpose::Read { keys, questions, .. } = self.asks.purpose_mut(id) else {
             return;
         };
@@ -134,7 +144,7 @@ impl Operation for Get {
                 };
                 let operation = match questions.iter().all(|question| matches!(question, Question::Record)) {
                     true => ReplicaOperation::Get {
-                        part: RecordPart::Full,
+                        part: self.part,
                         keys: keys.collect(),
                     },
                     false => {
@@ -208,9 +218,9 @@ impl Operation for Get {
                     }
                     let taken = match (held, question) {
                         (Ok(Held::Record(digest)), Question::Digest) => self.take_digest(key as usize, node, &digest),
-                        (Ok(Held::Record(record)), _) => self.take(key as usize, node, Some(record)),
-                        (Ok(Held::Nothing), _) => self.take(key as usize, node, None),
-                        (Ok(Held::Same), Question::Other(known)) => self.take(key as usize, node, Some(known)),
+                        (Ok(Held::Record(record)), _) => self.take_one(key as usize, node, Some(record)),
+                        (Ok(Held::Nothing), _) => self.take_one(key as usize, node, None),
+                        (Ok(Held::Same), Question::Other(known)) => self.take_one(key as usize, node, Some(known)),
                         (Ok(Held::Same), _) => Err(ReplicaFailure::Nonsense),
                         // Another answer has the rest.
                         (Err(error), _) if error.code == ReplicaErrorCode::More && has_some => {

@@ -19,6 +19,9 @@
 //! - Every key is answered by the deadline.
 //! - The answer is the merged records of `reads` replicas, each on another node.
 //!
+//! A set of a versioned graph, whose members are records of their own, is read in the same way: replicas answer the members that
+//! they have and those that they know to be removed, and both are united. Digests and read repair are of records only.
+//!
 //! `plan` decides which nodes are asked, `events` takes what comes from outside, `digests` handles digests, and
 //! `repair` the read repair.
 
@@ -31,10 +34,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use fondaco_ids::Members;
 use fondaco_model::versioned::Record;
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::WireKey;
-use fondaco_protocol::replica::KeyRecord;
+use fondaco_protocol::replica::{KeyRecord, RecordPart};
 use smallvec::SmallVec;
 
 use self::plan::Cause;
@@ -59,6 +63,8 @@ type Questions = SmallVec<[Question; 1]>;
 #[derive(Debug)]
 pub struct Get {
     keys: Arc<Vec<WireKey>>,
+    /// What is read of each key: its record, or the members of its set.
+    part: RecordPart,
     options: ReadOptions,
     home: Arc<Home>,
     /// A node that is asked before all others, if it has the key.
@@ -127,6 +133,8 @@ struct KeyState {
     answers: SmallVec<[Answer; 3]>,
     /// The merged records of all answers.
     merged: Record,
+    /// The members that all answers know of.
+    members: Members,
     replica_failures: ReplicaFailures,
     /// It waits for a newer topology, or for nodes to catch up.
     waiting: bool,
@@ -153,36 +161,64 @@ impl Get {
         first: Option<NodeId>,
         moment: &Moment<'_>,
     ) -> Result<Self, ClientError> {
-        if keys.len() > KEYS_MAX {
-            return Err(ClientError::TooManyKeys {
-                keys: keys.len(),
-                keys_max: KEYS_MAX,
-            });
-        }
-        moment.counts.reads.fetch_add(keys.len() as u64, Relaxed);
+        let mut get = Self::new(keys, RecordPart::Full, (options, home), moment);
+        get.first = first;
+        get.begin(moment)
+    }
+
+    /// Begins to read the members of sets, whose keys these are.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn members(
+        keys: Arc<Vec<WireKey>>,
+        options: ReadOptions,
+        home: Arc<Home>,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
+        Self::new(keys, RecordPart::Members, (options, home), moment).begin(moment)
+    }
+
+    fn new(
+        keys: Arc<Vec<WireKey>>,
+        part: RecordPart,
+        (options, home): (ReadOptions, Arc<Home>),
+        moment: &Moment<'_>,
+    ) -> Self {
         let whole_us = micros(options.deadline);
-        let mut get = Self {
+        Self {
             asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
             deadline_us: moment.now_us.saturating_add(whole_us),
             epoch: moment.latest.topology().epoch,
             unanswered: keys.len(),
             keys,
+            part,
             room: HeldBudget::of(options.room.clone()),
             options,
             home,
-            first,
+            first: None,
             stores: SmallVec::new(),
             states: SmallVec::new(),
             settle_at_us: NEVER,
             backoff: Backoff::default(),
             failed: None,
             is_repaired: false,
-        };
-        get.resolve(moment);
-        get.plan_all(Cause::First, moment);
-        match get.failed.take() {
+        }
+    }
+
+    fn begin(mut self, moment: &Moment<'_>) -> Result<Self, ClientError> {
+        if self.keys.len() > KEYS_MAX {
+            return Err(ClientError::TooManyKeys {
+                keys: self.keys.len(),
+                keys_max: KEYS_MAX,
+            });
+        }
+        moment.counts.reads.fetch_add(self.keys.len() as u64, Relaxed);
+        self.resolve(moment);
+        self.plan_all(Cause::First, moment);
+        match self.failed.take() {
             Some(error) => Err(error),
-            None => Ok(get),
+            None => Ok(self),
         }
     }
 
@@ -192,17 +228,29 @@ impl Get {
     /// # Errors
     /// With [`Partial::Fail`], the error of a key that has no answer.
     pub fn take_answer(&mut self) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
+        self.take(|state| std::mem::take(&mut state.merged))
+    }
+
+    /// The answer of [`members`](Self::members): for each key the members that the replicas know of, or why they are unknown.
+    ///
+    /// # Errors
+    /// As [`take_answer`](Self::take_answer).
+    pub fn take_members(&mut self) -> Result<Vec<Result<Members, ClientError>>, ClientError> {
+        self.take(|state| std::mem::take(&mut state.members))
+    }
+
+    fn take<T>(&mut self, take: impl Fn(&mut KeyState) -> T) -> Result<Vec<Result<T, ClientError>>, ClientError> {
         debug_assert!(self.is_answered());
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let record = |state: &mut KeyState| match state.outcome.take() {
-            Some(Ok(())) => Ok(std::mem::take(&mut state.merged)),
+        let taken = |state: &mut KeyState| match state.outcome.take() {
+            Some(Ok(())) => Ok(take(state)),
             Some(Err(error)) => Err(error),
             // Before `is_answered` holds there is no answer: calling too early gets this error.
             None => Err(ClientError::Timeout { deadline_ms: 0 }),
         };
-        Ok(self.states.iter_mut().map(record).collect())
+        Ok(self.states.iter_mut().map(taken).collect())
     }
 
     /// The records' share of the memory limit: take it with the records, and drop it with them.

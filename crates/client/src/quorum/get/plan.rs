@@ -11,6 +11,7 @@ use crate::operation::Moment;
 use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::{Nodes, is_well};
 use crate::read::SUB_REQUEST_KEYS_MAX;
+use fondaco_protocol::replica::RecordPart;
 
 /// Why reads are planned, which decides the budget that they are charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,8 @@ impl Get {
             let store = self.states[key as usize].store;
             // If not all replicas are needed, the node that is asked for the record may turn out to be the late one.
             let reads = self.stores[usize::from(store)].settings.reads;
-            let are_all_needed = cause == Cause::First && nodes.len() as u32 == reads;
+            let has_digests = self.part == RecordPart::Full;
+            let are_all_needed = has_digests && cause == Cause::First && nodes.len() as u32 == reads;
             wanted.extend(nodes.into_iter().enumerate().map(|(at, node)| WantedKey {
                 store,
                 node,

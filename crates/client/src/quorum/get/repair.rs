@@ -8,7 +8,7 @@ use super::{Get, Purpose};
 use crate::asks::NEVER;
 use crate::operation::{Moment, Operation};
 use crate::quorum::micros;
-use fondaco_protocol::replica::KeyRecord;
+use fondaco_protocol::replica::{KeyRecord, RecordPart};
 
 /// The most records of one repair request; another request carries the rest.
 const REPAIR_RECORDS_MAX: usize = 64;
@@ -23,7 +23,8 @@ impl Get {
         self.settle_at_us = NEVER;
         self.backoff.end();
         let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
-        for (state, key) in self.states.iter().zip(&**self.keys) {
+        let has_records = self.part == RecordPart::Full;
+        for (state, key) in self.states.iter().zip(&**self.keys).filter(|_| has_records) {
             let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);
             let mut damaged = state.replica_failures.damaged().peekable();
             let is_whole = !differ && (damaged.peek().is_none() || state.merged.is_empty());

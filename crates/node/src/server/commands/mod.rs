@@ -77,6 +77,8 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         CommandId::GraphQuery | CommandId::GraphRoQuery => graph::query(&call, reply).await,
         CommandId::GraphExplain | CommandId::GraphProfile => graph::explain(&call, reply).await,
         CommandId::FondacoGraph => graph::own(&call, reply).await,
+        CommandId::FondacoEdge => graph::edge(&call, reply).await,
+        CommandId::FondacoVertex => graph::vertex(&call, reply).await,
         CommandId::DbSize => information::dbsize(&call, reply).await,
         CommandId::Info => information::info(&call, reply).await,
         CommandId::Auth => connection::auth(call, reply).await,

@@ -62,6 +62,7 @@ impl RecordPart {
         match self {
             Self::Full => "FULL",
             Self::Context => "CONTEXT",
+            Self::Members => "MEMBERS",
         }
     }
 }
@@ -314,7 +315,9 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         ReplicaRequestError::Count {
             command: self.command.name(),
             takes: match self.command {
-                ReplicaCommand::Get => "envelope store-id FULL|CONTEXT store key…, or … OTHER store (key known)…",
+                ReplicaCommand::Get => {
+                    "envelope store-id FULL|CONTEXT|MEMBERS store key…, or … OTHER store (key known)…"
+                }
                 ReplicaCommand::Put => "envelope store-id CONTEXT|ALL|UNCHANGED store key context update",
                 ReplicaCommand::Merge => "envelope store-id store (key record)…",
                 ReplicaCommand::Hint => "envelope store-id store target-node (key record)…",
@@ -341,12 +344,12 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         if word.eq_ignore_ascii_case(OTHER) {
             return Ok(Wanted::Other);
         }
-        let parts = [RecordPart::Full, RecordPart::Context];
+        let parts = [RecordPart::Full, RecordPart::Context, RecordPart::Members];
         let part = parts
             .into_iter()
             .find(|part| word.eq_ignore_ascii_case(part.word().as_bytes()));
         part.map(Wanted::Part)
-            .ok_or_else(|| invalid("part", &word, "FULL, CONTEXT or OTHER"))
+            .ok_or_else(|| invalid("part", &word, "FULL, CONTEXT, MEMBERS or OTHER"))
     }
 
     fn known_key(&mut self) -> Result<Option<KnownKey>, ReplicaRequestError> {
@@ -455,7 +458,11 @@ mod tests {
     }
 
     fn operation() -> impl Strategy<Value = ReplicaOperation> {
-        let part = prop_oneof![Just(RecordPart::Full), Just(RecordPart::Context)];
+        let part = prop_oneof![
+            Just(RecordPart::Full),
+            Just(RecordPart::Context),
+            Just(RecordPart::Members)
+        ];
         let known = prop_oneof![
             Just(Known::Nothing),
             Just(Known::Awaited),
@@ -557,7 +564,7 @@ mod tests {
         };
         assert_eq!(
             parse(ReplicaCommand::Get, "v1;timeout=50;epoch=7 1 SOME s k"),
-            r#"invalid part "SOME": use FULL, CONTEXT or OTHER"#
+            r#"invalid part "SOME": use FULL, CONTEXT, MEMBERS or OTHER"#
         );
         assert_eq!(
             parse(ReplicaCommand::Get, "v1;timeout=50;epoch=7 1 OTHER s k seven"),

@@ -14,7 +14,7 @@ use crate::membership::incarnation::Lasting;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};
 use crate::store::{HeldStore, Place, not_here};
-use crate::table_key::{hint_key, key_hash};
+use crate::table_key::hint_key;
 use crate::writes::put::written;
 
 /// A record to be stored.
@@ -283,20 +283,21 @@ impl Group<'_> {
     }
 
     fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
-        Record::decode(bytes.clone()).map_err(|error| self.damaged(&place.partition, &place.key, bytes, &error))
+        Record::decode(bytes.clone())
+            .map_err(|error| self.damaged(&place.partition, (place.hash, &place.key), bytes, &error))
     }
 
     /// The error for a damaged stored record.
     pub(crate) fn damaged(
         &self,
         partition: &Partition,
-        key: &Bytes,
+        (hash, key): (u64, &Bytes),
         bytes: &[u8],
         error: &RecordError,
     ) -> ReplicaError {
         self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(partition = %partition.id(), ?key, %error, "a stored record is damaged");
-        partition.found_damaged(key_hash(key), Record::digest(bytes));
+        partition.found_damaged(hash, Record::digest(bytes));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     }
 }

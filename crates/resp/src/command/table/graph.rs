@@ -5,6 +5,7 @@ use crate::command::ArgumentKind::String;
 
 const READ: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
 const O_QUERY: &str = "depends on the query";
+const O_CHANGE: &str = "O(N) with N edges, and those of the vertices removed";
 /// Where a client of a cluster sends it depends on the name; every node answers.
 const GRAPH: Argument = Argument::key("graph", 0);
 const QUERY: Argument = Argument::new("query", String);
@@ -46,5 +47,30 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("graph", String),
             Argument::new("type", String),
             Argument::new("vertex", String).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoEdge, "fondaco.edge", -4, Group::Own)
+        .doc(
+            SINCE,
+            O_CHANGE,
+            "Changes edges of a versioned graph: DECLARE graph type [SYMMETRIC], ADD [PROPERTIES json] graph type from to …, REMOVE \
+             graph type from to …, or REPAIR graph cursor",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .arguments(&[
+            Argument::new("operation", String),
+            Argument::new("graph", String),
+            Argument::new("argument", String).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoVertex, "fondaco.vertex", -4, Group::Own)
+        .doc(
+            SINCE,
+            O_CHANGE,
+            "Changes vertices of a versioned graph: PUT [LABEL label …] [PROPERTIES json] graph name …, or REMOVE graph name …",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .arguments(&[
+            Argument::new("operation", String),
+            Argument::new("graph", String),
+            Argument::new("name", String).multiple(),
         ]),
 ];

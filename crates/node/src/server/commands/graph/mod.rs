@@ -1,8 +1,11 @@
-//! Graphs: `FONDACO.GRAPH` for what social networks ask, and openCypher as FalkorDB's clients send it.
+//! Graphs: `FONDACO.GRAPH` for what social networks ask, openCypher as FalkorDB's clients send it, and `FONDACO.EDGE` and
+//! `FONDACO.VERTEX`, which change versioned ones.
 
+mod changes;
 mod cypher;
 mod falkor;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,11 +14,12 @@ use fondaco_graph::keys::Direction;
 use fondaco_model::ValueType;
 use fondaco_resp::{Reply, parse_integer};
 
+pub(super) use changes::{edge, vertex};
 pub(super) use cypher::{explain, query};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::catalog::StoreId;
-use crate::compute::NoResult;
+use crate::compute::{NoResult, Stop};
 use crate::graph::{self, Answer, Answered, Asked, Operation, Question};
 use crate::server::refusal;
 use crate::settings::Setting;
@@ -51,10 +55,21 @@ async fn ask(call: &Call<'_>, store: StoreId, asked: Asked, timeout_ms: Option<u
     let shared = Arc::clone(&call.context.shared);
     let longest_ms = shared.settings.get(Setting::GraphTimeoutMs);
     let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
+    compute(call, timeout_ms, async move |stop| {
+        graph::ask(shared, store, &asked, stop).await
+    })
+    .await
+}
+
+/// Has work done on the threads for that.
+async fn compute<T: Send + 'static, F: Future<Output = Result<T, Refusal>> + Send + 'static>(
+    call: &Call<'_>,
+    timeout_ms: u64,
+    work: impl FnOnce(Stop) -> F,
+) -> Result<T, Refusal> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-    let work = async move |stop| graph::ask(shared, store, &asked, stop).await;
-    let answered = call.context.shared.compute.run(deadline, work).await;
-    answered.map_err(|none| match none {
+    let done = call.context.shared.compute.run(deadline, work).await;
+    done.map_err(|none| match none {
         NoResult::Late => {
             format!("TIMEOUT the query took more than {timeout_ms} ms: bound it, or raise graph-timeout-ms")
         }

@@ -107,6 +107,7 @@ impl Admission<'_> {
         for (wire_key, operation) in asked.keys {
             let store = self.store(&wire_key, &operation)?;
             let operation = match store.value_type {
+                ValueType::Graph if !operation.is_read() => return Err(refusal::is_a_graph(&store.name)),
                 ValueType::Bytes | ValueType::Graph => operation,
                 ValueType::Ids => ids::checked(operation, &store.name)?,
             };

@@ -1,0 +1,335 @@
+//! Versioned graphs: edges added and removed one by one, at nodes and routers, while nodes are away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fondaco_client::{Client, PutOptions};
+
+use super::node::{Node, until};
+use super::sets::{addresses, ask, connect};
+
+fn cluster() -> (tempfile::TempDir, Node) {
+    let dir = tempfile::tempdir().unwrap();
+    let dev = Node::dev_with(
+        &dir.path().join("data"),
+        &["--nodes", "3", "--replicas", "3", "--loops", "1"],
+    );
+    let mut create = vec![
+        "store",
+        "create",
+        "social",
+        "--kind",
+        "versioned",
+        "--value-type",
+        "graph",
+    ];
+    create.extend(["--replicas", "3", "--reads", "2", "--writes", "2"]);
+    dev.done(&create);
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    until("the store is there", || {
+        let mut declare = redis::cmd("FONDACO.EDGE");
+        declare.arg("DECLARE").arg("social").arg("FOLLOWS");
+        declare.query::<String>(router).is_ok()
+    });
+    change(router, "FONDACO.EDGE DECLARE social KNOWS SYMMETRIC");
+    (dir, dev)
+}
+
+fn change(redis: &mut redis::Connection, command: &str) {
+    assert_eq!(ask::<String>(redis, command, &[]), "OK", "{command}");
+}
+
+fn neighbours(redis: &mut redis::Connection, question: &str) -> BTreeSet<String> {
+    let found: Vec<String> = ask(redis, &format!("FONDACO.GRAPH NEIGHBOURS {question}"), &[]);
+    let names: BTreeSet<String> = found.iter().cloned().collect();
+    assert_eq!(names.len(), found.len(), "{found:?}");
+    names
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn rows(redis: &mut redis::Connection, text: &str) -> Vec<Vec<String>> {
+    let (_, rows, _): (Vec<String>, Vec<Vec<String>>, Vec<String>) =
+        ask(redis, "GRAPH.RO_QUERY social", &[text.into()]);
+    rows
+}
+
+fn refused(redis: &mut redis::Connection, words: &str, part: &str) {
+    let mut command = redis::Cmd::new();
+    words.split(' ').for_each(|word| _ = command.arg(word));
+    let error = command.query::<redis::Value>(redis).unwrap_err().to_string();
+    assert!(error.contains(part), "{words}: {error}");
+}
+
+#[test]
+fn changed_graphs_answer_alike_at_router_and_nodes() {
+    let (_dir, dev) = cluster();
+    let mut all = addresses(&dev, "node");
+    all.extend(addresses(&dev, "router"));
+    let mut all: Vec<redis::Connection> = all.values().map(|address| connect(address)).collect();
+    change(
+        &mut all[0],
+        "FONDACO.EDGE ADD social KNOWS ann bob bob cid cid dan ann eve",
+    );
+    change(&mut all[1], "FONDACO.EDGE ADD social FOLLOWS ann cid dan cid");
+    change(
+        &mut all[2],
+        r#"FONDACO.EDGE ADD PROPERTIES {"since":2001} social KNOWS ann dan"#,
+    );
+    change(
+        &mut all[3],
+        r#"FONDACO.VERTEX PUT LABEL Person PROPERTIES {"age":40} social bob cid"#,
+    );
+    for redis in &mut all {
+        let distances: Vec<Option<u64>> = ask(
+            redis,
+            "FONDACO.GRAPH DISTANCES social KNOWS bob cid eve dan ann zoe",
+            &[],
+        );
+        assert_eq!(distances, [Some(1), Some(2), Some(2), Some(1), None]);
+        assert_eq!(neighbours(redis, "social FOLLOWS ann"), names(&["cid"]));
+        assert_eq!(neighbours(redis, "IN social FOLLOWS cid"), names(&["ann", "dan"]));
+        let since = "MATCH (a {name: 'dan'})-[r:KNOWS]-(b) RETURN b.name, coalesce(r.since, '') ORDER BY b.name";
+        assert_eq!(rows(redis, since), [["ann", "2001"], ["cid", ""]]);
+        let old = "MATCH (a:Person)-[:KNOWS]-(b) WHERE a.age = 40 RETURN count(DISTINCT b)";
+        assert_eq!(rows(redis, old), [["4"]]);
+        assert_eq!(rows(redis, "MATCH (a) RETURN count(a)"), [["5"]]);
+        assert_eq!(ask::<Vec<String>>(redis, "GRAPH.LIST", &[]), ["social"]);
+        let members: Vec<u64> = ask(redis, "SMEMBERS social:label:Person{0}", &[]);
+        assert!(members.len() <= 2);
+    }
+    change(&mut all[1], "FONDACO.EDGE REMOVE social KNOWS ann bob dan ann");
+    change(&mut all[2], "FONDACO.EDGE ADD social KNOWS dan ann");
+    for redis in &mut all[..3] {
+        assert_eq!(neighbours(redis, "social KNOWS ann"), names(&["dan", "eve"]));
+        let since = "MATCH ({name: 'dan'})-[r:KNOWS]-({name: 'ann'}) RETURN coalesce(r.since, '')";
+        assert_eq!(
+            rows(redis, since),
+            [[""]],
+            "an edge that comes back has no former properties"
+        );
+    }
+    assert_eq!(ask::<u64>(&mut all[0], "FONDACO.VERTEX REMOVE social cid zoe", &[]), 1);
+    for redis in &mut all[..3] {
+        assert_eq!(neighbours(redis, "social KNOWS dan"), names(&["ann"]));
+        assert_eq!(neighbours(redis, "social FOLLOWS ann"), names(&[]));
+        assert_eq!(rows(redis, "MATCH (a:Person) RETURN a.name"), [["bob"]]);
+        refused(redis, "FONDACO.GRAPH NEIGHBOURS social KNOWS cid", "NOVERTEX");
+    }
+    let shown = dev.done(&[
+        "graph",
+        "query",
+        "social",
+        "MATCH ({name: 'ann'})-[:KNOWS]-(b) RETURN b.name ORDER BY b.name",
+    ]);
+    assert!(
+        shown.contains("dan") && shown.contains("eve") && !shown.contains("bob"),
+        "{shown}"
+    );
+    assert!(dev.done(&["graph", "list"]).contains("social"));
+    let steps = dev.done(&[
+        "graph",
+        "explain",
+        "social",
+        "MATCH ({name: 'ann'})-[:KNOWS]-(b) RETURN b",
+    ]);
+    assert!(steps.contains("KNOWS"), "{steps}");
+}
+
+#[test]
+fn a_change_is_seen_in_cached_networks_at_once() {
+    let (_dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    change(router, "FONDACO.EDGE ADD social KNOWS ann bob bob cid cid dan");
+    change(router, "FONDACO.EDGE ADD social FOLLOWS ann bob bob cid");
+    let distance = |router: &mut redis::Connection, question: &str| -> Vec<Option<u64>> {
+        ask(router, &format!("FONDACO.GRAPH DISTANCES {question}"), &[])
+    };
+    let ann = "social KNOWS ann dan eve";
+    assert_eq!(distance(router, ann), [Some(3), None]);
+    assert_eq!(distance(router, "IN social FOLLOWS cid ann"), [Some(2)]);
+    // Each change is of a vertex one edge away from the one whose network is kept.
+    change(router, "FONDACO.EDGE ADD social KNOWS bob eve");
+    assert_eq!(distance(router, ann), [Some(3), Some(2)]);
+    change(router, "FONDACO.EDGE REMOVE social KNOWS eve bob");
+    assert_eq!(distance(router, ann), [Some(3), None]);
+    change(router, "FONDACO.EDGE REMOVE social FOLLOWS ann bob");
+    assert_eq!(distance(router, "IN social FOLLOWS cid ann"), [None]);
+    assert_eq!(ask::<u64>(router, "FONDACO.VERTEX REMOVE social bob", &[]), 1);
+    assert_eq!(distance(router, ann), [None, None]);
+}
+
+/// Random edges are added and removed at all nodes while one after the other is away.
+#[test]
+fn acknowledged_changes_stay_while_nodes_come_and_go() {
+    let (_dir, dev) = cluster();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut edges: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+    let router = addresses(&dev, "router").values().next().unwrap().clone();
+    let router = &mut connect(&router);
+    for round in 0..4 {
+        let away = format!("node-{}", round % 3 + 1);
+        if round > 0 {
+            dev.http_post(&format!("/v1/dev/members/{away}/stop"), serde_json::json!({}));
+        }
+        for _ in 0..40 {
+            let (from, to) = (random.u32(..8), random.u32(..8));
+            let is_added = random.u8(..3) > 0;
+            let operation = if is_added { "ADD" } else { "REMOVE" };
+            let mut command = redis::cmd("FONDACO.EDGE");
+            command
+                .arg(operation)
+                .arg("social")
+                .arg("FOLLOWS")
+                .arg(format!("v{from}"))
+                .arg(format!("v{to}"));
+            // The router finds out that a node is away; a change that is not acknowledged is made again.
+            until("the change is acknowledged", || command.query::<String>(router).is_ok());
+            edges.insert((from, to), is_added);
+        }
+        check(router, &edges);
+        if round > 0 {
+            dev.http_post(&format!("/v1/dev/members/{away}/start"), serde_json::json!({}));
+        }
+        check(router, &edges);
+    }
+    // All replicas agree: each node alone knows all edges.
+    until("no hint waits", || {
+        let mut alone = true;
+        for address in addresses(&dev, "node").values() {
+            let node = &mut connect(address);
+            alone &= rows(node, "MATCH (a)-[:FOLLOWS]->(b) RETURN count(*)")
+                == [[edges.values().filter(|is| **is).count().to_string()]];
+        }
+        alone
+    });
+    assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
+}
+
+fn check(redis: &mut redis::Connection, edges: &BTreeMap<(u32, u32), bool>) {
+    for vertex in 0..8 {
+        let there = |(from, to): (u32, u32)| edges.get(&(from, to)) == Some(&true);
+        let known = rows(redis, &format!("MATCH (a {{name: 'v{vertex}'}}) RETURN a.name"));
+        if known.is_empty() {
+            continue;
+        }
+        let expected = |out: bool| -> BTreeSet<String> {
+            let ends = |other| if out { (vertex, other) } else { (other, vertex) };
+            (0..8)
+                .filter(|&other| there(ends(other)))
+                .map(|other| format!("v{other}"))
+                .collect()
+        };
+        assert_eq!(neighbours(redis, &format!("social FOLLOWS v{vertex}")), expected(true));
+        assert_eq!(
+            neighbours(redis, &format!("IN social FOLLOWS v{vertex}")),
+            expected(false)
+        );
+    }
+}
+
+#[test]
+fn concurrent_changes_of_one_vertex_merge_per_edge() {
+    let (_dir, dev) = cluster();
+    let all: Vec<String> = addresses(&dev, "node").into_values().collect();
+    std::thread::scope(|scope| {
+        for (number, address) in all.iter().enumerate() {
+            scope.spawn(move || {
+                let node = &mut connect(address);
+                for other in 0..30 {
+                    change(node, &format!("FONDACO.EDGE ADD social KNOWS hub n{number}-{other}"));
+                    if other % 3 == 0 {
+                        change(node, &format!("FONDACO.EDGE REMOVE social KNOWS n{number}-{other} hub"));
+                    }
+                }
+            });
+        }
+    });
+    for address in &all {
+        let found = neighbours(&mut connect(address), "social KNOWS hub");
+        assert_eq!(found.len(), 3 * 20, "{found:?}");
+    }
+}
+
+/// What a kill between the two records of an edge leaves is completed by the repair.
+#[test]
+fn edges_that_are_half_there_are_repaired() {
+    let (_dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    change(router, "FONDACO.EDGE ADD social FOLLOWS ann bob cid bob");
+    change(router, "FONDACO.EDGE ADD social KNOWS ann bob cid bob");
+    let id = |router: &mut redis::Connection, name: &str| ask::<u64>(router, &format!("GET social:id:{name}"), &[]);
+    let (ann, bob, cid) = (id(router, "ann"), id(router, "bob"), id(router, "cid"));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let seeds = addresses(&dev, "node").into_values();
+        let client = Client::builder().seeds(seeds).connect().await.unwrap();
+        let store = "social".parse().unwrap();
+        let options = PutOptions {
+            deadline: Duration::from_secs(10),
+            ..PutOptions::default()
+        };
+        let put = async |key: String| _ = client.put(&store, key.as_bytes(), "1", &options).await.unwrap();
+        let delete = async |key: String| _ = client.delete(&store, key.as_bytes(), &options).await.unwrap();
+        // Half added, half removed; and the same of symmetric edges, whose record at the smaller id decides.
+        put(format!("out:FOLLOWS{{{ann}}}{cid}")).await;
+        delete(format!("out:FOLLOWS{{{ann}}}{bob}")).await;
+        put(format!("out:KNOWS{{{}}}{}", ann.min(cid), ann.max(cid))).await;
+        delete(format!("out:KNOWS{{{}}}{}", ann.min(bob), ann.max(bob))).await;
+    });
+    assert_eq!(neighbours(router, "IN social FOLLOWS bob"), names(&["ann", "cid"]));
+    let repaired = dev.done(&["graph", "repair", "social"]);
+    assert!(repaired.starts_with("4 edges"), "{repaired}");
+    assert_eq!(neighbours(router, "IN social FOLLOWS bob"), names(&["cid"]));
+    assert_eq!(neighbours(router, "IN social FOLLOWS cid"), names(&["ann"]));
+    assert_eq!(neighbours(router, "social KNOWS ann"), names(&["cid"]));
+    assert_eq!(neighbours(router, "social KNOWS bob"), names(&["cid"]));
+    assert_eq!(neighbours(router, "social KNOWS cid"), names(&["ann", "bob"]));
+    assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
+}
+
+#[test]
+fn changes_that_cannot_be_are_refused_by_name() {
+    let (dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    refused(router, "FONDACO.EDGE ADD social LIKES ann bob", "FONDACO.EDGE DECLARE");
+    refused(router, "FONDACO.EDGE DECLARE social KNOWS", "symmetric already");
+    refused(router, "FONDACO.EDGE DECLARE social A-B", "A-B");
+    refused(router, "FONDACO.EDGE ADD nothing KNOWS ann bob", "NOSTORE");
+    refused(router, "FONDACO.EDGE ADD social KNOWS ann", "no pairs");
+    refused(
+        router,
+        r#"FONDACO.VERTEX PUT PROPERTIES {"name":1} social ann"#,
+        "never changes",
+    );
+    refused(router, "SET social:id:ann 7", "FONDACO.EDGE");
+    refused(router, "DEL social:graph", "FONDACO.EDGE");
+    let mut empty = redis::cmd("FONDACO.EDGE");
+    empty.arg("ADD").arg("social").arg("KNOWS").arg("").arg("bob");
+    assert!(
+        empty
+            .query::<redis::Value>(router)
+            .unwrap_err()
+            .to_string()
+            .contains("names no vertex")
+    );
+    change(router, "FONDACO.EDGE REMOVE social KNOWS zoe max");
+    let csv = dir.path().join("edges.csv");
+    std::fs::write(&csv, "from,to\nann,bob\n").unwrap();
+    let error = dev.refused(1, &["push", "social", csv.to_str().unwrap(), "--edges", "from,to"]);
+    assert!(error.contains("versioned"), "{error}");
+    dev.done(&[
+        "push",
+        "pushed",
+        csv.to_str().unwrap(),
+        "--edges",
+        "from,to",
+        "--create",
+    ]);
+    refused(router, "FONDACO.EDGE ADD pushed EDGE ann bob", "is a batch graph");
+}
