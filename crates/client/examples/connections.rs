@@ -169,6 +169,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         replicas: 1,
         late: BTreeSet::new(),
         read_keys_per_second: None,
+        fan_out: None,
         value_type: Default::default(),
         versioned: None,
     };
@@ -180,7 +181,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         owners: (0..64).map(|partition| vec![id(partition % addresses.len())]).collect(),
         joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
-        routers: 0,
+        routers: Vec::new(),
         stores: BTreeMap::from([("s".parse()?, store)]),
     })
 }

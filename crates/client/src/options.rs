@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fondaco_model::versioned::VectorClock;
 
-use crate::read::{FanOut, Sticky, Strategy, ValueBudget};
+use crate::read::{FanOut, Strategy, ValueBudget};
 
 /// How a request handles keys without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,8 +28,9 @@ pub struct ReadOptions {
     pub partial: Partial,
     /// Whether a second node may be asked when the first one is slower than usual.
     pub hedge: bool,
-    /// Which replicas are asked; [`Sticky`] by default.
-    pub strategy: Arc<dyn Strategy>,
+    /// Which replicas are asked. Without it, the first key's store says that and the fan-out, in its definition; or else it is
+    /// [`Sticky`](crate::read::Sticky).
+    pub strategy: Option<Arc<dyn Strategy>>,
     /// How many groups of nodes a request of several keys asks, if the strategy heeds it: [`ClusterAware`] does.
     ///
     /// [`ClusterAware`]: crate::read::ClusterAware
@@ -70,7 +71,7 @@ impl Default for ReadOptions {
             attempt: None,
             partial: Partial::default(),
             hedge: true,
-            strategy: Arc::new(Sticky),
+            strategy: None,
             fan_out: FanOut::default(),
             room: None,
         }

@@ -272,6 +272,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             replicas: REPLICAS,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         };
@@ -290,7 +291,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
         owners: (0..16).map(owners).collect(),
         joint: BTreeMap::new(),
         nodes: (1..=NODES).map(node).collect(),
-        routers: 1,
+        routers: vec!["127.0.0.1:6400".into()],
         stores: current.iter().map(store).collect(),
     };
     Arc::new(Directory::new(

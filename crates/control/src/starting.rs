@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
-use fondaco_node::{Access, BufferBudget, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use fondaco_node::{
+    Access, BufferBudget, GraphQueries, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog,
+};
 use tokio::sync::{Semaphore, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
@@ -135,6 +137,7 @@ impl Fondaco {
             .serves_resp()
             .then(|| Listening::on(config.resp_listen))
             .transpose()?;
+        let graphs = Arc::new(OnceLock::new());
         let mut starting = Starting {
             config,
             resp_addr: listening.as_ref().map(Listening::address),
@@ -148,6 +151,7 @@ impl Fondaco {
             session_timeout: place.session_timeout,
             memory,
             buffers: buffers.clone(),
+            graphs: Arc::clone(&graphs),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
         let controller = starting.controller()?.map(Arc::new);
@@ -202,6 +206,10 @@ impl Fondaco {
         let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
         match listening.map(start).transpose() {
             Ok(resp) => {
+                if let Some(resp) = &resp {
+                    // It is set here alone.
+                    let _ = graphs.set(resp.graphs());
+                }
                 running.resp = resp;
                 Ok(running)
             }
@@ -249,6 +257,8 @@ struct Starting<'a> {
     memory: MemoryPlan,
     /// The memory budget that all connections share.
     buffers: BufferBudget,
+    /// Set when the process serves RESP.
+    graphs: Arc<OnceLock<GraphQueries>>,
 }
 
 impl Starting<'_> {
@@ -374,6 +384,7 @@ impl Starting<'_> {
                 replicas: works.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
                 client: OnceLock::new(),
             },
+            graphs: Arc::clone(&self.graphs),
             settings: LiveSettings {
                 settings: Arc::clone(&self.settings),
                 coordination: Arc::clone(&self.coordination),

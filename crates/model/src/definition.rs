@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
 use crate::value_type::ValueType;
 use crate::versioned::VersionedSettings;
@@ -35,6 +36,9 @@ pub struct StoreDefinition {
     /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// Which nodes requests ask that do not say it themselves; by default, the same node for the same key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan_out: Option<StoreFanOut>,
     /// The type of its values, which never changes.
     #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
     pub value_type: ValueType,
@@ -58,6 +62,7 @@ impl StoreDefinition {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         }

@@ -7,6 +7,7 @@
 pub mod cluster;
 mod data_loss;
 mod definition;
+mod fan_out;
 mod fetch_rate;
 mod histogram;
 mod limits;
@@ -26,6 +27,7 @@ pub mod versioned;
 
 pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreDefinition, StoreKind};
+pub use fan_out::{StoreFanOut, StoreFanOutError, StrategyName};
 pub use fetch_rate::{AdaptiveRate, ReadLatencies, TokenBucket};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};

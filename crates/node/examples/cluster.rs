@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 (id, node)
             })
             .collect(),
-        routers: 1,
+        routers: vec!["127.0.0.1:6400".into()],
         stores: BTreeMap::from([(
             "pymk".parse()?,
             TopologyStore {
@@ -88,6 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 replicas: replicas as u32,
                 late: BTreeSet::new(),
                 read_keys_per_second: None,
+                fan_out: None,
                 value_type: Default::default(),
                 versioned: None,
             },

@@ -27,6 +27,7 @@ mod single_value;
 
 pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
+pub use graph::GraphQueries;
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, NodeMetrics};
 pub use server::{BufferBudget, Listening, Server, ServerConfig, ServerError};

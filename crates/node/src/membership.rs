@@ -196,6 +196,7 @@ pub(crate) mod tests {
             replicas: 2,
             late: Default::default(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         };
@@ -207,7 +208,7 @@ pub(crate) mod tests {
             owners: (0..partitions).map(owners).collect(),
             joint: Default::default(),
             nodes: ids.iter().zip(addresses).map(node).collect(),
-            routers: 0,
+            routers: Vec::new(),
             stores: [("s".parse().unwrap(), store)].into(),
         }
     }

@@ -57,6 +57,7 @@ impl World {
                     replicas: Some(replicas),
                     tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
                     read_keys_per_second: None,
+                    fan_out: None,
                     versioned: None,
                 };
                 operator::alter_store(&view, &name, &change).ok()

@@ -121,6 +121,7 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
         replicas: groups,
         late: BTreeSet::new(),
         read_keys_per_second: None,
+        fan_out: None,
         value_type: Default::default(),
         versioned: None,
     };
@@ -132,7 +133,7 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
         owners: place(Placement::Grouped, partitions, groups, &members)?,
         joint: BTreeMap::new(),
         nodes: members.iter().map(node).collect(),
-        routers: 0,
+        routers: Vec::new(),
         stores: BTreeMap::from([("s".parse()?, store)]),
     })
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use fondaco_client::ReadOptions;
 use fondaco_client::read::{
-    AsynchronousUnion, FanOut, FanOutController, Fixed, GlobalRate, NonUnion, Pd, StrategyName, SynchronousUnion,
+    AsynchronousUnion, FanOut, FanOutController, Fixed, GlobalRate, NonUnion, Pd, SynchronousUnion, named,
 };
+use fondaco_model::StrategyName;
 
 use super::model::{CLIENT_RATE, NODE_RATE};
 
@@ -59,7 +60,7 @@ impl Contender {
             Self::Groups(groups) => (StrategyName::Cluster, FanOut::Controlled(Arc::new(Fixed(groups)))),
         };
         ReadOptions {
-            strategy: strategy.strategy(),
+            strategy: Some(named(strategy)),
             fan_out,
             hedge: self == Self::Hedged,
             // No query fails for being slow: all are counted.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
-use fondaco_model::{StoreDefinition, StoreKind, StoreName, ValueType};
+use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
@@ -63,6 +63,11 @@ pub struct CreateOptions {
     /// How many keys per second may be read through all routers, and through all nodes; no limit by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
+
+    /// Which nodes requests of several keys ask that do not say it themselves: sticky, nearest, preferred, round-robin, set-cover,
+    /// cluster, or cluster:GROUPS; sticky by default. Of batch stores
+    #[arg(long, value_name = "FAN-OUT")]
+    fan_out: Option<StoreFanOut>,
 
     /// The type of its values: bytes; ids, sorted sets of numbers that nodes unite, intersect and count; or graph, vertices
     /// and edges
@@ -126,6 +131,10 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     read_keys_per_second: Option<u64>,
 
+    /// Which nodes requests of several keys ask that do not say it themselves, as of fondaco store create; or default
+    #[arg(long, value_name = "FAN-OUT", value_parser = fan_out)]
+    fan_out: Option<FanOutChange>,
+
     #[command(flatten)]
     versioned: VersionedArguments,
 
@@ -181,6 +190,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures.0,
                 read_keys_per_second: options.read_keys_per_second,
+                fan_out: options.fan_out,
                 value_type: options.value_type,
                 versioned: options.versioned.options(),
             };
@@ -196,10 +206,13 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                     }
                 ),
                 Some(settings) => format!(
-                    "created store {}\n{}next: SET {}:KEY VALUE, with any Redis client\n",
+                    "created store {}\n{}next: {}, with any Redis client\n",
                     store.name,
                     versioned_options::text(settings),
-                    store.name
+                    match store.value_type {
+                        ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
+                        ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
+                    }
                 ),
             })
         }
@@ -217,6 +230,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures.map(|tolerance| tolerance.0),
                 read_keys_per_second: options.read_keys_per_second,
+                fan_out: options.fan_out.map(|change| change.0),
                 versioned: options.versioned.options(),
             };
             if change == StoreChange::default() {
@@ -327,6 +341,20 @@ fn list_text(list: &StoreList) -> String {
     )
 }
 
+/// A store's fan-out; none for the default.
+#[derive(Debug, Clone, Copy)]
+struct FanOutChange(Option<StoreFanOut>);
+
+fn fan_out(text: &str) -> Result<FanOutChange, String> {
+    match text {
+        "default" => Ok(FanOutChange(None)),
+        text => text
+            .parse()
+            .map(|found| FanOutChange(Some(found)))
+            .map_err(|error| format!("{error}, or default")),
+    }
+}
+
 fn show_text(store: &StoreResource) -> String {
     let mut text = format!(
         "store {}: {}, created {}, {} replica(s)\n",
@@ -343,6 +371,9 @@ fn show_text(store: &StoreResource) -> String {
             "routers read at most {} keys a second of it\n",
             output::count(limit)
         ));
+    }
+    if let Some(fan_out) = store.fan_out {
+        text.push_str(&format!("requests of several keys ask nodes by fan-out {fan_out}\n"));
     }
     if let Some(settings) = &store.versioned {
         text.push_str(&versioned_options::text(settings));

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use super::node::{Node, until};
 use super::sets::{addresses, ask, connect};
 
@@ -88,6 +90,35 @@ fn graphs_answer_alike_at_router_and_nodes() {
         assert_eq!(query(redis, colleagues), [["ann", "acme"], ["bob", "acme"]], "{name}");
         let count = "MATCH (a {name: 'ann'})-[:KNOWS*1..3]-(b) RETURN count(DISTINCT b)";
         assert_eq!(query(redis, count), [["4"]], "{name}");
+    }
+}
+
+#[test]
+fn queries_over_http_have_objects_for_vertices_and_edges() {
+    let (_dir, dev) = cluster();
+    let query = json!({
+        "query": "MATCH p = (a {name: $name})-[r:KNOWS]-(b) RETURN a.name, b, r, p, [b] ORDER BY b.name LIMIT 1",
+        "parameters": {"name": "ann"},
+    });
+    let answer = dev.http_post("/v1/graphs/social/query", query);
+    assert_eq!(answer["columns"][0], "a.name");
+    let [row] = &answer["rows"].as_array().unwrap()[..] else {
+        panic!("{answer}")
+    };
+    let bob = &row[1];
+    assert_eq!((&row[0], &bob["labels"]), (&json!("ann"), &json!(["Person"])));
+    assert_eq!(bob["properties"], json!({"name": "bob", "age": 40}));
+    assert_eq!((&row[2]["type"], &row[2]["to"]), (&json!("KNOWS"), &bob["id"]));
+    assert_eq!(row[3]["vertices"][1], *bob);
+    assert_eq!(row[4], json!([bob]));
+    for (query, code) in [
+        (json!({"query": "MATCH (a) RETRUN a"}), "invalid_request"),
+        (
+            json!({"query": "MATCH (a)-[*1..3]-(b) RETURN a", "timeout_ms": 0}),
+            "query_timeout",
+        ),
+    ] {
+        assert_eq!(dev.http_refused("/v1/graphs/social/query", query), code);
     }
 }
 

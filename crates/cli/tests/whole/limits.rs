@@ -187,4 +187,7 @@ fn a_query_of_many_steps_does_not_end_the_process() {
             assert_eq!(redis::cmd("PING").query(&mut redis), Ok("PONG".to_owned()));
         }
     }
+    let many = format!("MATCH (a {{name: 'ann'}}){} RETURN 1", " WITH a".repeat(400));
+    let code = dev.http_refused("/v1/graphs/social/query", serde_json::json!({ "query": many }));
+    assert_eq!(code, "query_limit");
 }

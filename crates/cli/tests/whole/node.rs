@@ -220,12 +220,24 @@ impl Node {
 
     /// Sends POST to the control port.
     pub fn http_post(&self, path: &str, body: Value) -> Value {
+        let (is_success, said) = self.http_send(path, body);
+        assert!(is_success, "{path}: {said}");
+        said
+    }
+
+    /// Sends POST to the control port, which refuses it. Returns the code of the error.
+    pub fn http_refused(&self, path: &str, body: Value) -> String {
+        let (is_success, said) = self.http_send(path, body);
+        assert!(!is_success, "{path}: {said}");
+        said["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    fn http_send(&self, path: &str, body: Value) -> (bool, Value) {
         let url = format!("http://{}{path}", self.http);
         let request = ureq::post(url).config().http_status_as_error(false).build();
         let mut answer = request.send_json(body).unwrap();
-        let said: Value = answer.body_mut().read_json().unwrap();
-        assert!(answer.status().is_success(), "{path}: {said}");
-        said
+        let said = answer.body_mut().read_json().unwrap();
+        (answer.status().is_success(), said)
     }
 }
 

@@ -142,7 +142,7 @@ fn asking(ask: Ask) -> &'static ReadOptions {
     static ALL: LazyLock<All> = LazyLock::new(|| {
         let strategy: Arc<dyn Strategy> = Arc::new(ClusterAware::default());
         let controlled = |controller: Arc<dyn FanOutController>| ReadOptions {
-            strategy: Arc::clone(&strategy),
+            strategy: Some(Arc::clone(&strategy)),
             fan_out: FanOut::Controlled(controller),
             ..ReadOptions::default()
         };

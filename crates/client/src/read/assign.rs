@@ -29,7 +29,7 @@ impl Read {
     pub(super) fn member_for(&self, key: u32, purpose: Purpose, moment: &Moment<'_>) -> Option<u32> {
         let mut random = self.random(moment);
         // A key that is left of several, as for a retry, is asked for by the rule for several.
-        if let Some(strategy) = self.options.strategy.for_many().filter(|_| self.keys.len() > 1) {
+        if let Some(strategy) = self.strategy().for_many().filter(|_| self.keys.len() > 1) {
             let members = self.assign(strategy, &[key], purpose, moment.now_us, &mut random);
             return members.into_iter().next().flatten();
         }
@@ -40,7 +40,7 @@ impl Read {
     /// The same for several keys, in their order.
     pub(super) fn members_for(&self, keys: &[u32], purpose: Purpose, moment: &Moment<'_>) -> Members {
         let mut random = self.random(moment);
-        if let Some(strategy) = self.options.strategy.for_many() {
+        if let Some(strategy) = self.strategy().for_many() {
             return self.assign(strategy, keys, purpose, moment.now_us, &mut random);
         }
         // The store of the part that the key before belongs to.
@@ -69,8 +69,9 @@ impl Read {
                     keys: &[key],
                     candidates: several,
                 };
-                let strategy = &self.options.strategy;
-                let place = strategy.choose(&self.keys[key as usize], &lot, &self.context(), random);
+                let place = self
+                    .strategy()
+                    .choose(&self.keys[key as usize], &lot, &self.context(), random);
                 member_at(&lot, place)
             }
         }

@@ -22,6 +22,8 @@ pub struct Directory {
     owners: Vec<Box<[u32]>>,
     /// The number of groups.
     groups: usize,
+    /// Whether a store says which nodes requests ask.
+    has_fan_outs: bool,
     /// The queues of round-robin, which go on from one directory to the next.
     turns: Arc<Turns>,
 }
@@ -86,6 +88,7 @@ impl Directory {
         Self {
             turns: turns.map_or_else(|| Arc::new(Turns::new(topology.partitions)), Arc::clone),
             groups: groups as usize,
+            has_fan_outs: topology.stores.values().any(|store| store.fan_out.is_some()),
             topology,
             members,
             owners,
@@ -105,6 +108,11 @@ impl Directory {
     /// The number of groups of nodes. A node without a group is a group of its own.
     pub fn groups(&self) -> usize {
         self.groups
+    }
+
+    /// Whether a store says which nodes requests ask that do not say it themselves.
+    pub fn has_fan_outs(&self) -> bool {
+        self.has_fan_outs
     }
 
     /// The queues of the partitions' nodes.
@@ -175,6 +183,7 @@ mod tests {
             replicas: 2,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         };
@@ -186,7 +195,7 @@ mod tests {
             owners: vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],
             joint: BTreeMap::new(),
             nodes: addresses.iter().map(node).collect(),
-            routers: 0,
+            routers: Vec::new(),
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),
         }
     }

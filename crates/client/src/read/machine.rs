@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_ids::Computation;
-use fondaco_model::VersionNumber;
+use fondaco_model::{StoreFanOut, VersionNumber};
 use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 
+use super::controller::FanOut;
 use super::directory::Directory;
 use super::effort::Tally;
+use super::planner::{Sticky, Strategy, named};
 use super::reply::{BatchReply, PinnedStore};
 use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
 use super::value_budget::HeldBudget;
@@ -97,6 +99,12 @@ impl BatchRequest {
     }
 }
 
+/// What the store of the first key says about the nodes to ask.
+fn fan_out_of(keys: &[WireKey], directory: &Directory) -> Option<StoreFanOut> {
+    let key = keys.first().filter(|_| directory.has_fan_outs())?;
+    directory.store(key.store())?.1.fan_out
+}
+
 impl Read {
     /// Begins a request for these keys.
     ///
@@ -122,10 +130,16 @@ impl Read {
 
     fn begin(
         keys: Arc<Vec<WireKey>>,
-        options: ReadOptions,
+        mut options: ReadOptions,
         computation: Option<Arc<Computation>>,
         moment: &Moment<'_>,
     ) -> Result<Self, ClientError> {
+        if let (None, Some(of_store)) = (&options.strategy, fan_out_of(&keys, moment.latest)) {
+            options.strategy = Some(named(of_store.strategy));
+            options.fan_out = of_store
+                .groups
+                .map_or(FanOut::All, |groups| FanOut::Groups(groups as usize));
+        }
         if keys.len() > KEYS_MAX {
             return Err(ClientError::TooManyKeys {
                 keys: keys.len(),
@@ -140,7 +154,7 @@ impl Read {
         let mut read = Self {
             turn: moment.steering.next_turn(),
             // The node for one key is the same for any fan-out.
-            fan_out: match options.strategy.for_many() {
+            fan_out: match options.strategy.as_deref().and_then(|strategy| strategy.for_many()) {
                 Some(strategy) if keys.len() > 1 && strategy.heeds_fan_out() => {
                     options.fan_out.groups(moment.latest, keys.len(), moment.now_us)
                 }
@@ -177,6 +191,10 @@ impl Read {
             Some(error) => Err(error),
             None => Ok(read),
         }
+    }
+
+    pub(super) fn strategy(&self) -> &dyn Strategy {
+        self.options.strategy.as_deref().unwrap_or(&Sticky)
     }
 
     /// Finds the store and the partition of every key.

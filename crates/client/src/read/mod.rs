@@ -34,7 +34,7 @@ pub use machine::{
 };
 pub use planner::{
     Candidate, ClusterAware, Context, Lot, ManyKeys, NearestFirst, PreferenceOrder, RoundRobin, SetCover, Sticky,
-    Strategy, StrategyName, StrategyNameError, Turns,
+    Strategy, Turns, named,
 };
 pub use reply::{BatchReply, PinnedStore};
 pub use state::KeyPlaces;

@@ -129,7 +129,7 @@ impl Cluster {
 
 pub fn options(strategy: impl Strategy + 'static, groups: usize) -> ReadOptions {
     ReadOptions {
-        strategy: Arc::new(strategy),
+        strategy: Some(Arc::new(strategy)),
         fan_out: fondaco_client::read::FanOut::Groups(groups),
         ..ReadOptions::default()
     }
@@ -170,6 +170,7 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
         replicas: shape.groups,
         late: BTreeSet::new(),
         read_keys_per_second: None,
+        fan_out: None,
         value_type: Default::default(),
         versioned: None,
     };
@@ -181,7 +182,7 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
         owners,
         joint: BTreeMap::new(),
         nodes: members.iter().map(node).collect(),
-        routers: 0,
+        routers: Vec::new(),
         stores: BTreeMap::from([("s".parse().unwrap(), store)]),
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_client::read::{ClusterAware, FanOut, FanOutController, Fixed, Query, RoundRobin, SetCover, StrategyName};
+use fondaco_client::read::{ClusterAware, FanOut, FanOutController, Fixed, Query, RoundRobin, SetCover, named};
 use fondaco_client::{ReadOptions, WireKey};
+use fondaco_model::StrategyName;
 use fondaco_model::{NodeId, Placement};
 use proptest::prelude::*;
 
@@ -104,10 +105,10 @@ proptest! {
         fan_out in 1usize..5,
     ) {
         let (mut cluster, mut random) = (Cluster::new(shape, seed), Rng::with_seed(seed));
-        for name in StrategyName::ALL {
+        for &name in StrategyName::ALL {
             let keys = skewed(&cluster, keys, &mut random);
             let options = ReadOptions {
-                strategy: name.strategy(),
+                strategy: Some(named(name)),
                 fan_out: FanOut::Controlled(Arc::new(Fixed(fan_out))),
                 ..ReadOptions::default()
             };
@@ -228,7 +229,7 @@ fn a_controller_is_asked_once_for_requests_of_several_keys_whose_strategy_heeds_
         (StrategyName::RoundRobin, 40),
     ] {
         let options = ReadOptions {
-            strategy: name.strategy(),
+            strategy: Some(named(name)),
             fan_out: FanOut::Controlled(Arc::clone(&greedy) as Arc<dyn FanOutController>),
             ..ReadOptions::default()
         };

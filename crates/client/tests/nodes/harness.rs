@@ -83,6 +83,7 @@ impl Cluster {
                 replicas: u32::MAX,
                 late: Default::default(),
                 read_keys_per_second: None,
+                fan_out: None,
                 value_type: Default::default(),
                 versioned: None,
             });
@@ -131,7 +132,7 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
         owners: (0..16).map(owners).collect(),
         joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
-        routers: 0,
+        routers: Vec::new(),
         stores: BTreeMap::new(),
     }
 }

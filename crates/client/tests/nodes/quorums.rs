@@ -27,6 +27,7 @@ fn create(cluster: &Cluster, store: &str, settings: VersionedSettings) {
             replicas: 3,
             late: Default::default(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: Some(settings),
         };

@@ -79,14 +79,14 @@ async fn the_strategy_of_the_request_decides() {
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.connected(cluster.builder().zone("zone-2")).await;
     let nearest = ReadOptions {
-        strategy: Arc::new(NearestFirst),
+        strategy: Some(Arc::new(NearestFirst)),
         ..ReadOptions::default()
     };
     client.get_many(&keys(100), &nearest).await.unwrap();
     let reads: Vec<usize> = cluster.nodes.iter().map(|node| node.reads()).collect();
     assert_eq!(reads, [0, 1, 0]);
     let in_turn = ReadOptions {
-        strategy: Arc::new(RoundRobin),
+        strategy: Some(Arc::new(RoundRobin)),
         ..ReadOptions::default()
     };
     for _ in 0..30 {

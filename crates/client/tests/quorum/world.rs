@@ -167,6 +167,7 @@ impl Shape {
             replicas: self.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: Some(self.settings),
         };
@@ -182,7 +183,7 @@ impl Shape {
             owners: (0..16).map(owners).collect(),
             joint: BTreeMap::new(),
             nodes: (1..=self.nodes).map(node).collect(),
-            routers: 0,
+            routers: Vec::new(),
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),
         }
     }

@@ -1,12 +1,12 @@
 //! The state that the handlers of the control port share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fondaco_model::cluster::ClusterView;
 use fondaco_model::{NodeId, StoreName, VersionNumber};
-use fondaco_node::{NodeMetrics, SharedCatalog};
+use fondaco_node::{GraphQueries, NodeMetrics, SharedCatalog};
 use tokio::sync::Semaphore;
 
 use super::elsewhere::Elsewhere;
@@ -44,6 +44,8 @@ pub(crate) struct AppParts {
     pub(crate) catalog: Arc<SharedCatalog>,
     /// The client for keys that this process does not have.
     pub(crate) elsewhere: Elsewhere,
+    /// The graphs, once the process serves RESP.
+    pub(crate) graphs: Arc<OnceLock<GraphQueries>>,
     pub(crate) settings: LiveSettings,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) exposition: Exposition,

@@ -198,6 +198,13 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         500,
         "the request failed; the log of the process has details",
     ),
+    ("not_a_graph", 409, "the store is not a graph"),
+    (
+        "query_limit",
+        422,
+        "the query reached a limit: of rows, of edges that it follows, or of what nodes read for it",
+    ),
+    ("query_timeout", 504, "the query was not answered in time"),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),
     ("too_many_uploads", 503, "the node has the maximum number of uploads"),

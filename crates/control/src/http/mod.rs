@@ -13,6 +13,7 @@ mod elsewhere;
 mod error;
 mod files;
 mod frame;
+mod graphs;
 mod guard;
 mod lookup;
 mod losses;
@@ -102,6 +103,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             post(records::merge).layer(DefaultBodyLimit::max(records::MERGE_BYTES_MAX)),
         ),
         ("/v1/lookup", Method::POST, post(lookup::many)),
+        ("/v1/graphs/{store}/query", Method::POST, post(graphs::query)),
         ("/v1/cluster", Method::GET, get(cluster::show)),
         ("/v1/cluster/adopt", Method::POST, post(cluster::adopt)),
         ("/v1/nodes", Method::GET, get(cluster::nodes)),

@@ -6,7 +6,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::{ERROR_CODES, ErrorResource};
-use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, uploads};
+use super::{cluster, dev, files, graphs, lookup, losses, node, pushes, records, stores, uploads};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -44,6 +44,7 @@ use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, 
         dev::start,
         lookup::get,
         lookup::many,
+        graphs::query,
         losses::list,
         losses::accept,
         node::status,

@@ -139,6 +139,10 @@ fn every_documented_operation_answers_as_documented() {
         200,
     );
     walk.step("POST", "/v1/lookup", "/v1/lookup", json!({"keys": ["no colon"]}), 400);
+    let query = "/v1/graphs/{store}/query";
+    let all = json!({"query": "MATCH (a) RETURN a"});
+    walk.step("POST", query, "/v1/graphs/absent/query", all.clone(), 404);
+    walk.step("POST", query, "/v1/graphs/pymk/query", all, 409);
     walk.step("GET", "/v1/stores", "/v1/stores", null(), 200);
     let file = "/v1/stores/{store}/versions/{version}/files/{file}";
     walk.step(

@@ -29,6 +29,7 @@ use evaluation::Missing;
 use expression::Slot;
 use plan::Clause;
 use run::Run;
+use serde_json::{Value as Json, json};
 
 use crate::{Description, Source, Vertex};
 
@@ -161,6 +162,48 @@ impl Prepared {
         run.describe(found, &mut result).await?;
         result.requests = source.requests();
         Ok(result)
+    }
+}
+
+impl QueryResult {
+    /// The rows as JSON. A vertex is an object with `id`, `labels` and `properties`; an edge has `type`, `from`, `to` and
+    /// `properties`; a path has `vertices` and `edges`.
+    pub fn json_rows(&self) -> Vec<Vec<Json>> {
+        let row = |row: &Vec<Value>| row.iter().map(|value| self.json(value)).collect();
+        self.rows.iter().map(row).collect()
+    }
+
+    fn json(&self, value: &Value) -> Json {
+        let vertex = |id: u64| {
+            let vertex = self.vertices.get(&id);
+            let labels = vertex.map(|vertex| vertex.labels.clone()).unwrap_or_default();
+            let properties = vertex.map(|vertex| vertex.properties.clone()).unwrap_or_default();
+            json!({ "id": id, "labels": labels, "properties": properties })
+        };
+        let edge = |edge: &Edge| {
+            let (from, to) = edge.ends();
+            let properties = self.edges.get(&(edge.name.clone(), from, to));
+            let properties = properties.map_or_else(
+                || json!({}),
+                |properties| self.json(&Value::Map(Arc::clone(properties))),
+            );
+            json!({ "type": &*edge.name, "from": edge.from, "to": edge.to, "properties": properties })
+        };
+        match value {
+            Value::Vertex(id) => vertex(*id),
+            Value::Edge(of) => edge(of),
+            Value::Path(path) => {
+                let vertices: Vec<Json> = path.vertices.iter().map(|&id| vertex(id)).collect();
+                let edges: Vec<Json> = path.edges.iter().map(edge).collect();
+                json!({ "vertices": vertices, "edges": edges })
+            }
+            Value::List(values) => values.iter().map(|value| self.json(value)).collect(),
+            Value::Map(map) => map
+                .iter()
+                .map(|(name, value)| (name.clone(), self.json(value)))
+                .collect(),
+            value => value.to_json().unwrap_or_default(),
+        }
     }
 }
 

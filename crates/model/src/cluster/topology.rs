@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::view::ClusterView;
 use crate::definition::StoreKind;
+use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
@@ -42,8 +45,9 @@ pub struct Topology {
     pub joint: BTreeMap<PartitionId, Vec<NodeId>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, TopologyNode>,
-    /// How many routers are live: they divide quotas.
-    pub routers: u32,
+    /// The RESP addresses of the live routers, sorted. They divide quotas, and [keys](Self::router_for).
+    #[serde(default)]
+    pub routers: Vec<String>,
     /// All stores.
     pub stores: BTreeMap<StoreName, TopologyStore>,
 }
@@ -84,6 +88,9 @@ pub struct TopologyStore {
     pub late: BTreeSet<NodeId>,
     /// How many keys a second may be read through all routers, and through all nodes.
     pub read_keys_per_second: Option<u64>,
+    /// Which nodes requests ask that do not say it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan_out: Option<StoreFanOut>,
     /// The type of its values.
     #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
     pub value_type: ValueType,
@@ -127,6 +134,7 @@ impl Topology {
                 replicas: view.replicas(record) as u32,
                 late: record.late.clone(),
                 read_keys_per_second: record.definition.read_keys_per_second,
+                fan_out: record.definition.fan_out,
                 value_type: record.definition.value_type,
                 versioned: record.definition.versioned,
             };
@@ -138,6 +146,7 @@ impl Topology {
             view.nodes.values().map(|node| node.revision).max(),
             view.stores.values().map(|store| store.revision).max(),
         ];
+        let routers: BTreeSet<String> = view.routers.values().map(|router| router.resp.clone()).collect();
         Some(Self {
             cluster: cluster.identity.clone(),
             revision: later(revisions.into_iter().flatten().max().unwrap_or(routing.revision)),
@@ -149,9 +158,19 @@ impl Topology {
                 .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
             nodes: view.nodes.iter().map(node).collect(),
-            routers: view.routers.len() as u32,
+            routers: routers.into_iter().collect(),
             stores: view.stores.iter().map(store).collect(),
         })
+    }
+
+    /// The router that is asked for a key, a vertex, or whatever a router may have in its caches; `None` without a live router.
+    /// So each router caches a part of all, and not the same as the others.
+    ///
+    /// By rendezvous hashing: the router with the highest XXH3 (64 bits, no seed) of the key, a zero byte and its address. When one
+    /// goes, only its own keys move, and they spread over the others.
+    pub fn router_for(&self, key: &[u8]) -> Option<&str> {
+        let weight = |address: &&String| xxh3_64(&[key, &[0], address.as_bytes()].concat());
+        self.routers.iter().max_by_key(weight).map(String::as_str)
     }
 
     /// Merges two topologies: the routing table, each node and each store are taken from the side with their later
@@ -235,7 +254,7 @@ mod tests {
                 owners: vec![vec![NodeId::FIRST]],
                 joint: BTreeMap::new(),
                 nodes: BTreeMap::new(),
-                routers: 0,
+                routers: Vec::new(),
                 stores: BTreeMap::new(),
             }];
             for &write in writes {
@@ -256,6 +275,27 @@ mod tests {
                 states.push(next);
             }
             Self(states)
+        }
+    }
+
+    #[test]
+    fn routers_divide_keys_and_keep_theirs_when_one_goes() {
+        let mut topology = History::of(&[]).0.remove(0);
+        assert_eq!(topology.router_for(b"ann"), None);
+        topology.routers = (0..4).map(|number| format!("10.0.0.{number}:6400")).collect();
+        let keys: Vec<String> = (0..4000).map(|number| format!("member-{number}")).collect();
+        let chosen = |topology: &Topology| -> Vec<String> {
+            let router = |key: &String| topology.router_for(key.as_bytes()).unwrap().to_owned();
+            keys.iter().map(router).collect()
+        };
+        let before = chosen(&topology);
+        for router in &topology.routers {
+            let share = before.iter().filter(|chosen| *chosen == router).count();
+            assert!((900..1100).contains(&share), "{router}: {share}");
+        }
+        let gone = topology.routers.remove(2);
+        for (before, after) in before.iter().zip(chosen(&topology)) {
+            assert!(*before == after || *before == gone);
         }
     }
 
@@ -288,6 +328,7 @@ mod tests {
             replicas: 1,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         }

@@ -45,4 +45,5 @@ pub use settings::{
 };
 pub use tree::{HashTree, LEAF_BITS_MAX, LEAF_BITS_MIN, LEAF_KEYS_MAX, record_hash};
 pub use word::WordError;
+pub(crate) use word::words;
 pub use write::{Change, Over, TIME_UNIX_MS_MAX, Update, WriteError};

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} {word:?}: use one of {known}")]
 pub struct WordError {
-    pub(super) what: &'static str,
-    pub(super) word: String,
-    pub(super) known: String,
+    pub(crate) what: &'static str,
+    pub(crate) word: String,
+    pub(crate) known: String,
 }
 
 /// Declares an enumeration with named values: its type, its description, and the name of each value.
@@ -47,4 +47,4 @@ macro_rules! words {
     };
 }
 
-pub(super) use words;
+pub(crate) use words;

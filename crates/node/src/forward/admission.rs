@@ -107,7 +107,7 @@ impl Forwarder {
 fn share_of(quota: u64, membership: &Membership) -> u64 {
     let topology = membership.topology();
     let sharing = match membership.member() {
-        Member::Router(_) => u64::from(topology.routers),
+        Member::Router(_) => topology.routers.len() as u64,
         Member::Node(_) => topology.nodes.values().filter(|node| node.live).count() as u64,
     };
     (quota / sharing.max(1)).max(1)

@@ -1,7 +1,8 @@
 //! What a request says about the nodes that it is to ask.
 
 use fondaco_client::ReadOptions;
-use fondaco_client::read::{FanOut, StrategyName};
+use fondaco_client::read::{FanOut, named};
+use fondaco_model::StrategyName;
 use fondaco_resp::parse_integer;
 
 /// The options `FANOUT groups` and `STRATEGY name` of a request. Without them, the defaults of the process hold.
@@ -29,7 +30,10 @@ impl Steered {
                 steered.groups = Some(groups.ok_or("ERR FANOUT is the number of groups to ask, 1 or more")?);
             } else if word.eq_ignore_ascii_case(b"STRATEGY") {
                 let name = String::from_utf8_lossy(value()?).to_ascii_lowercase();
-                steered.strategy = Some(name.parse().map_err(|error| format!("ERR {error}"))?);
+                steered.strategy = Some(
+                    name.parse()
+                        .map_err(|error: fondaco_model::versioned::WordError| format!("ERR {error}"))?,
+                );
             } else {
                 break;
             }
@@ -42,7 +46,7 @@ impl Steered {
     pub(crate) fn apply(self, options: ReadOptions) -> ReadOptions {
         let strategy = self.strategy.or(self.groups.map(|_| StrategyName::Cluster));
         ReadOptions {
-            strategy: strategy.map_or(options.strategy, StrategyName::strategy),
+            strategy: strategy.map(named).or(options.strategy),
             fan_out: self.groups.map_or(options.fan_out, FanOut::Groups),
             ..options
         }

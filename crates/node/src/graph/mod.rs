@@ -7,19 +7,21 @@ mod networks;
 mod operation;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use fondaco_client::graph::{GraphSource, description, in_one_version};
 use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
 use fondaco_graph::{Ask, Description, Network, Relation, Source, network};
+use fondaco_model::{StoreName, ValueType};
 
-use crate::catalog::{Catalog, StoreId};
+use crate::catalog::{Catalog, ServingStore, StoreId};
 use crate::compute::{NoResult, Sets, Stop};
 use crate::forward::StoreVersion;
 use crate::metrics::NodeMetrics;
-use crate::server::ServerState;
+use crate::server::{ServerState, refusal};
 use crate::settings::Setting;
 use networks::{Kept, Name};
 
@@ -74,6 +76,86 @@ impl Graphs {
         }
         known.push((version, Arc::clone(description)));
     }
+}
+
+/// Graphs, asked through another port than that of RESP.
+#[derive(Debug, Clone)]
+pub struct GraphQueries(Weak<ServerState>);
+
+impl GraphQueries {
+    pub(crate) fn of(shared: &Arc<ServerState>) -> Self {
+        Self(Arc::downgrade(shared))
+    }
+
+    /// Answers a query in openCypher, within the time that the settings allow, or less. It is not charged to a quota.
+    ///
+    /// # Errors
+    /// The error to answer with, its code first: `NOSTORE`, `WRONGTYPE`, and those of queries.
+    pub async fn query(
+        &self,
+        graph: &StoreName,
+        text: &str,
+        parameters: BTreeMap<String, Value>,
+        timeout_ms: Option<u64>,
+        partial: bool,
+    ) -> Result<QueryResult, String> {
+        let shared = self.0.upgrade().ok_or("CLUSTERDOWN the process is stopping")?;
+        let store = {
+            let catalog = shared.catalog.load();
+            let store = catalog.stores().iter().find(|store| store.name == *graph);
+            let store = store.ok_or_else(|| refusal::no_store(graph.as_str().as_bytes()))?;
+            check_type(&catalog, store)?;
+            store.id
+        };
+        let query = Query {
+            prepared: Prepared::new(text)?,
+            parameters,
+            explain: false,
+            partial,
+        };
+        let asking = Arc::clone(&shared);
+        let work = async move |stop| ask(asking, store, &Asked::Query(query), stop).await;
+        match in_time(&shared, timeout_ms, work).await? {
+            Answer::Query(result, _) => Ok(*result),
+            Answer::Question(_) | Answer::Steps(_) => Ok(QueryResult::default()),
+        }
+    }
+}
+
+/// Checks that a store is a graph.
+///
+/// # Errors
+/// The error to answer with.
+pub(crate) fn check_type(catalog: &Catalog, store: &ServingStore) -> Result<(), String> {
+    let value_type = catalog.value_type(store);
+    if value_type == ValueType::Graph {
+        return Ok(());
+    }
+    Err(format!(
+        "WRONGTYPE store {:?} has values of type {value_type}, and is no graph: push one with --edges",
+        store.name
+    ))
+}
+
+/// Has work on a graph done on the threads for that: within so many milliseconds, if that is less than the settings allow.
+///
+/// # Errors
+/// The error to answer with.
+pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = Result<T, String>> + Send + 'static>(
+    shared: &ServerState,
+    timeout_ms: Option<u64>,
+    work: impl FnOnce(Stop) -> F,
+) -> Result<T, String> {
+    let longest_ms = shared.settings.get(Setting::GraphTimeoutMs);
+    let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
+    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let done = shared.compute.run(deadline, work).await;
+    done.map_err(|none| match none {
+        NoResult::Late => {
+            format!("TIMEOUT the query took more than {timeout_ms} ms: bound it, or raise graph-timeout-ms")
+        }
+        other => other.refusal(),
+    })?
 }
 
 /// What is asked of a graph.
@@ -230,7 +312,7 @@ impl Graph {
                 }
             }
         };
-        let begun = shared.compute.begin(std::time::Instant::now() + timeout, work);
+        let begun = shared.compute.begin(Instant::now() + timeout, work);
         // The stale entry is served until it is too old, and the next query then computes it.
         if let Err(NoResult::Full) = begun {
             tracing::debug!("no network is computed again: too much is under way");

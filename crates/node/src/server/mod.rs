@@ -39,7 +39,7 @@ use crate::access::{Access, PeerAccess};
 use crate::catalog::SharedCatalog;
 use crate::compute::Compute;
 use crate::forward::Quotas;
-use crate::graph::Graphs;
+use crate::graph::{GraphQueries, Graphs};
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
 pub use buffers::BufferBudget;
@@ -124,6 +124,7 @@ impl ServerState {
 /// A running server. Dropping it ends it.
 pub struct Server {
     address: SocketAddr,
+    graphs: GraphQueries,
     shutdown: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -202,9 +203,15 @@ impl Server {
         let threads = event_loop::start(&shared, listener, loops, &ended).map_err(ServerError::Loop)?;
         Ok(Self {
             address,
+            graphs: GraphQueries::of(&shared),
             shutdown,
             threads,
         })
+    }
+
+    /// Graphs of the cluster, for another port of the process.
+    pub fn graphs(&self) -> GraphQueries {
+        self.graphs.clone()
     }
 
     /// Where it listens.

@@ -16,7 +16,7 @@ pub(super) fn no_colon(wire_key: &[u8]) -> String {
 }
 
 #[cold]
-pub(super) fn no_store(name: &[u8]) -> String {
+pub(crate) fn no_store(name: &[u8]) -> String {
     format!(
         "NOSTORE no store is named {}: create it, or list those there are, with fondaco store",
         quoted(name)

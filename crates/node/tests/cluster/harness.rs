@@ -180,6 +180,7 @@ impl Cluster {
             replicas: replicas as u32,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         };
@@ -191,7 +192,7 @@ impl Cluster {
             owners: (0..partitions).map(owners).collect(),
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
-            routers: 1,
+            routers: vec!["127.0.0.1:6400".into()],
             stores: [(STORE.parse().unwrap(), store)].into(),
         };
         let mut cluster = Self {

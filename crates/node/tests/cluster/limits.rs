@@ -59,7 +59,7 @@ fn nodes_do_not_cache_keys_of_other_nodes() {
 fn a_quota_is_divided_over_routers_and_refuses_by_name() {
     let mut cluster = Cluster::start(2, 1, 4, 50);
     cluster.store().read_keys_per_second = Some(200);
-    cluster.topology.routers = 2;
+    cluster.topology.routers = vec!["127.0.0.1:6400".into(), "127.0.0.1:6401".into()];
     cluster.publish();
     let router = cluster.router();
     let mut connection = router.connect();

@@ -118,6 +118,7 @@ impl Cluster {
             replicas: shape.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: Some(VersionedSettings {
                 engine: EngineKind::Disk,
@@ -138,7 +139,7 @@ impl Cluster {
             owners: (0..shape.partitions).map(owners).collect(),
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
-            routers: 1,
+            routers: vec!["127.0.0.1:6400".into()],
             stores: BTreeMap::new(),
         };
         let mut cluster = Self {

@@ -46,6 +46,7 @@ impl World {
             replicas: self.scenario.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: Some(self.scenario.told()),
         };
@@ -60,7 +61,7 @@ impl World {
                 .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
             nodes: (0..self.scenario.nodes).map(node).collect(),
-            routers: 0,
+            routers: Vec::new(),
             stores: BTreeMap::from([(self.store.name.clone(), store)]),
         }
     }

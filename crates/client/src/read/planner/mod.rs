@@ -21,7 +21,7 @@ use fondaco_protocol::WireKey;
 
 pub use by_key::{NearestFirst, PreferenceOrder, Sticky};
 pub use cluster_aware::ClusterAware;
-pub use name::{StrategyName, StrategyNameError};
+pub use name::named;
 pub use round_robin::{RoundRobin, Turns};
 pub use set_cover::SetCover;
 

@@ -1,6 +1,7 @@
 //! The resources of the HTTP port: the JSON objects of requests and answers, and their schemas.
 
 mod cluster;
+mod graph;
 mod lookup;
 mod loss;
 mod node;
@@ -14,6 +15,7 @@ pub use cluster::{
     Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
     PlacementName, PlanResource, RoutingResource,
 };
+pub use graph::{GraphQuery, GraphRows};
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, RoleName, SettingList, SettingResource};

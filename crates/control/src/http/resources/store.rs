@@ -1,6 +1,6 @@
 //! Stores.
 
-use fondaco_model::{StoreDefinition, StoreKind, ValueType};
+use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, ValueType};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -34,6 +34,11 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
+    /// Which nodes requests of several keys ask that do not say it themselves: a strategy, or cluster:GROUPS; the same node for the
+    /// same key by default. Of batch stores only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "cluster:2")]
+    pub fan_out: Option<StoreFanOut>,
     /// The type of its values, which never changes.
     #[serde(default)]
     #[schema(value_type = ValueTypeName)]
@@ -61,6 +66,7 @@ impl NewStore {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            fan_out: None,
             value_type: Default::default(),
             versioned: None,
         }
@@ -75,6 +81,8 @@ pub enum ValueTypeName {
     Bytes,
     /// Sorted sets of unsigned 63-bit integers.
     Ids,
+    /// The vertices and edges of a graph.
+    Graph,
 }
 
 /// The kinds of store.
@@ -106,13 +114,17 @@ pub struct StoreChange {
     /// How many keys a second may be read through all routers, and through all nodes; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// Which nodes requests of several keys ask that do not say it themselves; null for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, example = "cluster:2")]
+    pub fan_out: Option<Option<StoreFanOut>>,
     /// Settings of a store of kind versioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
 }
 
 /// A member that is present, though it may be null.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -140,6 +152,9 @@ pub struct StoreResource {
     pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
+    /// Which nodes requests of several keys ask that do not say it themselves; null for the default.
+    #[schema(value_type = Option<String>)]
+    pub fan_out: Option<StoreFanOut>,
     /// The type of its values.
     #[serde(default)]
     #[schema(value_type = ValueTypeName)]
@@ -182,6 +197,7 @@ impl From<StoreStatus> for StoreResource {
             replicas: status.replicas,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,
+            fan_out: definition.fan_out,
             value_type: definition.value_type,
             versioned: definition.versioned.map(Into::into),
             created_unix_ms: status.created_unix_ms,

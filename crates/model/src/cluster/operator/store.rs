@@ -8,6 +8,7 @@ use crate::cluster::readiness::unready_among;
 use crate::cluster::record::{NodeRecord, Numbers, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::definition::{StoreDefinition, StoreKind};
+use crate::fan_out::StoreFanOut;
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
@@ -24,6 +25,8 @@ pub struct StoreChange {
     pub tolerate_failures: Option<Option<u32>>,
     /// How many keys a second may be read; `Some(None)` for no limit.
     pub read_keys_per_second: Option<Option<u64>>,
+    /// Which nodes requests ask that do not say it themselves; `Some(None)` for the default.
+    pub fan_out: Option<Option<StoreFanOut>>,
     /// A change of a versioned store's settings.
     pub versioned: Option<VersionedChange>,
 }
@@ -86,6 +89,7 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         replicas,
         tolerate_failures,
         read_keys_per_second,
+        fan_out,
         versioned,
     } = change;
     if let Some(change) = versioned {
@@ -97,6 +101,7 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     definition.replicas = replicas.unwrap_or(definition.replicas);
     definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
     definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
+    definition.fan_out = fan_out.unwrap_or(definition.fan_out);
     check_unchangeable(&before.record.definition, definition)?;
     check(view, definition)?;
     record.versions.expire(record.definition.backups);
@@ -176,6 +181,11 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     }
     if read_keys_per_second == Some(0) {
         return invalid("the limit of keys read a second is 0: allow 1 or more, or leave out the limit".to_owned());
+    }
+    if let (StoreKind::Versioned, Some(fan_out)) = (kind, definition.fan_out) {
+        return invalid(format!(
+            "fan-out {fan_out}: a versioned store is read from the replicas that its quorums need"
+        ));
     }
     match (kind, &definition.versioned) {
         (StoreKind::Batch, None) => Ok(()),

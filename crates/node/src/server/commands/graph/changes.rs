@@ -7,11 +7,10 @@ use fondaco_client::graph::{RepairCursor, VertexChange};
 use fondaco_resp::Reply;
 use serde_json::{Map, Value};
 
-use super::{compute, graph_named};
+use super::graph_named;
 use crate::graph::{self, Change, Changed};
 use crate::server::commands::{Call, Refusal, SYNTAX_ERROR};
 use crate::server::refusal;
-use crate::settings::Setting;
 
 /// `FONDACO.EDGE DECLARE graph type [SYMMETRIC]`, `ADD [PROPERTIES json] graph type from to …`, `REMOVE graph type from to …`,
 /// `REPAIR graph cursor`
@@ -50,12 +49,9 @@ async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_
         Change::Repair { .. } => 0,
     };
     call.context.forwarder.charge_writes(&catalog, versioned, writes)?;
-    let timeout_ms = shared.settings.get(Setting::GraphTimeoutMs);
     drop(catalog);
-    let changed = compute(call, timeout_ms, async move |stop| {
-        graph::change(shared, store, &change, stop).await
-    });
-    match changed.await? {
+    let work = async move |stop| graph::change(shared, store, &change, stop).await;
+    match graph::in_time(&call.context.shared, None, work).await? {
         Changed::All => reply.simple("OK"),
         Changed::Number(number) => reply.integer(number as i64),
         Changed::Repaired(next, repaired) => {

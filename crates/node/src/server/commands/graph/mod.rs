@@ -5,9 +5,7 @@ mod changes;
 mod cypher;
 mod falkor;
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_graph::keys::Direction;
@@ -19,7 +17,6 @@ pub(super) use cypher::{explain, query};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::catalog::StoreId;
-use crate::compute::{NoResult, Stop};
 use crate::graph::{self, Answer, Answered, Asked, Operation, Question};
 use crate::server::refusal;
 use crate::settings::Setting;
@@ -53,28 +50,8 @@ pub(super) async fn own(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Re
 /// Asks a graph on the threads for that; within so many milliseconds, if that is less than the settings allow.
 async fn ask(call: &Call<'_>, store: StoreId, asked: Asked, timeout_ms: Option<u64>) -> Result<Answer, Refusal> {
     let shared = Arc::clone(&call.context.shared);
-    let longest_ms = shared.settings.get(Setting::GraphTimeoutMs);
-    let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
-    compute(call, timeout_ms, async move |stop| {
-        graph::ask(shared, store, &asked, stop).await
-    })
-    .await
-}
-
-/// Has work done on the threads for that.
-async fn compute<T: Send + 'static, F: Future<Output = Result<T, Refusal>> + Send + 'static>(
-    call: &Call<'_>,
-    timeout_ms: u64,
-    work: impl FnOnce(Stop) -> F,
-) -> Result<T, Refusal> {
-    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-    let done = call.context.shared.compute.run(deadline, work).await;
-    done.map_err(|none| match none {
-        NoResult::Late => {
-            format!("TIMEOUT the query took more than {timeout_ms} ms: bound it, or raise graph-timeout-ms")
-        }
-        other => other.refusal(),
-    })?
+    let work = async move |stop| graph::ask(shared, store, &asked, stop).await;
+    graph::in_time(&call.context.shared, timeout_ms, work).await
 }
 
 /// The number of a graph's store, if the client may read it; its quota is charged with so many keys.
@@ -82,13 +59,7 @@ fn graph_named(call: &Call<'_>, name: &[u8], keys: usize) -> Result<StoreId, Ref
     let catalog = call.context.shared.catalog.load();
     let place = call.session.readable_store(&catalog, name)?;
     let store = &catalog.stores()[place as usize];
-    let value_type = catalog.value_type(store);
-    if value_type != ValueType::Graph {
-        return Err(format!(
-            "WRONGTYPE store {:?} has values of type {value_type}, and is no graph: push one with --edges",
-            store.name
-        ));
-    }
+    graph::check_type(&catalog, store)?;
     call.context.forwarder.charge(&catalog, place, keys)?;
     Ok(store.id)
 }
