@@ -4,10 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::memory_group::MemoryGroup;
@@ -339,4 +340,31 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs `work` while a process is stopped for `pause` once in every `period`. It is always resumed at the end.
+pub fn with_pauses<T>(
+    process: &Process,
+    pause: Duration,
+    period: Duration,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    thread::scope(|scope| {
+        let (end, ended) = channel::<()>();
+        let pauses = scope.spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period - pause) {
+                process.pause()?;
+                thread::sleep(pause);
+                process.resume()?;
+            }
+            anyhow::Ok(())
+        });
+        let done = work();
+        drop(end);
+        pauses
+            .join()
+            .map_err(|_| anyhow!("the thread that stops a process panicked"))?
+            .context("could not stop a process")?;
+        done
+    })
 }

@@ -1,18 +1,16 @@
 //! The benefit of hedging: latencies of the client library while one of three replicas pauses repeatedly, like one with
 //! a garbage collector.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use fondaco_client::ReadOptions;
 
 use super::Measured;
 use crate::bench::Bench;
 use crate::load::library::{Library, LibraryLoad, Pace};
 use crate::load::{GroupReport, KeyChoice, Span};
-use crate::machine::process::Process;
+use crate::machine::process::with_pauses;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
@@ -58,8 +56,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut distributions = None;
     for round in 0..bench.rounds() {
         let calm = run(true, round)?;
-        let plain = with_pauses(stopped.process(), || run(false, round))?;
-        let hedged = with_pauses(stopped.process(), || run(true, round))?;
+        let plain = with_pauses(stopped.process(), PAUSE, PERIOD, || run(false, round))?;
+        let hedged = with_pauses(stopped.process(), PAUSE, PERIOD, || run(true, round))?;
         extra.rounds.push(hedged.extra);
         extra_healthy.push(calm.extra);
         let reports = [calm.report, plain.report, hedged.report];
@@ -126,27 +124,5 @@ fn outcome(cluster: &Cluster, load: &LibraryLoad, hedge: bool, span: Span<'_>, s
     Ok(Outcome {
         report,
         extra: (counts.sub_requests as f64 / counts.requests as f64 - 1.0) * 100.0,
-    })
-}
-
-/// Runs `work` while a process is stopped and resumed in turns. It is always resumed at the end.
-fn with_pauses<T>(process: &Process, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    thread::scope(|scope| {
-        let (end, ended) = channel::<()>();
-        let pauses = scope.spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD - PAUSE) {
-                process.pause()?;
-                thread::sleep(PAUSE);
-                process.resume()?;
-            }
-            anyhow::Ok(())
-        });
-        let done = work();
-        drop(end);
-        pauses
-            .join()
-            .map_err(|_| anyhow!("the thread that stops a process panicked"))?
-            .context("could not stop a process")?;
-        done
     })
 }

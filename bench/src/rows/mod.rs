@@ -46,7 +46,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 21] = [
+pub const ROWS: [RowSpec; 22] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -151,6 +151,11 @@ pub const ROWS: [RowSpec; 21] = [
         name: "fan-out-simulated",
         work: "strategies and fan-out controllers on a simulated cluster of 10 groups × 20 nodes",
         measure: fan_out::measure,
+    },
+    RowSpec {
+        name: "fan-out-cluster",
+        work: "strategies and fan-out controllers on four groups of two nodes, and a replica that pauses",
+        measure: fan_out::measured::measure,
     },
 ];
 

@@ -54,12 +54,35 @@ struct Role<'a> {
     dir: &'a Path,
     zookeeper: &'a str,
     replicas: u32,
+    /// The number of nodes.
+    nodes: usize,
+    /// The group of a node, if there are groups.
+    group: Option<usize>,
+}
+
+/// Groups of nodes, each of which has all data.
+#[derive(Debug, Clone, Copy)]
+pub struct Groups {
+    /// How many groups.
+    pub groups: usize,
+    /// How many nodes each has.
+    pub nodes: usize,
 }
 
 impl Cluster {
     /// Starts a cluster without data in a subdirectory of the work directory. `replicas` nodes hold each partition;
     /// each process that serves has one event loop.
     pub fn start(bench: &Bench, name: &str, replicas: u32) -> Result<Self> {
+        Self::start_with(bench, name, replicas, NODES, None)
+    }
+
+    /// The same with groups of nodes.
+    pub fn start_in_groups(bench: &Bench, name: &str, groups: Groups) -> Result<Self> {
+        let nodes = groups.groups * groups.nodes;
+        Self::start_with(bench, name, groups.groups as u32, nodes, Some(groups.groups))
+    }
+
+    fn start_with(bench: &Bench, name: &str, replicas: u32, nodes: usize, groups: Option<usize>) -> Result<Self> {
         ensure!(
             bench.fondaco.exists(),
             "there is no server at {:?}: build it with `cargo build --release`",
@@ -76,13 +99,15 @@ impl Cluster {
                 dir: &dir,
                 zookeeper: &address,
                 replicas,
+                nodes,
+                group: groups.map(|groups| number % groups),
             };
             role.start()
         };
         let many =
             |command, count| -> Result<Vec<Server>> { (1..=count).map(|number| start(command, number)).collect() };
         let controllers = many("controller", CONTROLLERS)?;
-        let nodes = many("server", NODES)?;
+        let nodes = many("server", nodes)?;
         let router = start("router", 1)?;
         let mut cluster = Self {
             router,
@@ -172,13 +197,24 @@ impl Role<'_> {
     /// One text for all roles: a role ignores the settings that it does not need.
     fn configuration(&self, data: &Path, resp: SocketAddr, http: SocketAddr) -> String {
         let Self {
-            zookeeper, replicas, ..
+            zookeeper,
+            replicas,
+            nodes,
+            ..
         } = self;
+        let group = self
+            .group
+            .map_or_else(String::new, |group| format!("group = \"group-{group}\"\n"));
+        let placement = if self.group.is_some() {
+            "placement = \"grouped\"\n"
+        } else {
+            ""
+        };
         format!(
-            "data = {data:?}\nresp = \"{resp}\"\nhttp = \"{http}\"\nloops = 1\n\
+            "data = {data:?}\nresp = \"{resp}\"\nhttp = \"{http}\"\nloops = 1\n{group}\
              [zookeeper]\nconnect = \"{zookeeper}\"\nroot = \"/fondaco/bench\"\n\
              session-timeout-ms = {SESSION_TIMEOUT_MS}\n\
-             [cluster]\npartitions = {PARTITIONS}\nreplicas = {replicas}\nnodes-initial = {NODES}\n"
+             [cluster]\npartitions = {PARTITIONS}\nreplicas = {replicas}\nnodes-initial = {nodes}\n{placement}"
         )
     }
 }

@@ -381,9 +381,7 @@ fn vertices_have_labels_and_properties() {
     );
     assert_eq!(vertex(&records, "oslo").labels, ["Town"]);
     let ids = ids(&records);
-    let labelled = records
-        .iter()
-        .filter(|(key, _)| key.starts_with(b"label:") && key.ends_with(b":Person"));
+    let labelled = records.iter().filter(|(key, _)| key.starts_with(b"label:Person{"));
     let people: BTreeSet<u64> = labelled
         .flat_map(|(_, value)| fondaco_ids::IdSet::parse(value).unwrap().iter().collect::<Vec<_>>())
         .collect();

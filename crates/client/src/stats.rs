@@ -32,6 +32,8 @@ pub struct NodeStats {
     pub address: Arc<str>,
     /// Whether other nodes are preferred to this one.
     pub suspended: bool,
+    /// The requests a second that it gets from all clients, as it last reported; 0 before it has.
+    pub reported_rate: u32,
     /// The number of open connections to it.
     pub connections: usize,
     /// The number of sub-requests that are queued for it, or sent and not answered.
@@ -44,6 +46,7 @@ impl NodeStats {
             id: member.id,
             address: Arc::clone(&member.address),
             suspended: member.health.is_suspended(),
+            reported_rate: member.health.reported_rate(),
             connections: link.connected(),
             in_flight: link.in_flight(),
         }

@@ -34,6 +34,8 @@ pub struct Envelope {
     pub epoch: Option<NonZeroU64>,
     /// `charged`: the sender has charged the store's quota with it.
     pub is_charged: bool,
+    /// `rate`: the reply begins with the rate of requests that the node gets from all clients, per second.
+    pub wants_rate: bool,
 }
 
 /// Why an argument is not a valid envelope.
@@ -82,6 +84,9 @@ impl Envelope {
         if self.is_charged {
             let _ = text.write_all(b";charged");
         }
+        if self.wants_rate {
+            let _ = text.write_all(b";rate");
+        }
         let length = text.position() as usize;
         writer.bulk(&text.get_ref()[..length]);
     }
@@ -104,6 +109,7 @@ impl Envelope {
                 b"timeout" => envelope.timeout_ms = Some(number()?),
                 b"epoch" => envelope.epoch = NonZeroU64::new(number()?),
                 b"charged" => envelope.is_charged = true,
+                b"rate" => envelope.wants_rate = true,
                 [b'!', ..] => return Err(EnvelopeError::Unknown { field: head(field) }),
                 _ => {}
             }
@@ -135,8 +141,9 @@ mod tests {
             timeout_ms in prop::option::of(0..=i64::MAX as u64),
             epoch in 0..=i64::MAX as u64,
             is_charged in any::<bool>(),
+            wants_rate in any::<bool>(),
         ) {
-            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged };
+            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate };
             let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
             let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
             writer.array(1);

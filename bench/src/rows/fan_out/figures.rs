@@ -23,7 +23,7 @@ pub(super) fn charts(cluster: &Cluster, size: Size, outcomes: &Outcomes) -> Resu
     Ok((charts, difference))
 }
 
-fn lines_chart(file: &str, title: String, axes: [&str; 2], series: Vec<(String, Points)>) -> Chart {
+pub(super) fn lines_chart(file: &str, title: String, axes: [&str; 2], series: Vec<(String, Points)>) -> Chart {
     Chart::Lines {
         file: format!("fan-out-{file}"),
         title,

@@ -1,9 +1,10 @@
 //! The evaluation of Cho et al., "Moolle: Fan-out Control for Scalable Distributed Data Stores" (V), on a simulated cluster
-//! of its size: figures 5 to 9, and the strategies against each other.
+//! of its size: figures 5 to 9, and the strategies against each other. [`measured`] has the same from a real cluster.
 
 mod cluster;
 mod contender;
 mod figures;
+pub(super) mod measured;
 mod model;
 mod outcome;
 mod planning;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::time::Duration;
 
+use fondaco_client::Client;
 use serde_json::Value;
 
 use super::node::{Node, until};
@@ -145,6 +147,46 @@ fn a_query_asks_as_few_nodes_as_its_fan_out_allows() {
     assert!(narrow <= 2, "{narrow} requests for one group of two nodes");
     assert!(asked("FONDACO.IDS UNION FANOUT 2", "fondaco.compute") > narrow);
     assert!(asked("FONDACO.MGET STRATEGY set-cover", "fondaco.read") <= 2);
+    // A default of the store holds for requests that say nothing, and for no others.
+    assert!(asked("MGET", "fondaco.read") > 2);
+    let shown = dev.done(&["store", "alter", "graph", "--fan-out", "cluster:1"]);
+    assert!(shown.contains("cluster:1"), "{shown}");
+    until("the router knows the default", || asked("MGET", "fondaco.read") <= 2);
+    assert!(asked("FONDACO.MGET FANOUT 2 STRATEGY cluster", "fondaco.read") > 2);
+    dev.done(&["store", "alter", "graph", "--fan-out", "default"]);
+    until("the router knows that there is none", || {
+        asked("MGET", "fondaco.read") > 2
+    });
+    let error = dev.refused(2, &["store", "alter", "graph", "--fan-out", "best"]);
+    assert!(error.contains("best") && error.contains("set-cover"), "{error}");
+}
+
+#[test]
+fn nodes_tell_the_rate_of_all_clients_in_their_replies() {
+    let (_dir, dev) = graph();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let seeds: Vec<String> = addresses(&dev, "node").into_values().collect();
+        let connect = || Client::builder().seeds(seeds.clone()).connect();
+        let (busy, idle) = (connect().await.unwrap(), connect().await.unwrap());
+        let store = "graph".parse().unwrap();
+        let reported = |client: &Client| client.stats().nodes.iter().map(|node| node.reported_rate).sum::<u32>();
+        // One client learns from replies what the other one does.
+        let began = std::time::Instant::now();
+        while reported(&idle) < 20 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", reported(&idle));
+            for key in 0..50 {
+                busy.get(&store, format!("{key}").as_bytes()).await.unwrap();
+            }
+            for key in 0..10 {
+                idle.get(&store, format!("{key}").as_bytes()).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
 }
 
 #[test]

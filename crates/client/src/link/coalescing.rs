@@ -16,7 +16,7 @@ use fondaco_resp::{Protocol, Reply, ReplyItem};
 use smallvec::SmallVec;
 
 use super::ask::Ask;
-use crate::read::{Answer, BatchRequest, Element, Failure};
+use crate::read::{Answer, BatchRequest, Element, Failure, NodeHealth};
 
 /// The most keys of a combined request: as many as a node looks up in parallel. With more, the first request would wait
 /// longer than in a queue behind the others.
@@ -67,6 +67,10 @@ impl Coalesced {
             && first.request.store() == ask.request.store()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
     /// Adds a request that [fits](Self::fits).
     pub(super) fn push(&mut self, ask: Ask<BatchRequest>, timeout_ms: u64) {
         self.timeout_ms = timeout_ms;
@@ -76,8 +80,8 @@ impl Coalesced {
 
     /// Writes the combined request to the output, if it is not empty, and adds its parts to the owed ones:
     /// `FONDACO.READ envelope store-id version store key …`, or, with a computation and its parameter before the keys,
-    /// `FONDACO.COMPUTE`.
-    pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed) {
+    /// `FONDACO.COMPUTE`. The node is asked for its rate of requests, if so said.
+    pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed, wants_rate: bool) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);
         let computation = first.request.computation_of_part();
@@ -91,7 +95,11 @@ impl Coalesced {
                 writer.bulk(b"FONDACO.COMPUTE");
             }
         }
-        Envelope::with_timeout_ms(self.timeout_ms).write(&mut writer);
+        let envelope = Envelope {
+            wants_rate,
+            ..Envelope::with_timeout_ms(self.timeout_ms)
+        };
+        envelope.write(&mut writer);
         writer.bulk_decimal(first.request.store_id.into());
         writer.bulk_decimal(first.request.version.get());
         writer.bulk(first.request.store().as_bytes());
@@ -127,12 +135,16 @@ impl Owed {
         self.sent.push_back(Sent::Alone(ask));
     }
 
-    /// Delivers this reply to the oldest requests; false if it answers none of them.
-    pub(super) fn answer(&mut self, reply: &Bytes, items: &[ReplyItem]) -> bool {
+    /// Delivers this reply to the oldest requests, and what it says of its node; false if it answers none of them.
+    pub(super) fn answer(&mut self, reply: &Bytes, items: &[ReplyItem], health: &NodeHealth) -> bool {
         if let Some(Sent::Alone(ask)) = self.sent.pop_front_if(|sent| matches!(sent, Sent::Alone(_))) {
             return ask.answer_received(reply, items);
         }
         let mut whole = match items {
+            [ReplyItem::Array(_), ReplyItem::Integer(rate), elements @ ..] => {
+                health.report_rate(u32::try_from(*rate).unwrap_or(0));
+                Whole::Elements(elements)
+            }
             [ReplyItem::Array(_), elements @ ..] => Whole::Elements(elements),
             [ReplyItem::Error(place)] => Whole::Error(reply.slice(place.range())),
             _ => return false,

@@ -40,6 +40,9 @@ pub(super) enum End {
     Broken(Arc<str>),
 }
 
+/// How often a node is asked for its rate of requests, which costs a few bytes.
+const RATE_PERIOD_US: u64 = 100_000;
+
 /// A live connection.
 pub(super) struct Connection<'a> {
     owner: &'a mut ConnectionLoop,
@@ -57,6 +60,8 @@ pub(super) struct Connection<'a> {
     owed: Owed,
     /// When a byte last arrived, or when the first outstanding request was sent.
     heard_us: u64,
+    /// When the node is next asked for its rate of requests.
+    rate_wanted_at_us: u64,
     /// The node is suspended, and this connection must probe it.
     watching: bool,
     unused: bool,
@@ -82,6 +87,7 @@ impl<'a> Connection<'a> {
             items: ReplyItems::new(),
             owed: Owed::default(),
             heard_us,
+            rate_wanted_at_us: heard_us,
             watching: false,
             unused: false,
             timer_set: false,
@@ -167,7 +173,14 @@ impl<'a> Connection<'a> {
         if self.owed.is_empty() {
             self.heard_us = now_us;
         }
-        self.coalesced.encode(&mut self.output, &mut self.owed);
+        if self.coalesced.is_empty() {
+            return;
+        }
+        let wants_rate = now_us >= self.rate_wanted_at_us;
+        if wants_rate {
+            self.rate_wanted_at_us = now_us + RATE_PERIOD_US;
+        }
+        self.coalesced.encode(&mut self.output, &mut self.owed, wants_rate);
     }
 
     /// Sends the combined request, then a request that is never combined.
@@ -226,7 +239,7 @@ impl<'a> Connection<'a> {
                 ReplyParse::Complete { consumed } => {
                     let reply = self.input.split_to(consumed).freeze();
                     self.needed = 1;
-                    if !self.owed.answer(&reply, self.items.as_slice()) {
+                    if !self.owed.answer(&reply, self.items.as_slice(), &self.owner.health) {
                         return Err(io::Error::new(
                             io::ErrorKind::InvalidData,
                             "the node sent an answer that fits no request",

@@ -95,6 +95,11 @@ impl Forwarder {
         is_taken
     }
 
+    /// The rate of requests that this node gets.
+    pub(crate) fn request_rate(&self) -> u32 {
+        self.shared.metrics.request_rate()
+    }
+
     /// This loop's share of the bytes of values that may wait to be sent.
     fn bytes_max(&self) -> u64 {
         let loops = self.shared.config.loops.max(1) as u64;

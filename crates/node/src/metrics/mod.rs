@@ -3,6 +3,7 @@
 //! Each event loop has its own counters, and only that loop writes them; readers add them up.
 
 mod graphs;
+mod rate;
 mod stores;
 
 use std::sync::Arc;
@@ -246,6 +247,7 @@ pub struct NodeMetrics {
     /// How many keys are in flight from other nodes.
     pub(crate) forwards: AtomicU64,
     pub(crate) graphs: GraphMetrics,
+    request_rate: rate::RequestRate,
 }
 
 impl NodeMetrics {
@@ -260,6 +262,7 @@ impl NodeMetrics {
             cold_reads: AtomicU64::new(0),
             forwards: AtomicU64::new(0),
             graphs: GraphMetrics::default(),
+            request_rate: rate::RequestRate::new(),
         }
     }
 

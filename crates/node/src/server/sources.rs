@@ -96,6 +96,8 @@ pub(in crate::server) struct Pinned {
     pub(in crate::server) version: u16,
     /// How long the request may take, if that is limited.
     pub(in crate::server) timeout_ms: Option<u64>,
+    /// Whether the reply begins with the node's rate of requests.
+    pub(in crate::server) wants_rate: bool,
 }
 
 impl Pinned {
@@ -130,6 +132,7 @@ impl Pinned {
             store,
             version,
             timeout_ms: envelope.timeout_ms,
+            wants_rate: envelope.wants_rate,
         })
     }
 }

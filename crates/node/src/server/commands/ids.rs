@@ -112,7 +112,10 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
     };
     let elements = shared.compute.run(deadline(call, pinned.timeout_ms), work).await;
     let elements = elements.map_err(NoResult::refusal)??;
-    reply.array(elements.len());
+    reply.array(elements.len() + usize::from(pinned.wants_rate));
+    if pinned.wants_rate {
+        reply.integer(shared.metrics.request_rate().into());
+    }
     for element in elements {
         match element {
             Some(element) => reply.bulk(&element),

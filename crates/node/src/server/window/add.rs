@@ -78,6 +78,7 @@ impl Window {
             reply: look_ups.reply,
             keys_end: self.keys.len() as u32,
             timeout_ms: None,
+            rate: None,
         });
         Ok(true)
     }
@@ -153,6 +154,7 @@ impl Window {
             store,
             version,
             timeout_ms,
+            wants_rate,
         } = Pinned::parse(argument, admission.session, admission.catalog)?;
         if (5..arguments.len()).any(|at| argument(at).is_empty()) {
             return Err(refusal::EMPTY_KEY.into());
@@ -167,6 +169,7 @@ impl Window {
             reply: Combined::Array,
             keys_end: self.keys.len() as u32,
             timeout_ms,
+            rate: wants_rate.then(|| admission.forwarder.request_rate()),
         });
         Ok(())
     }

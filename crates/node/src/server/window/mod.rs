@@ -56,6 +56,8 @@ struct Request {
     keys_end: u32,
     /// How long `FONDACO.READ` may take, if that is limited.
     timeout_ms: Option<u64>,
+    /// The rate of requests that the reply begins with, if it was asked for.
+    rate: Option<u32>,
 }
 
 struct Key {
@@ -293,7 +295,11 @@ impl Window {
                 place.begun = true;
                 place.sum = 0;
                 if request.reply == Combined::Array {
-                    reply.array(request.keys_end as usize - place.key);
+                    let keys = request.keys_end as usize - place.key;
+                    reply.array(keys + usize::from(request.rate.is_some()));
+                    if let Some(rate) = request.rate {
+                        reply.integer(rate.into());
+                    }
                 }
             }
             if place.key < request.keys_end as usize {

@@ -85,6 +85,7 @@ impl ReplicaRequest {
             timeout_ms: Some(timeout_ms),
             epoch: self.epoch,
             is_charged: matches!(self.operation, ReplicaOperation::Put { is_charged: true, .. }),
+            wants_rate: false,
         };
         let head = |writer: &mut Reply<'_>, rest: usize| {
             writer.array(3 + rest);

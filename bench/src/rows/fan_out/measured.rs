@@ -1,0 +1,321 @@
+//! Figures 5 to 9 from a real cluster of as many processes as fit on one machine, and look-ups of many keys while a replica
+//! pauses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use fondaco_client::ReadOptions;
+use fondaco_client::read::{ClientRate, FanOut, FanOutController, Pd, ReadCounts, named};
+use fondaco_model::StrategyName;
+
+use super::figures::lines_chart;
+use crate::bench::Bench;
+use crate::load::library::{Library, LibraryLoad, Pace};
+use crate::load::{GroupReport, KeyChoice, Span};
+use crate::machine::process::with_pauses;
+use crate::peers::EngineKind;
+use crate::peers::fondaco::STORE;
+use crate::report::{Chart, Figure, Line};
+use crate::rows::Measured;
+use crate::servers::cluster::{Cluster, Groups};
+
+const GROUPS: Groups = Groups { groups: 4, nodes: 2 };
+const PAUSE: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_secs(1);
+/// Keys of the requests beside which a replica pauses, and how many of them are sent a second.
+const PAUSED: [(usize, f64); 2] = [(100, 100.0), (1000, 20.0)];
+/// Keys of a page of results, as in the paper.
+const PAGE: usize = 25;
+const KEYS: [usize; 6] = [2, 10, PAGE, 100, 300, 1000];
+/// Requests of a page a second, for figure 8.
+const RATES: [f64; 5] = [100.0, 200.0, 400.0, 600.0, 800.0];
+/// Requests of 100 keys a second, for figure 9c, and the requests to nodes that the controller is to make of them.
+const QUERY_RATES: [f64; 5] = [50.0, 100.0, 150.0, 200.0, 300.0];
+const REQUESTS_PER_SECOND: f64 = 600.0;
+const ROUNDS_MAX: u64 = 3;
+
+type Points = Vec<(f64, f64)>;
+
+/// How nodes are chosen.
+#[derive(Clone)]
+struct Contender {
+    name: &'static str,
+    strategy: StrategyName,
+    fan_out: FanOut,
+}
+
+/// What a load was answered with.
+struct Outcome {
+    report: GroupReport,
+    counts: ReadCounts,
+}
+
+/// A cluster that serves the dataset, and for how long it is asked.
+struct Measuring<'a> {
+    cluster: &'a Cluster,
+    records: u64,
+    span: Span<'a>,
+}
+
+fn contenders() -> Vec<Contender> {
+    let contender = |name, strategy, fan_out| Contender {
+        name,
+        strategy,
+        fan_out,
+    };
+    vec![
+        contender("sticky", StrategyName::Sticky, FanOut::All),
+        contender("round-robin", StrategyName::RoundRobin, FanOut::All),
+        contender("set cover", StrategyName::SetCover, FanOut::All),
+        contender("cluster-aware, 1 group", StrategyName::Cluster, FanOut::Groups(1)),
+        contender("cluster-aware, 2 groups", StrategyName::Cluster, FanOut::Groups(2)),
+        contender("cluster-aware, 4 groups", StrategyName::Cluster, FanOut::Groups(4)),
+    ]
+}
+
+pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
+    let dataset = bench.served_values();
+    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
+    let mut cluster = Cluster::start_in_groups(bench, "fan-out", GROUPS)?;
+    cluster.serve(&version, dataset)?;
+    let rounds = bench.rounds().min(ROUNDS_MAX);
+    let measuring = Measuring {
+        cluster: &cluster,
+        records: dataset.records,
+        span: Span::of(bench.round_time()),
+    };
+    let mut lines = Vec::new();
+    for keys in [PAGE, 100, 1000] {
+        lines.extend(measuring.lines(keys, rounds)?);
+    }
+    for (keys, rate) in PAUSED {
+        lines.extend(measuring.paused_lines(keys, rate, rounds)?);
+    }
+    let charts = measuring.charts()?;
+    cluster.end()?;
+    Ok(Measured {
+        lines,
+        notes: vec![
+            format!(
+                "{} nodes in {} groups, each a process with one event loop, and the client share two cores: a request to a node costs CPU time of the same machine, so that fewer requests count for more than on a machine for each. A million records of 100 B, 256 partitions; uniform keys, one request at a time, no hedging unless a replica pauses.",
+                GROUPS.groups * GROUPS.nodes,
+                GROUPS.groups
+            ),
+            format!(
+                "Pauses are SIGSTOP of one node for {PAUSE:?} every {PERIOD:?}; hedging is on, as it is by default. Latency counts from the due time of a request."
+            ),
+        ],
+        charts,
+    })
+}
+
+impl Measuring<'_> {
+    /// A load through a client of its own.
+    fn run(&self, contender: &Contender, keys: usize, pace: Pace, hedge: bool, seed: u64) -> Result<Outcome> {
+        let options = ReadOptions {
+            strategy: Some(named(contender.strategy)),
+            fan_out: contender.fan_out.clone(),
+            hedge,
+            ..ReadOptions::default()
+        };
+        let library = Library::connect(self.cluster.router().resp(), options)?;
+        let load = LibraryLoad {
+            store: STORE.parse()?,
+            keys: KeyChoice::Uniform { records: self.records },
+            keys_per_request: keys,
+            pace,
+        };
+        let report = library.run(&load, self.span, seed)?;
+        Ok(Outcome {
+            report,
+            counts: library.stats().reads,
+        })
+    }
+
+    /// Requests, shares and latencies of requests of so many keys, one at a time.
+    fn lines(&self, keys: usize, rounds: u64) -> Result<Vec<Line>> {
+        let mut figures: Vec<(&str, [Figure; 4])> = Vec::new();
+        for contender in contenders() {
+            let mut of = ["", "%", "ms", "ms"].map(|unit| Figure::new(unit, Vec::new()));
+            for round in 0..rounds {
+                let outcome = self.run(&contender, keys, Pace::AtATime(1), false, round)?;
+                let requests = outcome.counts.requests as f64;
+                of[0].rounds.push(outcome.counts.sub_requests as f64 / requests);
+                of[1]
+                    .rounds
+                    .push(outcome.counts.largest_shares as f64 / requests / keys as f64 * 100.0);
+                of[2].rounds.push(outcome.report.latency_us(0.5) / 1e3);
+                of[3].rounds.push(outcome.report.latency_us(0.99) / 1e3);
+            }
+            figures.push((contender.name, of));
+        }
+        let names = ["requests to nodes", "largest share of keys on a node", "median", "p99"];
+        let line = |(at, name): (usize, &str)| line(format!("{keys} keys: {name}"), &figures, at);
+        Ok(names.into_iter().enumerate().map(line).collect())
+    }
+
+    /// Latencies of requests of so many keys while a replica pauses, and while none does.
+    fn paused_lines(&self, keys: usize, rate: f64, rounds: u64) -> Result<Vec<Line>> {
+        let mut figures: Vec<(&str, [Figure; 3])> = Vec::new();
+        let longer = Measuring {
+            span: Span::of(self.span.measured.max(PERIOD) * 2),
+            ..*self
+        };
+        for contender in contenders() {
+            let mut of = [(); 3].map(|()| Figure::new("ms", Vec::new()));
+            for round in 0..rounds {
+                let run = || longer.run(&contender, keys, Pace::Rate(rate), true, round);
+                let calm = run()?;
+                let paused = with_pauses(self.cluster.nodes()[0].process(), PAUSE, PERIOD, run)?;
+                of[0].rounds.push(calm.report.latency_us(0.99) / 1e3);
+                of[1].rounds.push(paused.report.latency_us(0.5) / 1e3);
+                of[2].rounds.push(paused.report.latency_us(0.99) / 1e3);
+            }
+            figures.push((contender.name, of));
+        }
+        let what = format!("{keys} keys at {rate}/s");
+        Ok(vec![
+            line(format!("{what}: p99 without pauses"), &figures, 0),
+            line(format!("{what}: median with a replica pausing"), &figures, 1),
+            line(format!("{what}: p99 with a replica pausing"), &figures, 2),
+        ])
+    }
+
+    fn charts(&self) -> Result<Vec<Chart>> {
+        let one = self.run(&contenders()[0], 1, Pace::AtATime(1), false, 1)?;
+        let mut charts = vec![Chart::Latencies {
+            file: "fan-out-cluster-5".into(),
+            title: "figure 5: latency of a request for one key, eight processes".into(),
+            series: vec![("requests".into(), one.report.distribution())],
+        }];
+        charts.push(self.groups_chart()?);
+        charts.push(self.keys_chart()?);
+        charts.extend(self.traffic_charts()?);
+        charts.push(self.rate_chart()?);
+        Ok(charts)
+    }
+
+    /// Figure 6: the two parts of equation 4.
+    fn groups_chart(&self) -> Result<Chart> {
+        let mut series = ["whole", "slowest node", "client"].map(|part| (part.to_owned(), Points::new()));
+        for groups in 1..=GROUPS.groups {
+            let contender = Contender {
+                name: "",
+                strategy: StrategyName::Cluster,
+                fan_out: FanOut::Groups(groups),
+            };
+            let counts = self.run(&contender, PAGE, Pace::AtATime(1), false, 1)?.counts;
+            let mean = |sum: u64| sum as f64 / counts.requests as f64 / 1e3;
+            let (server, client) = (mean(counts.server_us), mean(counts.client_us));
+            for ((_, points), ms) in series.iter_mut().zip([server + client, server, client]) {
+                points.push((groups as f64, ms));
+            }
+        }
+        let title = format!("figure 6: mean latency of look-ups of {PAGE} keys, eight processes");
+        Ok(lines_chart("cluster-6", title, ["groups asked", "ms"], series.to_vec()))
+    }
+
+    /// Figure 7a.
+    fn keys_chart(&self) -> Result<Chart> {
+        let mut series = Vec::new();
+        for contender in contenders().into_iter().skip(1) {
+            let mut points = Points::new();
+            for keys in KEYS {
+                let counts = self.run(&contender, keys, Pace::AtATime(1), false, 1)?.counts;
+                points.push((keys as f64, counts.sub_requests as f64 / counts.requests as f64));
+            }
+            series.push((contender.name.to_owned(), points));
+        }
+        let title = format!(
+            "figure 7a: requests for a query, {} groups of {} nodes",
+            GROUPS.groups, GROUPS.nodes
+        );
+        Ok(lines_chart(
+            "cluster-7a",
+            title,
+            ["keys of the query", "requests"],
+            series,
+        ))
+    }
+
+    /// Figure 8.
+    fn traffic_charts(&self) -> Result<[Chart; 2]> {
+        let mut both = [Vec::new(), Vec::new()];
+        for contender in contenders().into_iter().skip(1) {
+            let mut points = [Points::new(), Points::new()];
+            for rate in RATES {
+                let report = self.run(&contender, PAGE, Pace::Rate(rate), false, 1)?.report;
+                for (points, share) in points.iter_mut().zip([0.5, 0.99]) {
+                    points.push((rate, report.latency_us(share) / 1e3));
+                }
+            }
+            for (series, points) in both.iter_mut().zip(points) {
+                series.push((contender.name.to_owned(), points));
+            }
+        }
+        let [medians, tails] = both;
+        let chart = |file: &str, name: &str, series| {
+            let title = format!("figure {file}: {name} of look-ups of {PAGE} keys, eight processes");
+            lines_chart(&format!("cluster-{file}"), title, ["queries a second", "ms"], series)
+        };
+        Ok([
+            chart("8a", "median latency", medians),
+            chart("8b", "99th percentile", tails),
+        ])
+    }
+
+    /// Figure 9c: the rate of requests that a controller makes of a rate of queries.
+    fn rate_chart(&self) -> Result<Chart> {
+        let controlled = || {
+            let controller = Pd::around(Arc::new(ClientRate::new(REQUESTS_PER_SECOND)));
+            FanOut::Controlled(Arc::new(controller) as Arc<dyn FanOutController>)
+        };
+        let mut series = Vec::new();
+        for (name, strategy, is_controlled) in [
+            ("round-robin", StrategyName::RoundRobin, false),
+            ("set cover", StrategyName::SetCover, false),
+            ("cluster-aware, controlled", StrategyName::Cluster, true),
+        ] {
+            let mut points = Points::new();
+            for rate in QUERY_RATES {
+                let fan_out = if is_controlled { controlled() } else { FanOut::All };
+                let contender = Contender {
+                    name,
+                    strategy,
+                    fan_out,
+                };
+                let outcome = self.run(&contender, 100, Pace::Rate(rate), false, 1)?;
+                let each = outcome.counts.sub_requests as f64 / outcome.counts.requests as f64;
+                points.push((rate, outcome.report.requests_per_second() * each));
+            }
+            series.push((name.to_owned(), points));
+        }
+        let wanted = QUERY_RATES.iter().map(|&rate| (rate, REQUESTS_PER_SECOND)).collect();
+        series.push(("wanted".into(), wanted));
+        let title = "figure 9c: requests a second of queries of 100 keys, eight processes".into();
+        Ok(lines_chart(
+            "cluster-9c",
+            title,
+            ["queries a second", "requests a second"],
+            series,
+        ))
+    }
+}
+
+/// One quantity: ours is the cluster-aware strategy with one group, the others are its peers.
+fn line<const N: usize>(work: String, figures: &[(&str, [Figure; N])], at: usize) -> Line {
+    let is_ours = |name: &str| name == "cluster-aware, 1 group";
+    let ours = figures.iter().find(|(name, _)| is_ours(name));
+    let ours = ours.map_or_else(|| Figure::new("", Vec::new()), |(_, of)| of[at].clone());
+    let peers = figures.iter().filter(|(name, _)| !is_ours(name));
+    let round_robin = figures.iter().find(|(name, _)| *name == "round-robin");
+    Line {
+        work,
+        ratio: round_robin.map(|(name, of)| (ours.over(&of[at]), (*name).to_owned())),
+        peers: peers.map(|(name, of)| ((*name).to_owned(), of[at].clone())).collect(),
+        ours,
+        targets: Vec::new(),
+        memory: String::new(),
+    }
+}
