@@ -6,6 +6,7 @@ mod cold_served;
 mod convergence;
 mod engines;
 mod fan_out;
+mod graph_tail;
 mod hedging;
 mod hot_get;
 mod hot_tail;
@@ -46,7 +47,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 22] = [
+pub const ROWS: [RowSpec; 23] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -146,6 +147,11 @@ pub const ROWS: [RowSpec; 22] = [
         name: "node-death",
         work: "reads while one of three nodes is killed, or hangs",
         measure: node_death::measure,
+    },
+    RowSpec {
+        name: "graph-tail",
+        work: "point reads beside questions to a graph",
+        measure: graph_tail::measure,
     },
     RowSpec {
         name: "fan-out-simulated",
