@@ -133,6 +133,15 @@ fn a_user_sees_only_its_permitted_graphs() {
         let unknown = code(ask(&mut node.redis(), "a"));
         assert_eq!(unknown.as_deref(), Some("NOAUTH"), "{command:?}");
     }
+    for change in ["FONDACO.EDGE ADD a EDGE ann cid", "FONDACO.VERTEX REMOVE a ann"] {
+        let make = |redis: &mut redis::Connection| {
+            let mut command = redis::Cmd::new();
+            change.split(' ').for_each(|word| _ = command.arg(word));
+            command.query::<redis::Value>(redis).unwrap_err().to_string()
+        };
+        assert!(make(&mut reader).contains("may not write"), "{change}");
+        assert!(make(&mut operator).contains("batch graph"), "{change}");
+    }
 }
 
 #[test]

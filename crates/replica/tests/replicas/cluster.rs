@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
 use fondaco_model::versioned::{Durability, EngineKind, Record, Update, VectorClock, VersionedSettings};
-use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName};
+use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName, ValueType};
 use fondaco_protocol::replica::{
     Held, KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
@@ -290,7 +290,8 @@ impl Cluster {
             name: name.parse().unwrap(),
             created_unix_ms: self.created_unix_ms,
             replicas: self.replicas,
-            value_type: Default::default(),
+            // So that members of sets stand side by side; other keys are as in any store.
+            value_type: ValueType::Graph,
             settings: self.settings,
         };
         ReplicaView {

@@ -13,6 +13,7 @@ mod handoff;
 mod kills;
 mod loops;
 mod losses;
+mod members;
 mod moves;
 mod one_node;
 mod pages;

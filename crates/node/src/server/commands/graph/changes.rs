@@ -28,20 +28,16 @@ pub(in crate::server::commands) async fn vertex(call: &Call<'_>, reply: &mut Rep
 async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let shared = Arc::clone(&call.context.shared);
     let catalog = shared.catalog.load();
-    let store = graph_named(call, name, 0)?;
-    let place = catalog
-        .store_on_wire(name)
-        .filter(|&place| catalog.stores()[place as usize].id == store);
-    let versioned = place.and_then(|place| catalog.versioned(place));
-    let versioned = versioned.ok_or_else(|| {
-        format!(
-            "READONLY {} is a batch graph: its data comes by push, see fondaco push",
-            refusal::quoted(name)
-        )
-    })?;
-    if !call.session.may_write(&versioned.name) {
-        return Err(refusal::no_right_to_write(&versioned.name));
+    let id = graph_named(call, name, 0)?;
+    let place = catalog.stores().iter().position(|store| store.id == id);
+    let place = place.ok_or_else(|| refusal::no_store(name))?;
+    let store = &catalog.stores()[place].name;
+    if !call.session.may_write(store) {
+        return Err(refusal::no_right_to_write(store));
     }
+    let versioned = catalog.versioned(place as u16);
+    let versioned = versioned
+        .ok_or_else(|| format!("READONLY {store:?} is a batch graph: its data comes by push, see fondaco push"))?;
     let writes = match &change {
         Change::AddEdges { edges, .. } | Change::RemoveEdges { edges, .. } => 2 * edges.len(),
         Change::PutVertices { names, .. } | Change::RemoveVertices { names } => names.len(),
@@ -50,7 +46,7 @@ async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_
     };
     call.context.forwarder.charge_writes(&catalog, versioned, writes)?;
     drop(catalog);
-    let work = async move |stop| graph::change(shared, store, &change, stop).await;
+    let work = async move |stop| graph::change(shared, id, &change, stop).await;
     match graph::in_time(&call.context.shared, None, work).await? {
         Changed::All => reply.simple("OK"),
         Changed::Number(number) => reply.integer(number as i64),
