@@ -83,7 +83,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             memory: String::new(),
         }],
         notes: vec![format!(
-            "{RATE:.0} GETs a second over {CONNECTIONS} connections, uniform over a store in memory, beside {ASKING} clients that ask for sizes of networks without a cache: each answer unites about {EDGES_OF_A_VERTEX} sets of as many ids, {} answers a second. Server, load generator and those who ask share two cores; the load generator goes first, as far as the system allows.",
+            "{RATE:.0} GETs a second over {CONNECTIONS} connections, uniform over a store in memory, beside {ASKING} clients that ask for sizes of networks without a cache: each answer unites about {EDGES_OF_A_VERTEX} sets of as many ids, {} answers a second. Server, load generator and asking clients share two cores; the load generator goes first, as far as the system allows.",
             number(answered.median())
         )],
         charts: charts.into_iter().collect(),

@@ -12,6 +12,10 @@ pub struct Description {
     pub vertices: u64,
     /// The id of the next new vertex of a later push. Ids below it are or were in use.
     pub next_id: u64,
+    /// Whether the graph is changed edge by edge. The record of a vertex then says which labels it has, and the sets of labels may
+    /// be behind; numbers of vertices and edges are 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_versioned: bool,
     /// The number of partitions that its [tags](crate::keys::tags) are of.
     pub partitions: PartitionCount,
     /// Labels, and how many vertices have each.

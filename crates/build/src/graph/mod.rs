@@ -279,6 +279,7 @@ impl Building<'_> {
             (edge_type.name.clone(), described)
         });
         Description {
+            is_versioned: false,
             vertices: named.vertices,
             next_id,
             partitions: self.options.build.partitions,

@@ -252,6 +252,66 @@ fn concurrent_changes_of_one_vertex_merge_per_edge() {
     }
 }
 
+#[test]
+fn concurrent_changes_of_one_edge_leave_both_ends_alike() {
+    let (_dir, dev) = cluster();
+    let all: Vec<String> = addresses(&dev, "node").into_values().collect();
+    for round in 0..30 {
+        std::thread::scope(|scope| {
+            for (number, address) in all.iter().enumerate() {
+                scope.spawn(move || {
+                    let node = &mut connect(address);
+                    for step in 0..4 {
+                        let operation = ["ADD", "REMOVE"][(number + step) % 2];
+                        change(node, &format!("FONDACO.EDGE {operation} social FOLLOWS za zb"));
+                        change(node, &format!("FONDACO.EDGE {operation} social KNOWS za zb"));
+                    }
+                });
+            }
+        });
+        let node = &mut connect(&all[0]);
+        let ends = [
+            "social FOLLOWS za",
+            "IN social FOLLOWS zb",
+            "social KNOWS za",
+            "social KNOWS zb",
+        ];
+        let [out, back, one, other] = ends.map(|question| neighbours(node, question).len());
+        assert_eq!((out, one), (back, other), "round {round}");
+    }
+    assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
+}
+
+#[test]
+fn a_vertex_removed_while_it_changes_is_whole_or_gone() {
+    let (_dir, dev) = cluster();
+    let all: Vec<String> = addresses(&dev, "node").into_values().collect();
+    let put = r#"FONDACO.VERTEX PUT LABEL Ghost PROPERTIES {"p":1} social yy"#;
+    for round in 0..40 {
+        change(&mut connect(&all[0]), "FONDACO.VERTEX PUT social yy");
+        std::thread::scope(|scope| {
+            scope.spawn(|| change(&mut connect(&all[1]), put));
+            scope.spawn(|| ask::<u64>(&mut connect(&all[2]), "FONDACO.VERTEX REMOVE social yy", &[]));
+        });
+        let node = &mut connect(&all[0]);
+        let labelled = rows(node, "MATCH (a:Ghost) RETURN a.name");
+        assert!(
+            labelled.is_empty() || labelled == [["yy"]],
+            "round {round}: {labelled:?}"
+        );
+        // Whatever is left of it, another removal removes.
+        ask::<u64>(node, "FONDACO.VERTEX REMOVE social yy", &[]);
+        change(node, "FONDACO.VERTEX PUT social yy");
+        let found = rows(node, "MATCH (a {name: 'yy'}) RETURN size(labels(a)), coalesce(a.p, 0)");
+        assert_eq!(found, [["0", "0"]], "round {round}");
+        assert_eq!(
+            rows(node, "MATCH (a:Ghost) RETURN a.name"),
+            Vec::<Vec<String>>::new(),
+            "round {round}"
+        );
+    }
+}
+
 /// What a kill between the two records of an edge leaves is completed by the repair.
 #[test]
 fn edges_that_are_half_there_are_repaired() {
@@ -306,6 +366,22 @@ fn changes_that_cannot_be_are_refused_by_name() {
         r#"FONDACO.VERTEX PUT PROPERTIES {"name":1} social ann"#,
         "never changes",
     );
+    let deep = |depth: usize| format!(r#"{{"d":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+    refused(
+        router,
+        &format!("FONDACO.VERTEX PUT PROPERTIES {} social deep", deep(101)),
+        "100 deep",
+    );
+    refused(
+        router,
+        &format!("FONDACO.EDGE ADD PROPERTIES {} social KNOWS deep bob", deep(101)),
+        "100 deep",
+    );
+    change(
+        router,
+        &format!("FONDACO.VERTEX PUT PROPERTIES {} social deep", deep(100)),
+    );
+    assert_eq!(rows(router, "MATCH (a) RETURN count(a.d)"), [["1"]]);
     refused(router, "SET social:id:ann 7", "FONDACO.EDGE");
     refused(router, "DEL social:graph", "FONDACO.EDGE");
     let mut empty = redis::cmd("FONDACO.EDGE");
@@ -318,6 +394,20 @@ fn changes_that_cannot_be_are_refused_by_name() {
             .contains("names no vertex")
     );
     change(router, "FONDACO.EDGE REMOVE social KNOWS zoe max");
+    for option in ["--ttl=1h", "--engine=cache"] {
+        let create = [
+            "store",
+            "create",
+            "short",
+            "--kind",
+            "versioned",
+            "--value-type",
+            "graph",
+            option,
+        ];
+        let error = dev.refused(1, &create);
+        assert!(error.contains("belong together"), "{error}");
+    }
     let csv = dir.path().join("edges.csv");
     std::fs::write(&csv, "from,to\nann,bob\n").unwrap();
     let error = dev.refused(1, &["push", "social", csv.to_str().unwrap(), "--edges", "from,to"]);

@@ -3,9 +3,12 @@
 //! An edge is two records, each in the partition of one of its ends: `out:TYPE{FROM}TO`, which says whether the edge is there,
 //! and its mirror `in:TYPE{TO}FROM`. Of a symmetric edge the one at the smaller id says so, and the other is the mirror. The first
 //! is written first: what is left half done by a crash is completed by [`GraphEdit::repair`], or by the same change made again.
+//! After it has written a mirror, each writer looks at the edge again, and makes the mirror as the edge is by then: so the two
+//! agree when concurrent changes are over.
 //!
 //! Records are resolved one by one, so that concurrent changes merge per edge: of an edge that is added and removed at the same
-//! time, the later change stays.
+//! time, the later change stays. The properties of a removed edge stay, and mean nothing: if they were deleted, an edge that is
+//! added at the same time could lose its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,7 +18,7 @@ use bytes::Bytes;
 use fondaco_graph::keys::{self, Direction};
 use fondaco_graph::{Description, EdgeType, Vertex};
 use fondaco_ids::{ID_MAX, IdSet};
-use fondaco_model::{PartitionId, StoreName, ValueType, member, slot_of_key};
+use fondaco_model::{PartitionCount, StoreName, ValueType, member, slot_of_key};
 use fondaco_protocol::WireKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
@@ -34,7 +37,10 @@ const WRITES_AT_ONCE: usize = 64;
 const REPAIRED_AT_ONCE: usize = 64;
 
 /// How often a mirror is written again because its edge changed meanwhile.
-const MIRROR_ATTEMPTS: usize = 4;
+const MIRROR_ATTEMPTS: usize = 16;
+
+/// How deep properties may nest. Their record has two levels more, and JSON is read to a depth of 127.
+const DEPTH_MAX: usize = 100;
 
 /// The value of the record of a member: its being there is all that it says.
 const MEMBER: &[u8] = b"1";
@@ -98,7 +104,7 @@ impl GraphEdit {
     /// Declares a type of edges. It is no error if it is there already, with the same symmetry.
     ///
     /// # Errors
-    /// A name that is none, a type with the other symmetry, or any reason why the description cannot be written.
+    /// An invalid name, a type with the other symmetry, or any reason why the description cannot be written.
     pub async fn declare(&self, edge_type: &str, symmetric: bool) -> Result<(), ClientError> {
         check_name(edge_type)?;
         let name = edge_type.to_owned();
@@ -128,6 +134,7 @@ impl GraphEdit {
         edges: &[(Bytes, Bytes)],
         properties: &Map<String, Value>,
     ) -> Result<Vec<EdgeEnds>, ClientError> {
+        check_depth(properties)?;
         let description = self.description().await?;
         let mut found = self.edge_type(&description, edge_type)?;
         let is_known = |name: &String| description.properties.contains(name);
@@ -143,7 +150,12 @@ impl GraphEdit {
             described.await?;
             found.properties = true;
         }
-        let ends = self.ends(edges, true).await?.into_iter().flatten().collect::<Vec<_>>();
+        let ends = self
+            .ends(edges, Some(description.partitions))
+            .await?
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
         let value = (!properties.is_empty()).then(|| Bytes::from(Value::Object(properties.clone()).to_string()));
         self.each(ends.clone(), |EdgeEnds { from, to }| {
             let (found, value) = (&found, value.clone());
@@ -157,10 +169,7 @@ impl GraphEdit {
                 }
                 let Records { edge, mirror } = Records::of(edge_type, found.symmetric, from, to);
                 self.put(&edge, Bytes::from_static(MEMBER)).await?;
-                match mirror == edge {
-                    true => Ok(()),
-                    false => self.put(&mirror, Bytes::from_static(MEMBER)).await,
-                }
+                self.mirror(&Records { edge, mirror }, true).await
             }
         })
         .await?;
@@ -173,15 +182,15 @@ impl GraphEdit {
     /// As of [`add_edges`](Self::add_edges).
     pub async fn remove_edges(&self, edge_type: &str, edges: &[(Bytes, Bytes)]) -> Result<Vec<EdgeEnds>, ClientError> {
         let found = self.edge_type(&self.description().await?, edge_type)?;
-        let ends = self.ends(edges, false).await?.into_iter().flatten().collect::<Vec<_>>();
-        self.remove(edge_type, &found, ends.clone()).await?;
+        let ends = self.ends(edges, None).await?.into_iter().flatten().collect::<Vec<_>>();
+        self.remove(edge_type, found.symmetric, ends.clone()).await?;
         Ok(ends)
     }
 
     /// Changes a vertex, and makes it if it is not there. Returns its id.
     ///
     /// # Errors
-    /// A name or a label that is none, and errors of writes.
+    /// An invalid name or label, and errors of writes.
     pub async fn put_vertex(&self, name: &[u8], change: &VertexChange) -> Result<u64, ClientError> {
         change.labels.iter().try_for_each(|label| check_name(label))?;
         if change.properties.contains_key("name") {
@@ -189,6 +198,7 @@ impl GraphEdit {
                 "ERR the property \"name\" is the name of the vertex, which never changes".into(),
             ));
         }
+        check_depth(&change.properties)?;
         let description = self.description().await?;
         let is_property = |name: &String| description.properties.contains(name);
         let is_label = |label: &String| description.labels.contains_key(label);
@@ -206,7 +216,9 @@ impl GraphEdit {
             described.await?;
         }
         let name = Bytes::copy_from_slice(name);
-        let id = self.ids(std::slice::from_ref(&name), true).await?[0].ok_or_else(|| no_vertex(&name))?;
+        let one = std::slice::from_ref(&name);
+        let made = Some(description.partitions);
+        let id = self.ids(one, made).await?[0].ok_or_else(|| no_vertex(&name))?;
         if *change != VertexChange::default() {
             let VertexChange { labels, properties } = change.clone();
             self.change_vertex(id, &name, move |vertex| {
@@ -224,9 +236,11 @@ impl GraphEdit {
             })
             .await?;
             for label in &change.labels {
-                self.put(&self.label_member(label, id)?, Bytes::from_static(MEMBER))
-                    .await?;
+                let key = self.label_member(description.partitions, label, id);
+                self.put(&key, Bytes::from_static(MEMBER)).await?;
             }
+            // It may have been removed meanwhile.
+            self.ids(one, made).await?;
         }
         Ok(id)
     }
@@ -238,11 +252,18 @@ impl GraphEdit {
     /// Errors of reads and writes.
     pub async fn remove_vertex(&self, name: &[u8]) -> Result<Option<BTreeMap<String, Vec<EdgeEnds>>>, ClientError> {
         let name = Bytes::copy_from_slice(name);
-        let Some(id) = self.ids(std::slice::from_ref(&name), false).await?[0] else {
+        let description = self.description().await?;
+        let known = self.ids(std::slice::from_ref(&name), None).await?[0];
+        // What a concurrent change has left of a vertex that is not there is removed, too.
+        let id = known.unwrap_or_else(|| hashed(&name, 0));
+        let record = self.get(vec![keys::vertex(id)]).await?.remove(0);
+        let record: Option<Vertex> = record.and_then(|record| serde_json::from_slice(&record).ok());
+        if known.is_none() && record.as_ref().is_some_and(|vertex| !has_name(vertex, &name)) {
             return Ok(None);
-        };
+        }
+        let was_there = known.is_some() || record.is_some();
         let mut removed = BTreeMap::new();
-        for (edge_type, found) in self.description().await?.types {
+        for (edge_type, found) in description.types {
             let mut ends = Vec::new();
             for direction in [Direction::Out, Direction::In] {
                 if direction == Direction::In && found.symmetric {
@@ -254,20 +275,16 @@ impl GraphEdit {
                     Direction::In => EdgeEnds { from: other, to: id },
                 }));
             }
-            self.remove(&edge_type, &found, ends.clone()).await?;
+            self.remove(&edge_type, found.symmetric, ends.clone()).await?;
             removed.insert(edge_type, ends);
         }
-        let key = keys::vertex(id);
-        let vertex = self.get(vec![key.clone()]).await?.remove(0);
-        let vertex: Vertex = vertex
-            .and_then(|vertex| serde_json::from_slice(&vertex).ok())
-            .unwrap_or_default();
-        for label in vertex.labels.iter().map(String::as_str).chain([""]) {
-            self.delete(&self.label_member(label, id)?).await?;
+        for label in description.labels.keys().map(String::as_str).chain([""]) {
+            self.delete(&self.label_member(description.partitions, label, id))
+                .await?;
         }
         self.delete(&keys::id(&name)).await?;
-        self.delete(&key).await?;
-        Ok(Some(removed))
+        self.delete(&keys::vertex(id)).await?;
+        Ok(was_there.then_some(removed))
     }
 
     /// Makes the mirrors of the edges of some vertices as the edges are. Returns where to go on, `None` at the end, and how many
@@ -299,8 +316,12 @@ impl GraphEdit {
         Ok((next, repaired))
     }
 
-    /// The ids of both ends of edges; `None` if a vertex is not there, and none is to be made.
-    async fn ends(&self, edges: &[(Bytes, Bytes)], make: bool) -> Result<Vec<Option<EdgeEnds>>, ClientError> {
+    /// The ids of both ends of edges; `None` if a vertex is not there, and is not to be made.
+    async fn ends(
+        &self,
+        edges: &[(Bytes, Bytes)],
+        make: Option<PartitionCount>,
+    ) -> Result<Vec<Option<EdgeEnds>>, ClientError> {
         let names: BTreeSet<&Bytes> = edges.iter().flat_map(|(from, to)| [from, to]).collect();
         let names: Vec<Bytes> = names.into_iter().cloned().collect();
         let ids = self.ids(&names, make).await?;
@@ -314,25 +335,26 @@ impl GraphEdit {
         Ok(edges.iter().map(ends).collect())
     }
 
-    /// The ids of vertices by their names; those that are not there are made, if so said.
-    async fn ids(&self, names: &[Bytes], make: bool) -> Result<Vec<Option<u64>>, ClientError> {
+    /// The ids of vertices by their names. Those that are not there are made, if the partitions of labels are given.
+    async fn ids(&self, names: &[Bytes], make: Option<PartitionCount>) -> Result<Vec<Option<u64>>, ClientError> {
         let found = self.get(names.iter().map(|name| keys::id(name)).collect()).await?;
         let id = |value: Option<Bytes>| value.and_then(|value| str::from_utf8(&value).ok()?.parse().ok());
         let mut ids: Vec<Option<u64>> = found.into_iter().map(id).collect();
-        if !make {
+        let Some(partitions) = make else {
             return Ok(ids);
-        }
+        };
         let missing: Vec<usize> = (0..ids.len()).filter(|&at| ids[at].is_none()).collect();
-        let make = |at: usize| async move { Ok::<_, ClientError>((at, self.make_vertex(&names[at]).await?)) };
+        let make =
+            |at: usize| async move { Ok::<_, ClientError>((at, self.make_vertex(partitions, &names[at]).await?)) };
         let made = stream::iter(missing.into_iter().map(make)).buffer_unordered(WRITES_AT_ONCE);
         let made: Vec<(usize, u64)> = made.try_collect().await?;
         made.into_iter().for_each(|(at, id)| ids[at] = Some(id));
         Ok(ids)
     }
 
-    /// Makes a vertex: its id is a hash of its name, so that all who make it at the same time make the same. The record by which
+    /// Makes a vertex: its id is a hash of its name, so that concurrent writers make the same vertex. The record by which
     /// it is found is written last.
-    async fn make_vertex(&self, name: &Bytes) -> Result<u64, ClientError> {
+    async fn make_vertex(&self, partitions: PartitionCount, name: &Bytes) -> Result<u64, ClientError> {
         if str::from_utf8(name).map_or(true, str::is_empty) {
             return Err(ClientError::Graph(format!(
                 "ERR {:?} names no vertex: a name is a text in UTF-8 of at least one byte",
@@ -340,12 +362,12 @@ impl GraphEdit {
             )));
         }
         for seed in 0.. {
-            let id = xxh3_64_with_seed(name, seed) & ID_MAX;
+            let id = hashed(name, seed);
             let vertex = self.change_vertex(id, name, |_| ()).await?;
             // Another name may have the same hash.
-            if vertex.properties.get("name").and_then(Value::as_str).map(str::as_bytes) == Some(name) {
-                self.put(&self.label_member("", id)?, Bytes::from_static(MEMBER))
-                    .await?;
+            if has_name(&vertex, name) {
+                let key = self.label_member(partitions, "", id);
+                self.put(&key, Bytes::from_static(MEMBER)).await?;
                 self.put(&keys::id(name), id.to_string().into()).await?;
                 return Ok(id);
             }
@@ -384,17 +406,11 @@ impl GraphEdit {
             .map_err(|error| ClientError::Graph(format!("ERR the record of vertex {id} is damaged: {error}")))
     }
 
-    async fn remove(&self, edge_type: &str, found: &EdgeType, ends: Vec<EdgeEnds>) -> Result<(), ClientError> {
+    async fn remove(&self, edge_type: &str, symmetric: bool, ends: Vec<EdgeEnds>) -> Result<(), ClientError> {
         self.each(ends, |EdgeEnds { from, to }| async move {
-            let Records { edge, mirror } = Records::of(edge_type, found.symmetric, from, to);
-            self.delete(&edge).await?;
-            if mirror != edge {
-                self.delete(&mirror).await?;
-            }
-            match found.properties {
-                true => self.delete(&edge_key(edge_type, found.symmetric, from, to)).await,
-                false => Ok(()),
-            }
+            let records = Records::of(edge_type, symmetric, from, to);
+            self.delete(&records.edge).await?;
+            self.mirror(&records, false).await
         })
         .await
     }
@@ -428,26 +444,37 @@ impl GraphEdit {
         let wrong = wrong.filter(|(_, found)| found[0].is_some() != found[1].is_some());
         let wrong: Vec<Records> = wrong.map(|(records, _)| records).collect();
         let number = wrong.len() as u64;
-        self.each(wrong, |records| self.mirror(records)).await?;
+        self.each(wrong, |records| async move {
+            let is_there = self.is_there(&records.edge).await?;
+            self.mirror(&records, is_there).await
+        })
+        .await?;
         Ok(number)
     }
 
-    /// Makes the mirror of an edge as the edge is, also if that changes meanwhile.
-    async fn mirror(&self, Records { edge, mirror }: Records) -> Result<(), ClientError> {
-        let is_there = async || Ok::<_, ClientError>(self.get(vec![edge.clone()]).await?[0].is_some());
-        let mut before = is_there().await?;
-        for _ in 0..MIRROR_ATTEMPTS {
-            match before {
-                true => self.put(&mirror, Bytes::from_static(MEMBER)).await?,
-                false => self.delete(&mirror).await?,
-            }
-            let now = is_there().await?;
-            if now == before {
-                break;
-            }
-            before = now;
+    /// Makes the mirror of an edge as the edge is: as it was last seen, and again if it changes meanwhile.
+    async fn mirror(&self, Records { edge, mirror }: &Records, mut is_there: bool) -> Result<(), ClientError> {
+        if edge == mirror {
+            return Ok(());
         }
-        Ok(())
+        for _ in 0..MIRROR_ATTEMPTS {
+            match is_there {
+                true => self.put(mirror, Bytes::from_static(MEMBER)).await?,
+                false => self.delete(mirror).await?,
+            }
+            let now = self.is_there(edge).await?;
+            if now == is_there {
+                return Ok(());
+            }
+            is_there = now;
+        }
+        Err(ClientError::Graph(
+            "CONFLICT the same edge is added and removed all the time: make the change again".into(),
+        ))
+    }
+
+    async fn is_there(&self, key: &[u8]) -> Result<bool, ClientError> {
+        Ok(self.get(vec![key.to_vec()]).await?[0].is_some())
     }
 
     fn edge_type(&self, description: &Description, name: &str) -> Result<EdgeType, ClientError> {
@@ -459,12 +486,11 @@ impl GraphEdit {
         })
     }
 
-    /// The description; an empty one, if nothing was ever written.
+    /// The description; it is made if nothing was ever written.
     async fn description(&self) -> Result<Description, ClientError> {
-        let empty = self.empty_description()?;
         match self.get(vec![keys::DESCRIPTION.to_vec()]).await?.remove(0) {
             Some(value) => described(&value),
-            None => Ok(empty),
+            None => self.describe(|_| ()).await,
         }
     }
 
@@ -495,13 +521,14 @@ impl GraphEdit {
         })?;
         if known.value_type != ValueType::Graph || known.versioned.is_none() {
             return Err(ClientError::Graph(format!(
-                "READONLY {:?} is no versioned graph: create one with fondaco store create --kind versioned --type graph",
+                "READONLY {:?} is no versioned graph: create one with fondaco store create --kind versioned --value-type graph",
                 self.store
             )));
         }
         Ok(Description {
             vertices: 0,
             next_id: 0,
+            is_versioned: true,
             partitions: snapshot.directory.topology().partitions,
             labels: BTreeMap::new(),
             types: BTreeMap::new(),
@@ -509,13 +536,13 @@ impl GraphEdit {
         })
     }
 
-    /// The key of a vertex's record among those of a label.
-    fn label_member(&self, label: &str, id: u64) -> Result<Vec<u8>, ClientError> {
-        let partitions = self.empty_description()?.partitions;
+    /// The key of a vertex's record among those of a label. Labels have as many partitions as the description says, which a
+    /// backup may have brought from another cluster.
+    fn label_member(&self, partitions: PartitionCount, label: &str, id: u64) -> Vec<u8> {
         let slot = slot_of_key(&self.store, &keys::vertex(id));
-        let partition: PartitionId = partitions.partition_of(slot);
+        let partition = partitions.partition_of(slot);
         let tag = &keys::tags(partitions)[partition.get() as usize];
-        Ok(member::key(&keys::label(tag, label), id))
+        member::key(&keys::label(tag, label), id)
     }
 
     /// Does the same with all, some at the same time.
@@ -607,6 +634,31 @@ fn edge_key(edge_type: &str, symmetric: bool, from: u64, to: u64) -> Vec<u8> {
     match symmetric {
         true => keys::edge(edge_type, from.min(to), from.max(to)),
         false => keys::edge(edge_type, from, to),
+    }
+}
+
+/// The id of a vertex with this name; of the next seed, if another name has it.
+fn hashed(name: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(name, seed) & ID_MAX
+}
+
+fn has_name(vertex: &Vertex, name: &[u8]) -> bool {
+    vertex.properties.get("name").and_then(Value::as_str).map(str::as_bytes) == Some(name)
+}
+
+fn check_depth(properties: &Map<String, Value>) -> Result<(), ClientError> {
+    fn is_within(value: &Value, depth: usize) -> bool {
+        match value {
+            Value::Array(values) => depth > 0 && values.iter().all(|value| is_within(value, depth - 1)),
+            Value::Object(map) => depth > 0 && map.values().all(|value| is_within(value, depth - 1)),
+            _ => true,
+        }
+    }
+    match properties.values().all(|value| is_within(value, DEPTH_MAX)) {
+        true => Ok(()),
+        false => Err(ClientError::Graph(format!(
+            "LIMIT properties nest more than {DEPTH_MAX} deep: nest them less"
+        ))),
     }
 }
 

@@ -213,11 +213,8 @@ pub fn a_damaged_log_loses_only_damaged_batches_and_reports_them(kind: Kind) {
     match kind {
         // One batch with five records.
         Kind::Log => assert!((1..=5).contains(&differing), "{differing} of {}", records.len()),
-        Kind::Tree => assert!(
-            (1..records.len()).contains(&differing),
-            "{differing} of {}",
-            records.len()
-        ),
+        // The damaged batch may be in a table by now, too, as the engine has flushed it: then nothing is lost with the log.
+        Kind::Tree => assert!(differing < records.len(), "{differing} of {}", records.len()),
     }
     // The damaged part is kept.
     let copies = files(copy.path()).into_iter();

@@ -90,7 +90,15 @@ impl<S: Source> Run<'_, S> {
                     let mut ids = set_of(&set)?.into_iter().peekable();
                     while ids.peek().is_some() {
                         let batch = ids.by_ref().take(BATCH);
-                        let batch: Vec<Row> = batch.map(|id| with(&row, &[(slot, Value::Vertex(id))])).collect();
+                        let mut batch: Vec<Row> = batch.map(|id| with(&row, &[(slot, Value::Vertex(id))])).collect();
+                        if self.description.is_versioned {
+                            let labels = if label.is_empty() {
+                                Vec::new()
+                            } else {
+                                vec![label.to_owned()]
+                            };
+                            batch = self.select(slot, &labels, &[], batch).await?;
+                        }
                         if !self.push(at + 1, batch).await? {
                             return Ok(false);
                         }

@@ -42,6 +42,7 @@ impl Memory {
         let mut values = HashMap::new();
         let mut sets: BTreeMap<Vec<u8>, BTreeSet<u64>> = BTreeMap::new();
         let mut description = Description {
+            is_versioned: false,
             vertices: parts.vertices.len() as u64,
             next_id: parts.vertices.len() as u64,
             partitions,

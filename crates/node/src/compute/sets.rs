@@ -97,7 +97,13 @@ impl Sets {
                 .find(keys?, what, &options)
                 .await
         };
-        found.await.map_err(|error: ClientError| told(&error).to_string())
+        found
+            .await
+            .map_err(|error: ClientError| match self.stop.left().is_zero() {
+                // What nodes had not answered by the deadline says nothing about them.
+                true => "TIMEOUT the nodes have not answered in time: ask for less, or allow more time".to_owned(),
+                false => told(&error).to_string(),
+            })
     }
 
     /// The store and its version that keys found here are of.

@@ -11,6 +11,7 @@ use crate::definition::{StoreDefinition, StoreKind};
 use crate::fan_out::StoreFanOut;
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
+use crate::value_type::ValueType;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
 
 /// A change of a store's definition; `None` leaves a field as it is.
@@ -194,6 +195,15 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
         }),
         (StoreKind::Versioned, None) => {
             invalid("a versioned store needs settings: give all of them, or none".to_owned())
+        }
+        (StoreKind::Versioned, Some(settings))
+            if definition.value_type == ValueType::Graph
+                && (settings.ttl_ms.is_some() || settings.engine == EngineKind::Cache) =>
+        {
+            invalid(
+                "the records of a graph belong together: a graph has no time to live, and no engine that evicts"
+                    .to_owned(),
+            )
         }
         (StoreKind::Versioned, Some(settings)) => {
             let zones: BTreeSet<&str> = view.nodes.values().map(|node| node.record.zone.as_str()).collect();
