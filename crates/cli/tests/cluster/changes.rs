@@ -352,6 +352,40 @@ fn edges_that_are_half_there_are_repaired() {
     assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
 }
 
+/// A backup brings the description of a cluster with another number of partitions.
+#[test]
+fn labels_have_the_partitions_of_the_description() {
+    let (_dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    let description: String = ask(router, "GET social:graph", &[]);
+    let mut description: serde_json::Value = serde_json::from_str(&description).unwrap();
+    let partitions = if description["partitions"] == 4 { 8 } else { 4 };
+    description["partitions"] = partitions.into();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let seeds = addresses(&dev, "node").into_values();
+        let client = Client::builder().seeds(seeds).connect().await.unwrap();
+        let options = PutOptions {
+            deadline: Duration::from_secs(10),
+            ..PutOptions::default()
+        };
+        let (store, value) = ("social".parse().unwrap(), description.to_string());
+        client.put(&store, b"graph", value, &options).await.unwrap();
+    });
+    let names: Vec<String> = (0..40).map(|number| format!("new{number}")).collect();
+    assert_eq!(
+        ask::<String>(router, "FONDACO.VERTEX PUT LABEL New social", &names),
+        "OK"
+    );
+    assert_eq!(rows(router, "MATCH (a:New) RETURN count(a)"), [["40"]]);
+    assert_eq!(rows(router, "MATCH (a) RETURN count(a)"), [["40"]]);
+    assert_eq!(ask::<u64>(router, "FONDACO.VERTEX REMOVE social", &names), 40);
+    assert_eq!(rows(router, "MATCH (a) RETURN count(a)"), [["0"]]);
+}
+
 #[test]
 fn changes_that_cannot_be_are_refused_by_name() {
     let (dir, dev) = cluster();
