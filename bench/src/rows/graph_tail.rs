@@ -12,7 +12,7 @@ use fastrand::Rng;
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span};
 use crate::machine::prefer_thread;
 use crate::report::markdown::number;
 use crate::report::{Chart, Figure, Line, Target};
@@ -21,7 +21,6 @@ use crate::servers::fondaco::{Fondaco, Settings};
 
 const RATE: f64 = 10_000.0;
 const CONNECTIONS: usize = 16;
-const PIPELINE_MAX: usize = 16;
 /// How many clients ask the graph, each one question after the other.
 const ASKING: usize = 2;
 const EDGES_OF_A_VERTEX: usize = 100;
@@ -38,18 +37,13 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     // Otherwise an answer is a look-up in the cache of networks.
     server.control().set("graph-cache-bytes", 0)?;
 
+    let uniform = KeyChoice::Uniform {
+        records: served.records,
+    };
     let group = Group {
-        address: server.resp(),
         connections: CONNECTIONS,
-        pipeline: PIPELINE_MAX,
         rate: Some(RATE),
-        prefix: "read:".into(),
-        keys: KeyChoice::Uniform {
-            records: served.records,
-        },
-        keys_per_request: 1,
-        writes: Writes::default(),
-        keep_each: false,
+        ..Group::gets(server.resp(), "read", uniform)
     };
     let span = Span::of(bench.round_time());
     let microseconds = || Figure::new("µs", Vec::new());

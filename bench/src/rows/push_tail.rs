@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::elsewhere::{Elsewhere, OTHER_FILE_SYSTEM};
-use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span};
 use crate::machine::prefer_thread;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
@@ -20,7 +20,6 @@ use crate::servers::fondaco::{Fondaco, Settings};
 
 const RATE: f64 = 10_000.0;
 const CONNECTIONS: usize = 16;
-const PIPELINE_MAX: usize = 16;
 const RATIO_MAX: f64 = 1.5;
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
@@ -33,18 +32,13 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     server.control().deploy("read", &version)?;
     server.control().create(STORE)?;
 
+    let uniform = KeyChoice::Uniform {
+        records: served.records,
+    };
     let group = Group {
-        address: server.resp(),
         connections: CONNECTIONS,
-        pipeline: PIPELINE_MAX,
         rate: Some(RATE),
-        prefix: "read:".into(),
-        keys: KeyChoice::Uniform {
-            records: served.records,
-        },
-        keys_per_request: 1,
-        writes: Writes::default(),
-        keep_each: false,
+        ..Group::gets(server.resp(), "read", uniform)
     };
     let microseconds = || Figure::new("µs", Vec::new());
     let (mut quiet, mut pushing) = (microseconds(), microseconds());

@@ -54,6 +54,7 @@ mod driver;
 mod error;
 pub mod graph;
 mod link;
+mod members;
 pub mod operation;
 mod options;
 pub mod quorum;

@@ -31,7 +31,7 @@ pub struct ReadOptions {
     /// Which replicas are asked. Without it, the first key's store says that and the fan-out, in its definition; or else it is
     /// [`Sticky`](crate::read::Sticky).
     pub strategy: Option<Arc<dyn Strategy>>,
-    /// How many groups of nodes a request of several keys asks, if the strategy heeds it: [`ClusterAware`] does.
+    /// How many groups of nodes a request of several keys asks, if the strategy is given and heeds it: [`ClusterAware`] does.
     ///
     /// [`ClusterAware`]: crate::read::ClusterAware
     pub fan_out: FanOut,

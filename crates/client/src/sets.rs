@@ -1,22 +1,18 @@
 //! Queries over the sets of ids of many keys: computed where the keys are, merged here.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_graph::Selection;
-use fondaco_ids::{Budget, Computation, IdSet, Members, SetAnswer, SetQuery, encode};
+use fondaco_ids::{Budget, Computation, IdSet, SetAnswer, SetQuery};
 use fondaco_model::cluster::TopologyStore;
-use fondaco_model::versioned::{Resolution, resolve};
-use fondaco_model::{StoreName, ValueType, member};
-use fondaco_protocol::{WireKey, now_unix_ms};
+use fondaco_model::{StoreName, ValueType};
+use fondaco_protocol::WireKey;
 
 use crate::client::{Client, Inner};
-
 use crate::error::ClientError;
 use crate::options::ReadOptions;
-use crate::quorum::Get;
-use crate::read::{BatchReply, KEYS_MAX, PinnedStore};
+use crate::read::{BatchReply, PinnedStore};
 
 /// Options of one query over sets of ids.
 #[derive(Debug, Clone)]
@@ -100,47 +96,46 @@ impl Client {
         let Some(first) = keys.first() else {
             return Ok(Computed::default());
         };
-        let inner = self.inner();
-        let mut reply = match (what, inner.computed_by(first.store())?) {
-            (What::Values, _) | (What::Sets, ComputedBy::Nodes | ComputedBy::Reader) => {
-                self.read(keys, &options.read).await?
+        let What::Computation(computation) = what else {
+            let has_members =
+                matches!(what, What::Sets) && self.inner().computed_by(first.store())? == ComputedBy::ReaderOfMembers;
+            return match has_members {
+                true => self.inner().members(keys, &options.read).await,
+                false => Computed::try_from(self.read(keys, &options.read).await?),
+            };
+        };
+        match (self.inner().computed_by(first.store())?, computation) {
+            (ComputedBy::ReaderOfMembers, Computation::Select(selection)) => {
+                select(self.read(keys, &options.read).await?, selection)
             }
-            (What::Sets, ComputedBy::ReaderOfMembers) => return inner.members(keys, &options.read).await,
-            (What::Computation(Computation::Select(selection)), ComputedBy::ReaderOfMembers) => {
-                return select(self.read(keys, &options.read).await?, selection);
+            (ComputedBy::ReaderOfMembers, _) => {
+                let sets = self.inner().members(keys, &options.read).await?;
+                apply(sets, computation, options.ids_max)
             }
-            (What::Computation(computation), ComputedBy::ReaderOfMembers) => {
-                let sets = inner.members(keys, &options.read).await?;
-                return apply(sets, computation, options.ids_max);
+            (ComputedBy::Reader, _) => {
+                let sets = Computed::try_from(self.read(keys, &options.read).await?)?;
+                apply(sets, computation, options.ids_max)
             }
-            (What::Computation(computation), ComputedBy::Reader) => {
-                let read = Computed::try_from(self.read(keys, &options.read).await?)?;
-                return apply(read, computation, options.ids_max);
-            }
-            (What::Computation(computation), ComputedBy::Nodes) => {
+            (ComputedBy::Nodes, _) => {
                 if let Some(other) = keys.iter().find(|key| key.store() != first.store()) {
                     return Err(ClientError::NoIds {
                         store: other.store().into(),
                         reason: "all keys of a query are of one store".into(),
                     });
                 }
-                inner.compute(keys, computation.clone(), &options.read).await?
+                let computed = self.inner().compute(keys, computation.clone(), &options.read).await?;
+                Computed::try_from(computed)
             }
-        };
-        let pinned = reply.stores.pop();
-        Ok(Computed {
-            pinned,
-            ..Computed::try_from(reply)?
-        })
+        }
     }
 }
 
 impl TryFrom<BatchReply> for Computed {
     type Error = ClientError;
 
-    fn try_from(reply: BatchReply) -> Result<Self, ClientError> {
+    fn try_from(mut reply: BatchReply) -> Result<Self, ClientError> {
         Ok(Self {
-            pinned: None,
+            pinned: reply.stores.pop(),
             requests: reply.sub_requests,
             elements: reply.values.into_iter().collect::<Result<_, _>>()?,
         })
@@ -173,6 +168,7 @@ fn select(read: BatchReply, selection: &[u8]) -> Result<Computed, ClientError> {
 }
 
 /// Where it is computed over the sets of a store.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ComputedBy {
     /// By the nodes that have them: those of a batch store.
     Nodes,
@@ -183,47 +179,6 @@ enum ComputedBy {
 }
 
 impl Inner {
-    /// The sets whose keys these are, each read at its quorum. Where replicas disagree about a member, its own record decides.
-    async fn members(self: &Arc<Self>, keys: Vec<WireKey>, options: &ReadOptions) -> Result<Computed, ClientError> {
-        let keys = Arc::new(keys);
-        let read = self.coordinate(
-            |snapshot, moment| Get::members(Arc::clone(&keys), options.clone(), Arc::clone(&snapshot.home), moment),
-            |get: &mut Get| Ok((get.take_members()?, get.requests(), get.take_room())),
-        );
-        let (sets, mut requests, _room) = read.await?;
-        let mut sets = sets.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let doubtful = sets
-            .iter()
-            .enumerate()
-            .flat_map(|(at, set)| set.doubtful().into_iter().map(move |id| (at, id)));
-        let doubtful: Vec<(usize, u64)> = doubtful.collect();
-        let now_unix_ms = now_unix_ms();
-        let mut gone = vec![HashSet::new(); sets.len()];
-        for some in doubtful.chunks(KEYS_MAX) {
-            let key = |&(at, id): &(usize, u64)| WireKey::parse(member::key(keys[at].as_bytes(), id).into());
-            let wanted = Arc::new(some.iter().map(key).collect::<Result<Vec<_>, _>>()?);
-            let (records, further, _room) = self.read_records(wanted, options).await?;
-            requests += further;
-            for (&(at, id), record) in some.iter().zip(records) {
-                if resolve(&record?, Resolution::Latest, now_unix_ms).value().is_none() {
-                    gone[at].insert(id);
-                }
-            }
-        }
-        for (set, gone) in sets.iter_mut().zip(gone) {
-            set.present.retain(|id| !gone.contains(id));
-        }
-        let encoded = |set: &Members| match set.present[..] {
-            [] => Ok(None),
-            _ => encode(&set.present).map(|set| Some(Bytes::from(set))),
-        };
-        Ok(Computed {
-            elements: sets.iter().map(encoded).collect::<Result<_, _>>()?,
-            pinned: None,
-            requests,
-        })
-    }
-
     fn computed_by(self: &Arc<Self>, store: &str) -> Result<ComputedBy, ClientError> {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
         let known: Option<&TopologyStore> = snapshot.directory.store(store).map(|(_, store)| store);

@@ -63,6 +63,14 @@ pub fn neighbours(edge_type: &str, direction: Direction, id: u64) -> Vec<u8> {
     format!("{direction}:{edge_type}{{{id}}}").into_bytes()
 }
 
+/// The ends of an edge as they are stored: of a symmetric type with the smaller id first.
+pub fn ends(symmetric: bool, from: u64, to: u64) -> (u64, u64) {
+    match symmetric {
+        true => (from.min(to), from.max(to)),
+        false => (from, to),
+    }
+}
+
 /// The key of an edge's properties, as stored: of a symmetric type with the smaller id first.
 pub fn edge(edge_type: &str, from: u64, to: u64) -> Vec<u8> {
     format!("edge:{edge_type}{{{from}}}{to}").into_bytes()

@@ -261,10 +261,7 @@ impl<'a> Records<'a> {
         if properties.is_empty() {
             return Ok(());
         }
-        let (from, to) = match edge_type.symmetric {
-            true => (from.min(to), from.max(to)),
-            false => (from, to),
-        };
+        let (from, to) = keys::ends(edge_type.symmetric, from, to);
         self.next
             .append(row, &keys::edge(&edge_type.name, from, to), properties)
             .map(drop)

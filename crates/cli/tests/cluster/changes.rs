@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fondaco_client::{Client, PutOptions};
+use fondaco_model::StoreName;
 
 use super::node::{Node, until};
 use super::sets::{addresses, ask, connect};
@@ -312,6 +313,23 @@ fn a_vertex_removed_while_it_changes_is_whole_or_gone() {
     }
 }
 
+/// Work through the client library, which writes records of the graph one by one.
+fn with_client(dev: &Node, work: impl AsyncFnOnce(&Client, &StoreName, &PutOptions)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let seeds = addresses(dev, "node").into_values();
+        let client = Client::builder().seeds(seeds).connect().await.unwrap();
+        let options = PutOptions {
+            deadline: Duration::from_secs(10),
+            ..PutOptions::default()
+        };
+        work(&client, &"social".parse().unwrap(), &options).await;
+    });
+}
+
 /// What a kill between the two records of an edge leaves is completed by the repair.
 #[test]
 fn edges_that_are_half_there_are_repaired() {
@@ -321,20 +339,9 @@ fn edges_that_are_half_there_are_repaired() {
     change(router, "FONDACO.EDGE ADD social KNOWS ann bob cid bob");
     let id = |router: &mut redis::Connection, name: &str| ask::<u64>(router, &format!("GET social:id:{name}"), &[]);
     let (ann, bob, cid) = (id(router, "ann"), id(router, "bob"), id(router, "cid"));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let seeds = addresses(&dev, "node").into_values();
-        let client = Client::builder().seeds(seeds).connect().await.unwrap();
-        let store = "social".parse().unwrap();
-        let options = PutOptions {
-            deadline: Duration::from_secs(10),
-            ..PutOptions::default()
-        };
-        let put = async |key: String| _ = client.put(&store, key.as_bytes(), "1", &options).await.unwrap();
-        let delete = async |key: String| _ = client.delete(&store, key.as_bytes(), &options).await.unwrap();
+    with_client(&dev, async |client, store, options| {
+        let put = async |key: String| _ = client.put(store, key.as_bytes(), "1", options).await.unwrap();
+        let delete = async |key: String| _ = client.delete(store, key.as_bytes(), options).await.unwrap();
         // Half added, half removed; and the same of symmetric edges, whose record at the smaller id decides.
         put(format!("out:FOLLOWS{{{ann}}}{cid}")).await;
         delete(format!("out:FOLLOWS{{{ann}}}{bob}")).await;
@@ -361,19 +368,9 @@ fn labels_have_the_partitions_of_the_description() {
     let mut description: serde_json::Value = serde_json::from_str(&description).unwrap();
     let partitions = if description["partitions"] == 4 { 8 } else { 4 };
     description["partitions"] = partitions.into();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let seeds = addresses(&dev, "node").into_values();
-        let client = Client::builder().seeds(seeds).connect().await.unwrap();
-        let options = PutOptions {
-            deadline: Duration::from_secs(10),
-            ..PutOptions::default()
-        };
-        let (store, value) = ("social".parse().unwrap(), description.to_string());
-        client.put(&store, b"graph", value, &options).await.unwrap();
+    with_client(&dev, async |client, store, options| {
+        let value = description.to_string();
+        client.put(store, b"graph", value, options).await.unwrap();
     });
     let names: Vec<String> = (0..40).map(|number| format!("new{number}")).collect();
     assert_eq!(

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Number, Value as Json};
 
+use crate::keys;
+
 /// A value of a query. Of a vertex it is only known which it is: its labels and properties are read when they are needed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
@@ -56,10 +58,7 @@ pub struct Path {
 impl Edge {
     /// Its ends as they are stored.
     pub fn ends(&self) -> (u64, u64) {
-        match self.symmetric && self.to < self.from {
-            true => (self.to, self.from),
-            false => (self.from, self.to),
-        }
+        keys::ends(self.symmetric, self.from, self.to)
     }
 }
 

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::view::ClusterView;

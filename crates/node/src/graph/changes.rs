@@ -116,8 +116,7 @@ pub(crate) async fn change(
 /// out, networks become too old by themselves.
 async fn forget(shared: &Arc<ServerState>, store: StoreId, edge_type: &str, ends: &[EdgeEnds], stop: &Stop) {
     let networks = &shared.graphs.networks;
-    networks.note_change();
-    if ends.is_empty() || networks.is_empty() {
+    if ends.is_empty() || networks.is_idle() {
         return;
     }
     let found = async {

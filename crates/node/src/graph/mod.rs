@@ -300,14 +300,14 @@ impl Graph {
             let shared = Arc::clone(&shared);
             async move |stop: Stop| {
                 let catalog = Arc::clone(&shared.catalog.load());
-                let changes = shared.graphs.networks.changes();
+                let computing = shared.graphs.networks.compute(name.clone());
                 let renewed = async {
                     let graph = Self::open(&shared, &catalog, store, &stop).await?;
                     let relation = Relation::of(&graph.description, &name.edge_type, name.direction)?;
                     network(&*graph.source, relation, name.id, Ask::AsynchronousUnion).await
                 };
                 match renewed.await {
-                    Ok(network) => shared.graphs.networks.insert(name, Arc::new(network), changes),
+                    Ok(network) => computing.keep(Some(network)),
                     Err(error) => tracing::debug!(error, "a network was not computed again"),
                 }
             }

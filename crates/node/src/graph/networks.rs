@@ -5,10 +5,12 @@
 //! the first bound it is served and computed again in the background, beyond the second it counts as absent. A change through
 //! this process removes the networks that it is in, also those that are being computed.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use fondaco_graph::Network;
 use fondaco_graph::keys::Direction;
 use fondaco_model::VersionNumber;
@@ -22,6 +24,10 @@ use crate::metrics::NodeMetrics;
 const ENTRY_BYTES: u64 = 256;
 /// How many entries it has, as a guess for the size of the table.
 const ITEMS_GUESS: usize = 8192;
+
+/// Over how many counts the names of forgotten networks are spread. Two names with one count do no harm but that a network is not
+/// kept.
+const FORGOTTEN: usize = 4096;
 
 /// Whose network it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,9 +61,18 @@ impl Weighter<Name, Entry> for Bytes {
 #[derive(Debug)]
 pub(crate) struct Networks {
     cache: Cache<Name, Entry, Bytes>,
-    /// The number of changes of versioned graphs through this process.
-    changes: AtomicU64,
+    /// How often networks were forgotten, by a hash of their names.
+    forgotten: Box<[AtomicU64]>,
+    /// How many networks are being computed.
+    computing: AtomicUsize,
     metrics: Arc<NodeMetrics>,
+}
+
+/// A network that is being computed. It is not kept if it was forgotten meanwhile.
+pub(super) struct Computing<'a> {
+    networks: &'a Networks,
+    name: Name,
+    forgotten: u64,
 }
 
 /// What the cache has of a network.
@@ -73,7 +88,8 @@ impl Networks {
         Self {
             // It gets its size with the first network.
             cache: Cache::with_weighter(ITEMS_GUESS, 0, Bytes),
-            changes: AtomicU64::new(0),
+            forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
+            computing: AtomicUsize::new(0),
             metrics,
         }
     }
@@ -112,48 +128,41 @@ impl Networks {
         }
     }
 
-    /// Whether nothing is kept.
-    pub(super) fn is_empty(&self) -> bool {
-        self.cache.is_empty()
+    /// Whether nothing is kept, and nothing is being computed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.computing.load(SeqCst) == 0 && self.cache.is_empty()
     }
 
-    /// How many changes were noted.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(SeqCst)
-    }
-
-    /// Notes that a versioned graph was changed: networks that are being computed may be of the state before.
-    pub(super) fn note_change(&self) {
-        self.changes.fetch_add(1, SeqCst);
-    }
-
-    /// Forgets networks of a versioned graph.
+    /// Forgets networks of a versioned graph, also those that are being computed.
     pub(super) fn forget(&self, store: StoreId, edge_type: &str, direction: Direction, ids: impl Iterator<Item = u64>) {
         let edge_type: Arc<str> = edge_type.into();
         for id in ids {
-            self.cache.remove(&Name {
+            let name = Name {
                 store,
                 version: None,
                 edge_type: Arc::clone(&edge_type),
                 direction,
                 id,
-            });
+            };
+            self.forgotten(&name).fetch_add(1, SeqCst);
+            self.cache.remove(&name);
         }
         self.note_bytes();
     }
 
-    /// Keeps a network whose computation began when so many changes were noted, unless there was another one since.
-    pub(super) fn insert(&self, name: Name, network: Arc<Network>, changes: u64) {
-        if name.version.is_none() && self.changes() != changes {
-            return;
+    fn forgotten(&self, name: &Name) -> &AtomicU64 {
+        let hash = FixedState::default().hash_one(name);
+        &self.forgotten[hash as usize % FORGOTTEN]
+    }
+
+    /// A network is going to be computed: call this before anything is read for it.
+    pub(super) fn compute(&self, name: Name) -> Computing<'_> {
+        self.computing.fetch_add(1, SeqCst);
+        Computing {
+            forgotten: self.forgotten(&name).load(SeqCst),
+            networks: self,
+            name,
         }
-        let entry = Entry {
-            network,
-            computed: Instant::now(),
-            is_renewed: Arc::default(),
-        };
-        self.cache.insert(name, entry);
-        self.note_bytes();
     }
 
     fn note_bytes(&self) {
@@ -170,10 +179,10 @@ impl Networks {
         compute: impl Future<Output = Result<Network, String>>,
     ) -> Result<Arc<Network>, String> {
         self.metrics.graphs.network_misses.fetch_add(1, Relaxed);
-        let changes = self.changes();
+        let computing = self.compute(name);
         let entry = self
             .cache
-            .get_or_insert_async(&name, async {
+            .get_or_insert_async(&computing.name, async {
                 Ok::<_, String>(Entry {
                     network: Arc::new(compute.await?),
                     computed: Instant::now(),
@@ -181,11 +190,34 @@ impl Networks {
                 })
             })
             .await?;
-        if name.version.is_none() && self.changes() != changes {
-            self.cache.remove(&name);
-        }
-        self.note_bytes();
+        computing.keep(None);
         Ok(entry.network)
+    }
+}
+
+impl Computing<'_> {
+    /// Keeps the network, or what is in its place already, unless it was forgotten meanwhile.
+    pub(super) fn keep(self, network: Option<Network>) {
+        let cache = &self.networks.cache;
+        if let Some(network) = network {
+            let entry = Entry {
+                network: Arc::new(network),
+                computed: Instant::now(),
+                is_renewed: Arc::default(),
+            };
+            cache.insert(self.name.clone(), entry);
+        }
+        // It is looked at when the network is there, so that one who forgets it later finds it.
+        if self.networks.forgotten(&self.name).load(SeqCst) != self.forgotten {
+            cache.remove(&self.name);
+        }
+        self.networks.note_bytes();
+    }
+}
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.networks.computing.fetch_sub(1, SeqCst);
     }
 }
 
@@ -264,8 +296,8 @@ mod tests {
             Kept::Nothing => None,
         };
         let (batch, versioned) = (name(Some(1), 7), name(None, 7));
-        networks.insert(batch.clone(), Arc::new(network()), 0);
-        networks.insert(versioned.clone(), Arc::new(network()), 0);
+        networks.compute(batch.clone()).keep(Some(network()));
+        networks.compute(versioned.clone()).keep(Some(network()));
         assert_eq!(kept(&batch, none, none), Some(false), "a version never changes");
         assert_eq!(kept(&versioned, day, day), Some(false));
         // The first that finds it stale renews it.
@@ -280,29 +312,35 @@ mod tests {
         let networks = networks();
         let day = Duration::from_secs(86_400);
         let is_kept = |name: &Name| matches!(networks.get(name, day, day), Kept::Network { .. });
+        let forget = || networks.forget(name(None, 7).store, "KNOWS", Direction::Out, [7].into_iter());
+        assert!(networks.is_idle());
         let (one, other, batch) = (name(None, 7), name(None, 8), name(Some(1), 7));
         for name in [&one, &other, &batch] {
-            networks.insert(name.clone(), Arc::new(network()), 0);
+            networks.compute(name.clone()).keep(Some(network()));
         }
-        networks.note_change();
-        networks.forget(one.store, "KNOWS", Direction::Out, [7].into_iter());
+        forget();
         assert!(!is_kept(&one) && is_kept(&other) && is_kept(&batch));
-        networks.insert(one.clone(), Arc::new(network()), 0);
-        assert!(!is_kept(&one), "it was computed before the change");
+        let (computing, untouched) = (networks.compute(one.clone()), networks.compute(other.clone()));
+        forget();
+        computing.keep(Some(network()));
+        untouched.keep(Some(network()));
+        assert!(!is_kept(&one), "a change came while it was computed");
+        assert!(is_kept(&other), "a change of other networks is none of this one");
         let compute = async {
-            networks.note_change();
+            forget();
             Ok(network())
         };
         assert_eq!(*networks.get_or_compute(one.clone(), compute).await.unwrap(), network());
         assert!(!is_kept(&one), "a change came while it was computed");
+        assert_eq!(networks.computing.load(SeqCst), 0);
     }
 
     #[test]
     fn the_cache_is_bounded_in_bytes() {
         let networks = networks();
         networks.resize(16 << 10);
-        let large = Arc::new(Network::new(&(0..1000).map(|id| id * id).collect::<Vec<_>>(), &[]).unwrap());
-        (0..1000).for_each(|id| networks.insert(name(None, id), Arc::clone(&large), 0));
+        let large = Network::new(&(0..1000).map(|id| id * id).collect::<Vec<_>>(), &[]).unwrap();
+        (0..1000).for_each(|id| networks.compute(name(None, id)).keep(Some(large.clone())));
         assert!(
             networks.metrics.network_bytes() <= 16 << 10,
             "{}",

@@ -23,7 +23,7 @@ use crate::read::Failure;
 impl Get {
     /// Takes one replica's record of a key. Returns the failure, if there is one. The key fails if the record exceeds
     /// the memory limit.
-    fn take_one(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
+    fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
         let is_only = self.states.len() == 1;
         let state = &mut self.states[key];
         // Of several equal records, one is kept.
@@ -41,7 +41,7 @@ impl Get {
             }
             if self.part == RecordPart::Members {
                 let members = Members::parse(record).map_err(|_| ReplicaFailure::Unreadable)?;
-                let merged = state.members.merge(&members);
+                let merged = state.members.get_or_insert_default().merge(&members);
                 merged.map_err(|_| ReplicaFailure::Unreadable)?;
             } else {
                 let record = Record::decode(record.clone()).map_err(|_| ReplicaFailure::Unreadable)?;
@@ -218,9 +218,9 @@ impl Operation for Get {
                     }
                     let taken = match (held, question) {
                         (Ok(Held::Record(digest)), Question::Digest) => self.take_digest(key as usize, node, &digest),
-                        (Ok(Held::Record(record)), _) => self.take_one(key as usize, node, Some(record)),
-                        (Ok(Held::Nothing), _) => self.take_one(key as usize, node, None),
-                        (Ok(Held::Same), Question::Other(known)) => self.take_one(key as usize, node, Some(known)),
+                        (Ok(Held::Record(record)), _) => self.take(key as usize, node, Some(record)),
+                        (Ok(Held::Nothing), _) => self.take(key as usize, node, None),
+                        (Ok(Held::Same), Question::Other(known)) => self.take(key as usize, node, Some(known)),
                         (Ok(Held::Same), _) => Err(ReplicaFailure::Nonsense),
                         // Another answer has the rest.
                         (Err(error), _) if error.code == ReplicaErrorCode::More && has_some => {

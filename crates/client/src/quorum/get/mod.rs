@@ -20,7 +20,8 @@
 //! - The answer is the merged records of `reads` replicas, each on another node.
 //!
 //! A set of a versioned graph, whose members are records of their own, is read in the same way: replicas answer the members that
-//! they have and those that they know to be removed, and both are united. Digests and read repair are of records only.
+//! they have and those that they know to be removed, and both are united. Digests, hedging and read repair are of records only: to
+//! read a set takes as long as it is large, also elsewhere.
 //!
 //! `plan` decides which nodes are asked, `events` takes what comes from outside, `digests` handles digests, and
 //! `repair` the read repair.
@@ -133,8 +134,8 @@ struct KeyState {
     answers: SmallVec<[Answer; 3]>,
     /// The merged records of all answers.
     merged: Record,
-    /// The members that all answers know of.
-    members: Members,
+    /// The members that all answers know of, if members are read.
+    members: Option<Box<Members>>,
     replica_failures: ReplicaFailures,
     /// It waits for a newer topology, or for nodes to catch up.
     waiting: bool,
@@ -228,7 +229,7 @@ impl Get {
     /// # Errors
     /// With [`Partial::Fail`], the error of a key that has no answer.
     pub fn take_answer(&mut self) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
-        self.take(|state| std::mem::take(&mut state.merged))
+        self.answers(|state| std::mem::take(&mut state.merged))
     }
 
     /// The answer of [`members`](Self::members): for each key the members that the replicas know of, or why they are unknown.
@@ -236,10 +237,10 @@ impl Get {
     /// # Errors
     /// As [`take_answer`](Self::take_answer).
     pub fn take_members(&mut self) -> Result<Vec<Result<Members, ClientError>>, ClientError> {
-        self.take(|state| std::mem::take(&mut state.members))
+        self.answers(|state| state.members.take().map_or_else(Members::default, |members| *members))
     }
 
-    fn take<T>(&mut self, take: impl Fn(&mut KeyState) -> T) -> Result<Vec<Result<T, ClientError>>, ClientError> {
+    fn answers<T>(&mut self, take: impl Fn(&mut KeyState) -> T) -> Result<Vec<Result<T, ClientError>>, ClientError> {
         debug_assert!(self.is_answered());
         if let Some(error) = &self.failed {
             return Err(error.clone());

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::RecordPart;
 use smallvec::SmallVec;
 
 use super::{Get, KeyPlaces, Purpose, Question};
@@ -11,7 +12,6 @@ use crate::operation::Moment;
 use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::{Nodes, is_well};
 use crate::read::SUB_REQUEST_KEYS_MAX;
-use fondaco_protocol::replica::RecordPart;
 
 /// Why reads are planned, which decides the budget that they are charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,8 @@ impl Get {
                 let keys: KeyPlaces = part.iter().map(|wanted| wanted.key).collect();
                 match self.may(cause, moment) {
                     true => {
-                        let late_us = self.options.hedge && cause != Cause::Hedge;
+                        let has_usual_latency = self.part == RecordPart::Full;
+                        let late_us = self.options.hedge && has_usual_latency && cause != Cause::Hedge;
                         let late_us = late_us
                             .then(|| moment.steering.hedge_threshold_us(keys.len()))
                             .flatten();
@@ -101,7 +102,9 @@ impl Get {
                             keys,
                             questions: part.iter().map(question).collect(),
                             // Digests arrive sooner, so they are no samples.
-                            teaches: cause == Cause::First && part.iter().any(|wanted| !wanted.is_digest),
+                            teaches: has_usual_latency
+                                && cause == Cause::First
+                                && part.iter().any(|wanted| !wanted.is_digest),
                         };
                         self.asks.plan(node, purpose, late_us);
                     }
