@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, build, cluster, completions, config, graph, inspect, look_up, nodes, push, rebalance, repair, roles, scan,
-    status, store, versions,
+    backup, balance, build, cluster, completions, config, graph, inspect, look_up, marks, nodes, push, rebalance,
+    repair, roles, scan, status, store, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -81,6 +81,14 @@ pub enum Command {
     /// Move partitions between nodes according to a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
+    /// Show or change what the cluster does about its load by itself
+    Balance(balance::BalanceOptions),
+    /// Show what the cluster decided about its load, and why
+    Why(why::WhyOptions),
+    /// Take all partitions from nodes, for good
+    Drain(marks::DrainOptions),
+    /// Take nodes out of service for a while, or back into it
+    Maintenance(marks::MaintenanceOptions),
     /// Show the data that a node has lost, and accept the loss
     #[command(subcommand)]
     Repair(repair::RepairCommand),

@@ -157,6 +157,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
             zone: String::new(),
             group: None,
             live: true,
+            resting: false,
         };
         (id(number), node)
     };

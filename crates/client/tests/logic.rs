@@ -259,6 +259,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             zone: format!("zone-{}", number % 2),
             group: None,
             live: true,
+            resting: false,
         };
         (id(number), node)
     };

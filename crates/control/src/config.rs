@@ -138,6 +138,11 @@ pub struct MemberConfig {
     pub group: Option<String>,
     /// Its capacity relative to other nodes, 1 or more.
     pub weight: u32,
+    /// The machine that it runs on: replicas of a partition are on different machines. By default the host at which
+    /// others reach it, unless that is a loopback address.
+    pub host: Option<String>,
+    /// Whether it waits to replace a node that dies.
+    pub backup: bool,
     /// The `host:port` at which others reach its RESP port; the listening address by default.
     pub resp_advertised: Option<String>,
     /// The `host:port` at which others reach its HTTP port; the listening address by default.
@@ -345,6 +350,8 @@ impl Default for MemberConfig {
             zone: "default".to_owned(),
             group: None,
             weight: 1,
+            host: None,
+            backup: false,
             resp_advertised: None,
             http_advertised: None,
         }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, Election};
-use fondaco_model::cluster::{Controller, Moment, Patience};
+use fondaco_model::cluster::{ClusterView, Controller, Moment, Patience};
+use fondaco_node::Settings;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +18,16 @@ use crate::change_signal::ChangeSignal;
 use crate::changes::carry_out;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
+use crate::load::{Deciding, Journal, LoadBook};
 use crate::mirror::{Mirror, Origin};
 use crate::now_unix_ms;
 use crate::worker::{Ending, Worker};
 
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The shortest time between two looks when nothing changes.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// How often a candidate checks whether it leads: a stop waits at most for this long.
 const CANDIDATE_TICK: Duration = Duration::from_millis(100);
@@ -37,6 +42,8 @@ pub(crate) struct Candidate {
 /// The controller of a process. Dropping it resigns.
 pub(crate) struct ControllerWork {
     shared: Arc<Shared>,
+    book: Arc<LoadBook>,
+    journal: Arc<Journal>,
     _worker: Worker,
 }
 
@@ -66,7 +73,11 @@ impl ControllerWork {
         bootstrap: Option<Bootstrap>,
         candidate: &Candidate,
         patience: Patience,
+        settings: Arc<Settings>,
+        journal: Journal,
     ) -> Result<Self, ControlError> {
+        let book = Arc::new(LoadBook::default());
+        let journal = Arc::new(journal);
         let change_signal = Arc::new(ChangeSignal::default());
         mirror.raise_on_change(&change_signal);
         let shared = Arc::new(Shared::default());
@@ -82,11 +93,26 @@ impl ControllerWork {
             bootstrap,
             patience,
             started: Instant::now(),
+            book: Arc::clone(&book),
+            journal: Arc::clone(&journal),
+            settings,
         };
         Ok(Self {
             shared,
+            book,
+            journal,
             _worker: Worker::start("controller", change_signal, move |ending| work.run(&candidate, ending))?,
         })
+    }
+
+    /// What nodes have reported to it.
+    pub(crate) fn book(&self) -> &LoadBook {
+        &self.book
+    }
+
+    /// Its decisions.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// The counters so far.
@@ -114,6 +140,9 @@ struct Work {
     bootstrap: Option<Bootstrap>,
     patience: Patience,
     started: Instant,
+    book: Arc<LoadBook>,
+    journal: Arc<Journal>,
+    settings: Arc<Settings>,
 }
 
 impl Work {
@@ -146,6 +175,8 @@ impl Work {
     fn lead(&self, election: &Election, ending: &Ending) {
         // Its timers restart with each term: it did not watch in between.
         let mut controller = Controller::new(self.patience);
+        let (book, journal) = (Arc::clone(&self.book), Arc::clone(&self.journal));
+        let mut deciding = Deciding::new(book, journal, Arc::clone(&self.settings));
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
             let seen = self.change_signal.count();
@@ -179,13 +210,34 @@ impl Work {
                     }
                 }
                 self.note(controller.problems());
+                if changes.is_empty() {
+                    self.balance(&mut deciding, &controller, &sighting.view);
+                }
             }
             if !again {
-                self.change_signal.wait(seen, TICK);
+                self.change_signal
+                    .wait(seen, TICK.min(deciding.wait()).max(SHORTEST_WAIT));
             }
         }
         self.shared.leading.store(false, Relaxed);
         self.note(&[]);
+    }
+
+    /// Decides about the load, if it is time to, and carries the decision out.
+    fn balance(&self, deciding: &mut Deciding, controller: &Controller, view: &ClusterView) {
+        let Some((change, mut kept)) = deciding.look(view, |node| controller.absent_ms(node)) else {
+            return;
+        };
+        match carry_out(&*self.coordination, &self.mirror, &change) {
+            Ok(()) => {
+                tracing::info!(plan = kept.plan, reasons = ?kept.decision.reasons, "the load is to be evened out")
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a plan of the analyzer came too late");
+                kept.plan = None;
+            }
+        }
+        self.journal.add(kept);
     }
 
     fn note(&self, problems: &[String]) {

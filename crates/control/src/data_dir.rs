@@ -113,6 +113,14 @@ impl DataDir {
         self.root.join("trash")
     }
 
+    /// How many bytes of the file system are used, and how many there are, without those that only root may use.
+    pub(crate) fn space(&self) -> Option<(u64, u64)> {
+        let found = rustix::fs::statvfs(&self.root).ok()?;
+        let used = found.f_blocks.saturating_sub(found.f_bfree);
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Some((bytes(used), bytes(used + found.f_bavail)))
+    }
+
     /// How many bytes are free on the file system.
     pub(crate) fn available_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.root).ok()?;

@@ -77,6 +77,17 @@ pub enum ControlError {
     /// Other processes changed the same entries again and again.
     #[error("other processes changed the same entries again and again: try again")]
     TooManyConflicts,
+    /// No controller leads that could answer.
+    #[error("no controller leads that could be asked: start one, or try again in a moment; fondaco status shows it")]
+    NotLeading,
+    /// The leading controller knows no such decision.
+    #[error(
+        "the leading controller has made no decision {number}, or has forgotten it: fondaco why lists the last ones"
+    )]
+    DecisionNotFound {
+        /// The number.
+        number: u64,
+    },
     /// A development cluster has no such member.
     #[error(
         "no member {member:?} of a development cluster is here: fondaco dev --nodes 3 makes one, and lists its members when it starts"

@@ -17,13 +17,14 @@ pub(crate) fn count(node: NodeId) -> Result<EntryPath, CoordinationError> {
 pub(crate) const ELECTION: &str = "election";
 
 /// The entries that every process watches.
-const MEMBERS_LOOK_AT: [&str; 9] = [
+const MEMBERS_LOOK_AT: [&str; 10] = [
     "cluster",
     "routing",
     "numbers",
     "nodes",
     "announcements",
     "routers",
+    "plans",
     "stores",
     // After the stores: when a store's entry is gone, the record of its dropping can be read.
     "dropped",
@@ -34,7 +35,15 @@ const MEMBERS_LOOK_AT: [&str; 9] = [
 pub(crate) const REPORTS: &str = "reports";
 
 /// The folders of entries.
-pub(crate) const FOLDERS: [&str; 6] = ["nodes", "announcements", "routers", "stores", "dropped", REPORTS];
+pub(crate) const FOLDERS: [&str; 7] = [
+    "nodes",
+    "announcements",
+    "routers",
+    "plans",
+    "stores",
+    "dropped",
+    REPORTS,
+];
 
 /// The path of an entry.
 pub(crate) fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> {

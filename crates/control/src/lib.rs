@@ -28,6 +28,7 @@ mod error;
 mod exposition;
 pub mod http;
 mod layout;
+mod load;
 mod memory;
 mod metered_coordination;
 mod mirror;

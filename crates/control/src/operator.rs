@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_model::cluster::operator::{self, OperatorError, Present, RoutingRequest, StoreChange};
-use fondaco_model::cluster::{Change, ClusterView, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving};
+use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, StoreChange};
+use fondaco_model::cluster::{
+    Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving,
+};
 use fondaco_model::versioned::VersionedChange;
-use fondaco_model::{NodeId, Plan, StoreDefinition, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{NodeId, StoreDefinition, StoreKind, StoreName, VersionNumber};
 
 use crate::changes::carry_out;
 use crate::error::ControlError;
@@ -199,26 +201,58 @@ impl Operator {
         self.change_with_reports(name, |view| operator::roll_back(view, name, to))
     }
 
-    /// The moves of a plan for the routing table, without beginning it.
-    pub(crate) fn dry_plan(&self, request: &RoutingRequest) -> Result<Plan, ControlError> {
-        Ok(operator::plan_routing(&self.mirror.view(), request)?.0)
+    /// A plan, without saving it.
+    pub(crate) fn dry_plan(&self, request: &PlanRequest, costs: &MoveCosts<'_>) -> Result<PlanRecord, ControlError> {
+        let plan = operator::propose_plan(&self.mirror.view(), request, costs, now_unix_ms())?;
+        Ok(plan.0)
     }
 
-    /// Begins a plan for the routing table.
-    pub(crate) fn plan(&self, request: &RoutingRequest) -> Result<Plan, ControlError> {
-        let mut begun = None;
+    /// Makes a plan, and saves it as a proposal.
+    pub(crate) fn propose(&self, request: &PlanRequest, costs: &MoveCosts<'_>) -> Result<PlanRecord, ControlError> {
+        let mut proposed = None;
         self.change(&[RecordPath::Routing], |view| {
-            let (plan, change) = operator::plan_routing(view, request)?;
-            begun = Some(plan);
+            let (plan, change) = operator::propose_plan(view, request, costs, now_unix_ms())?;
+            proposed = Some(plan);
             Ok(Some(change))
         })?;
         // A change that was carried out has a plan.
-        begun.ok_or_else(|| OperatorError::NothingToMove.into())
+        let plan = proposed.ok_or(OperatorError::NothingToMove)?;
+        tracing::info!(number = plan.number, moves = plan.next.len(), "a plan is proposed");
+        Ok(plan)
     }
 
-    /// Gives up the plan under way.
-    pub(crate) fn cancel_plan(&self) -> Result<(), ControlError> {
-        self.change(&[RecordPath::Routing], |view| operator::cancel_plan(view).map(Some))?;
+    /// Runs a plan.
+    pub(crate) fn run_plan(&self, number: u64) -> Result<(), ControlError> {
+        let paths = [RecordPath::Routing, RecordPath::Plan(number)];
+        self.change(&paths, |view| operator::run_plan(view, number).map(Some))?;
+        tracing::info!(number, "the plan runs");
+        Ok(())
+    }
+
+    /// Pauses the plan under way, or resumes it.
+    pub(crate) fn pause_plan(&self, number: u64, is_paused: bool) -> Result<(), ControlError> {
+        let paths = [RecordPath::Plan(number)];
+        self.change(&paths, |view| operator::pause_plan(view, number, is_paused).map(Some))?;
+        tracing::info!(number, is_paused, "the plan is paused or resumed");
+        Ok(())
+    }
+
+    /// Cancels a plan.
+    pub(crate) fn cancel_plan(&self, number: u64) -> Result<(), ControlError> {
+        let paths = [RecordPath::Routing, RecordPath::Plan(number)];
+        self.change(&paths, |view| {
+            operator::cancel_plan(view, Some(number), now_unix_ms()).map(Some)
+        })?;
+        tracing::info!(number, "the plan is cancelled");
+        Ok(())
+    }
+
+    /// Marks a node, or takes its mark away.
+    pub(crate) fn mark_node(&self, node: NodeId, mark: Option<NodeMark>) -> Result<(), ControlError> {
+        self.change(&[RecordPath::Node(node)], |view| {
+            operator::mark_node(view, node, mark).map(Some)
+        })?;
+        tracing::info!(%node, ?mark, "the node is marked");
         Ok(())
     }
 

@@ -82,6 +82,51 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// How much memory is resident that the system cannot take back by forgetting files, in bytes.
+pub(crate) fn anonymous_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// How many bytes this process read from and wrote to disks since the start.
+pub(crate) fn disk_bytes() -> Option<(u64, u64)> {
+    let io = fs::read_to_string("/proc/self/io").ok()?;
+    let field = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((field("read_bytes:")?, field("write_bytes:")?))
+}
+
+/// How many cores this process may use: those of the machine that it may run on, or the quota of its control group, if
+/// that is less. Groups may be changed while it runs.
+pub(crate) fn cores() -> f64 {
+    let machine = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let quotas = groups
+        .lines()
+        .flat_map(|line| group_dirs(line, "cpu"))
+        .filter_map(|dir| quota(&dir));
+    // The machine's number is rounded down by the quota of the group, and is at least 1.
+    quotas.fold(machine, f64::min)
+}
+
+/// The quota of processor time of a control group, in cores; `None` if it has none.
+fn quota(dir: &str) -> Option<f64> {
+    if let Ok(text) = fs::read_to_string(format!("{dir}/cpu.max")) {
+        let (quota, period) = text.trim().split_once(' ')?;
+        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+    }
+    let number = |file: &str| {
+        fs::read_to_string(format!("{dir}/{file}"))
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
+    let quota = number("cpu.cfs_quota_us")?;
+    (quota > 0.0).then_some(quota / number("cpu.cfs_period_us")?)
+}
+
 /// How much memory this process may use, in bytes: that of the machine, or the limit of its control group if it is
 /// lower.
 pub(crate) fn memory_bytes() -> Option<u64> {
@@ -96,23 +141,35 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// The files that may hold the memory limit of a control group, given its line of `/proc/self/cgroup`: those of the
-/// group and of all groups above it, up to the root, where a container sees its own limit.
+/// The files that may hold the memory limit of a control group, given its line of `/proc/self/cgroup`.
 fn limit_files(line: &str) -> Vec<String> {
+    let is_unified = line.split(':').nth(1) == Some("");
+    let file = if is_unified {
+        "memory.max"
+    } else {
+        "memory.limit_in_bytes"
+    };
+    let dirs = group_dirs(line, "memory").into_iter();
+    dirs.map(|dir| format!("{dir}/{file}")).collect()
+}
+
+/// The directories of a control group, if it is one for this controller, given its line of `/proc/self/cgroup`: its own
+/// and those of all groups above it, up to the root, where a container sees its own limits.
+fn group_dirs(line: &str, controller: &str) -> Vec<String> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
         return Vec::new();
     };
     let path = path.trim_end_matches('/');
-    let (root, file) = match controllers {
-        "" => ("/sys/fs/cgroup", "memory.max"),
-        "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    let root = match controllers {
+        "" => "/sys/fs/cgroup".to_owned(),
+        several if several.split(',').any(|one| one == controller) => format!("/sys/fs/cgroup/{controller}"),
         _ => return Vec::new(),
     };
     let groups = Path::new(path).ancestors().filter_map(Path::to_str);
-    let groups = groups.map(|group| format!("{root}{}/{file}", group.trim_end_matches('/')));
+    let groups = groups.map(|group| format!("{root}{}", group.trim_end_matches('/')));
     match path {
-        "" => vec![format!("{root}/{file}")],
+        "" => vec![root],
         _ => groups.collect(),
     }
 }

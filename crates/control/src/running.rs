@@ -14,6 +14,7 @@ use crate::agent::{AgentWork, MEMORY_AFTER};
 use crate::config::Role;
 use crate::controller::ControllerWork;
 use crate::error::ControlError;
+use crate::load::ReportingWork;
 use crate::mirror::Mirror;
 use crate::router::RouterWork;
 
@@ -31,6 +32,7 @@ pub struct Running {
     pub(crate) agent: Option<Arc<AgentWork>>,
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
+    pub(crate) reporting: Option<ReportingWork>,
     pub(crate) coordination: Arc<dyn Coordination>,
     pub(crate) mirror: JoinHandle<()>,
     pub(crate) resp: Option<Server>,
@@ -112,6 +114,7 @@ impl Running {
     }
 
     pub(crate) fn stop(self) {
+        drop(self.reporting);
         // The server may have ended by itself; then there is no receiver.
         let _ = self.ended.send(true);
         if self.http.join().is_err() {

@@ -1,6 +1,7 @@
 //! Starts a whole process of a cluster: the parts that its role needs, in the order of their dependencies.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -22,6 +23,7 @@ use crate::dev_handle::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
 use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};
+use crate::load::{Journal, Leader, ReportingParts, ReportingWork};
 use crate::memory::MemoryPlan;
 use crate::metered_coordination::{Counts, MeteredCoordination};
 use crate::mirror::Mirror;
@@ -154,7 +156,8 @@ impl Fondaco {
             graphs: Arc::clone(&graphs),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
-        let controller = starting.controller()?.map(Arc::new);
+        let journal = place.data_dir.as_ref().map(|dir| dir.root().join("decisions.jsonl"));
+        let controller = starting.controller(journal)?.map(Arc::new);
         let agent = starting.agent(place.data_dir)?.map(Arc::new);
         let router = starting.router()?.map(Arc::new);
         let works = Works {
@@ -163,7 +166,9 @@ impl Fondaco {
             controller,
         };
         let (ended, watch) = watch::channel(false);
-        let app = starting.app(&works, stores_dir, place.dev)?;
+        let leader = Arc::new(Leader::new(Arc::clone(&starting.coordination), config.peer_client()?));
+        let reporting = starting.reporting(&works, &leader)?;
+        let app = starting.app(&works, leader, stores_dir, place.dev)?;
         let evicted = app.traffic.evicted();
         let router = http::router(
             app,
@@ -179,6 +184,7 @@ impl Fondaco {
             agent: works.agent,
             router: works.router,
             controller: works.controller,
+            reporting,
             coordination: Arc::clone(&starting.coordination),
             mirror: mirror_thread,
             resp: None,
@@ -262,7 +268,8 @@ struct Starting<'a> {
 }
 
 impl Starting<'_> {
-    fn controller(&mut self) -> Result<Option<ControllerWork>, ControlError> {
+    /// `journal` is the file of its decisions, if it has a directory for one.
+    fn controller(&mut self, journal: Option<PathBuf>) -> Result<Option<ControllerWork>, ControlError> {
         if !self.config.role.decides() {
             return Ok(None);
         }
@@ -276,6 +283,8 @@ impl Starting<'_> {
             (self.config.role != Role::Single).then(|| Bootstrap::of(self.config)),
             &candidate,
             Patience::default(),
+            Arc::clone(&self.settings),
+            Journal::open(journal),
         )?;
         Ok(Some(controller))
     }
@@ -286,14 +295,17 @@ impl Starting<'_> {
         };
         let node_file = NodeFile::open(&data_dir)?;
         let member = &self.config.member;
+        let resp = self.advertised_resp()?;
         let announcement = Announcement {
             identity: node_file.identity.clone(),
             id: member.id.or(node_file.id),
             zone: member.zone.clone(),
             group: member.group.clone(),
             weight: member.weight,
-            resp: self.advertised_resp()?,
             http: self.advertised_http()?,
+            host: member.host.clone().or_else(|| host_of(&resp)),
+            backup: member.backup,
+            resp,
             mysql: self.config.versioned.mysql.is_some(),
         };
         let agent = AgentWork::start(AgentParts {
@@ -339,10 +351,26 @@ impl Starting<'_> {
         Ok(Some(router))
     }
 
+    /// A node reports its load.
+    fn reporting(&self, works: &Works, leader: &Arc<Leader>) -> Result<Option<ReportingWork>, ControlError> {
+        let Some(agent) = &works.agent else {
+            return Ok(None);
+        };
+        let parts = ReportingParts {
+            agent: Arc::clone(agent),
+            metrics: Arc::clone(&self.metrics),
+            settings: Arc::clone(&self.settings),
+            mirror: self.mirror.clone(),
+            leader: Arc::clone(leader),
+        };
+        ReportingWork::start(parts).map(Some)
+    }
+
     fn app(
         &self,
         works: &Works,
-        stores_dir: Option<std::path::PathBuf>,
+        leader: Arc<Leader>,
+        stores_dir: Option<PathBuf>,
         dev: Option<DevHandle>,
     ) -> Result<App, ControlError> {
         let traffic = Arc::new(Traffic::default());
@@ -375,6 +403,7 @@ impl Starting<'_> {
             router: works.router.clone(),
             controller: works.controller.clone(),
             dev,
+            leader,
             exposition: Exposition::new(observed),
             traffic,
             catalog: Arc::clone(&self.catalog),
@@ -467,4 +496,12 @@ fn listen(addr: SocketAddr) -> Result<TcpListener, ControlError> {
 
 fn listen_error(addr: SocketAddr) -> impl FnOnce(std::io::Error) -> ControlError {
     move |source| ControlError::Listen { addr, source }
+}
+
+/// The machine of an address, `host:port`; `None` for a loopback address, which many nodes may have.
+fn host_of(address: &str) -> Option<String> {
+    let (host, _) = address.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    let is_loopback = host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    (!is_loopback && host != "localhost").then(|| host.to_owned())
 }

@@ -38,7 +38,7 @@ pub use error::FetchError;
 pub use file::part_name;
 pub use https::agent_trusting;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
-pub use peer::{PeerClient, PeerSource};
+pub use peer::{PeerClient, PeerPort, PeerSource};
 pub use plan::FetchPlan;
 pub use report::{CorruptFile, FetchReport};
 pub use source::{FetchSource, LocationSource, PageCache, SourceError};

@@ -81,23 +81,109 @@ impl PeerClient {
 
     fn files(&self, address: &str, path: &str) -> PeerSource {
         PeerSource {
+            port: self.port(address),
+            path: path.into(),
+        }
+    }
+
+    /// The control port with this HTTP address, host and port.
+    pub fn port(&self, address: &str) -> PeerPort {
+        PeerPort {
             client: self.clone(),
             address: address.into(),
-            path: path.into(),
             ahead_ms: Arc::default(),
         }
+    }
+}
+
+/// The control port of another process.
+#[derive(Clone)]
+pub struct PeerPort {
+    client: PeerClient,
+    /// Host and port as the process advertises them: signatures are valid for this recipient only.
+    address: Arc<str>,
+    /// By how much its clock is ahead of this one, known after it has refused a signature for its time.
+    ahead_ms: Arc<AtomicI64>,
+}
+
+/// The longest answer to a request for JSON.
+const JSON_BYTES_MAX: u64 = 64 << 20;
+
+impl PeerPort {
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks for JSON. Returns the status of the answer, and its body.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn get(&self, target: &str) -> io::Result<(StatusCode, Vec<u8>)> {
+        self.ask("GET", target, b"")
+    }
+
+    /// Sends JSON. Returns the status of the answer, and its body.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn post(&self, target: &str, body: &[u8]) -> io::Result<(StatusCode, Vec<u8>)> {
+        self.ask("POST", target, body)
+    }
+
+    fn ask(&self, method: &str, target: &str, body: &[u8]) -> io::Result<(StatusCode, Vec<u8>)> {
+        let mut answer = self.send(method, target, "", body)?;
+        if answer.status() == StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
+            answer = self.send(method, target, "", body)?;
+        }
+        let found = answer.body_mut().with_config().limit(JSON_BYTES_MAX).read_to_vec();
+        Ok((answer.status(), found.map_err(as_io)?))
+    }
+
+    fn send(&self, method: &str, target: &str, range: &str, body: &[u8]) -> io::Result<http::Response<Body>> {
+        let url = format!("{}://{}{target}", self.client.scheme, self.address);
+        let mut request = http::Request::builder().method(method).uri(url);
+        if !range.is_empty() {
+            request = request.header(header::RANGE, range);
+        }
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(key) = &self.client.key {
+            let signed = SignedRequest {
+                method,
+                target,
+                recipient: &self.address,
+                range,
+            };
+            let unix_ms = now_unix_ms().saturating_add_signed(self.ahead_ms.load(Relaxed));
+            request = request.header(header::AUTHORIZATION, key.sign(&signed, body, unix_ms).to_string());
+        }
+        let answer = match body {
+            b"" => self.client.agent.run(request.body(()).map_err(io::Error::other)?),
+            body => self.client.agent.run(request.body(body).map_err(io::Error::other)?),
+        };
+        answer.map_err(as_io)
+    }
+
+    /// Uses the peer's clock from now on, if it differs so much from this one that the peer refuses signatures. If the
+    /// peer lies about its clock, the signatures are still valid nowhere else.
+    fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
+        let told = answer.headers().get(TIME_HEADER);
+        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
+        let Some(ahead) = told.and_then(|told| told.checked_signed_diff(now_unix_ms())) else {
+            return false;
+        };
+        let before = self.ahead_ms.swap(ahead, Relaxed);
+        before.abs_diff(ahead) > SIGNED_MS_MAX / 2
     }
 }
 
 /// The files of a version on another node.
 #[derive(Clone)]
 pub struct PeerSource {
-    client: PeerClient,
-    /// Host and port as the node advertises them: signatures are valid for this recipient only.
-    address: Arc<str>,
+    port: PeerPort,
     path: Arc<str>,
-    /// By how much the peer's clock is ahead of this one, known after it has refused a signature for its time.
-    ahead_ms: Arc<AtomicI64>,
 }
 
 impl PeerSource {
@@ -106,9 +192,10 @@ impl PeerSource {
         debug_assert!(bytes > 0);
         let last = offset + bytes - 1;
         let range = format!("bytes={offset}-{last}");
-        let mut answer = self.send(file, &range)?;
-        if answer.status() == StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
-            answer = self.send(file, &range)?;
+        let target = format!("{}/{file}", self.path);
+        let mut answer = self.port.send("GET", &target, &range, b"")?;
+        if answer.status() == StatusCode::UNAUTHORIZED && self.port.follow_clock(&answer) {
+            answer = self.port.send("GET", &target, &range, b"")?;
         }
         let length = match answer.status() {
             StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
@@ -129,40 +216,11 @@ impl PeerSource {
         }
         Ok((body, length))
     }
-
-    fn send(&self, file: &str, range: &str) -> io::Result<http::Response<Body>> {
-        let target = format!("{}/{file}", self.path);
-        let url = format!("{}://{}{target}", self.client.scheme, self.address);
-        let mut request = self.client.agent.get(url).header(header::RANGE, range);
-        if let Some(key) = &self.client.key {
-            let signed = SignedRequest {
-                method: "GET",
-                target: &target,
-                recipient: &self.address,
-                range,
-            };
-            let unix_ms = now_unix_ms().saturating_add_signed(self.ahead_ms.load(Relaxed));
-            request = request.header(header::AUTHORIZATION, key.sign(&signed, b"", unix_ms).to_string());
-        }
-        request.call().map_err(as_io)
-    }
-
-    /// Uses the peer's clock from now on, if it differs so much from this one that the peer refuses signatures. If the
-    /// peer lies about its clock, the signatures are still valid nowhere else.
-    fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
-        let told = answer.headers().get(TIME_HEADER);
-        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
-        let Some(ahead) = told.and_then(|told| told.checked_signed_diff(now_unix_ms())) else {
-            return false;
-        };
-        let before = self.ahead_ms.swap(ahead, Relaxed);
-        before.abs_diff(ahead) > SIGNED_MS_MAX / 2
-    }
 }
 
 impl FetchSource for PeerSource {
     fn name(&self) -> String {
-        format!("{}://{}{}", self.client.scheme, self.address, self.path)
+        format!("{}://{}{}", self.port.client.scheme, self.port.address, self.path)
     }
 
     fn local_dir(&self) -> Option<&Path> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use fondaco_model::{Member, NodeId, PartitionCount, Placement, PlacementError, RoutingTable, place, replan};
+use fondaco_model::{Member, NodeId, PartitionCount, Placement, PlacementError, RoutingTable, Shares, place, replan};
 
 type Lists = Vec<Vec<NodeId>>;
 
@@ -58,7 +58,7 @@ fn time() -> Result<(), Box<dyn std::error::Error>> {
         let placed = start.elapsed();
         let table = RoutingTable::first(partitions, lists)?;
         let start = Instant::now();
-        let plan = replan(policy, &table, REPLICAS, &more)?;
+        let plan = replan(policy, &table, REPLICAS, &more, Shares::ByWeight)?;
         println!(
             "\n{policy}, 16384 partitions, 1000 nodes: placed in {placed:.1?}; one more in {:.1?}, {} moves",
             start.elapsed(),
@@ -74,6 +74,7 @@ fn members(nodes: u32) -> Vec<Member> {
         id,
         zone: format!("zone-{}", id.get() % ZONES),
         group: None,
+        host: None,
         weight: 1,
     };
     ids.map(member).collect()
@@ -110,7 +111,7 @@ fn lists(policy: Placement, members: &[Member], now: Option<&Lists>) -> Result<L
         None => place(policy, partitions, REPLICAS, members),
         Some(now) => {
             let table = RoutingTable::first(partitions, now.clone()).expect("placed lists");
-            Ok(replan(policy, &table, REPLICAS, members)?.owners)
+            Ok(replan(policy, &table, REPLICAS, members, Shares::ByWeight)?.owners)
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Time, where it matters, is passed in. So it can be tested by properties, and a simulated cluster
 //! can drive it.
 
+pub mod balance;
 pub mod cluster;
 mod data_loss;
 mod definition;
@@ -35,10 +36,10 @@ pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
-pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, place, replan};
+pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, Shares, place, replan};
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
-pub use routing::{RoutingTable, RoutingTableError};
+pub use routing::{RoutingTable, RoutingTableError, Stage, Steps};
 pub use slot::{SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fondaco_model::{Member, NodeId, PartitionCount, Placement, PlacementError, Plan, RoutingTable, place, replan};
+use fondaco_model::{
+    Member, NodeId, PartitionCount, Placement, PlacementError, Plan, RoutingTable, Shares, place, replan,
+};
 use proptest::prelude::*;
 
 type Lists = Vec<Vec<NodeId>>;
@@ -16,6 +18,7 @@ fn member(number: u32, zone: &str, weight: u32) -> Member {
         id: node(number),
         zone: zone.to_owned(),
         group: Some(zone.to_owned()),
+        host: None,
         weight,
     }
 }
@@ -61,7 +64,7 @@ fn no_list_names_a_node_twice(lists: &Lists) -> bool {
 
 fn plan(policy: Placement, before: &Lists, replicas: u32, members: &[Member]) -> Plan {
     let table = RoutingTable::first(partitions(before.len() as u32), before.clone()).unwrap();
-    replan(policy, &table, replicas, members).unwrap()
+    replan(policy, &table, replicas, members, Shares::ByWeight).unwrap()
 }
 
 fn powers_of_two() -> impl Strategy<Value = u32> {
@@ -364,6 +367,75 @@ fn impossible_placements_are_refused_with_a_remedy() {
     ));
     let large = place(Placement::All, partitions(16384), 1, &equal(5)).unwrap_err();
     assert!(matches!(large, PlacementError::TooLarge { replicas: 5, .. }));
+}
+
+/// Nodes on machines that some of them share.
+fn on_hosts(hosts: &[u32]) -> Vec<Member> {
+    let mut members = equal(hosts.len() as u32);
+    for (member, host) in members.iter_mut().zip(hosts) {
+        member.host = Some(format!("host-{host}"));
+    }
+    members
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+
+    #[test]
+    fn replicas_of_a_partition_are_on_different_hosts(
+        count in 3..8u32, hosts in 3..7usize, each in 1..4u32, replicas in 1..4u32,
+    ) {
+        let names: Vec<u32> = (0..each).flat_map(|_| 0..hosts as u32).collect();
+        let members = on_hosts(&names);
+        let lists = place(Placement::Ring, partitions(1 << count), replicas, &members).unwrap();
+        let host_of: BTreeMap<NodeId, &str> = members.iter().map(|m| (m.id, m.host.as_deref().unwrap())).collect();
+        for list in &lists {
+            let found: BTreeSet<&str> = list.iter().map(|node| host_of[node]).collect();
+            prop_assert_eq!(found.len(), list.len());
+        }
+        prop_assert!(spread(&loads(&lists, &members, replicas as usize)) <= 1);
+    }
+
+    #[test]
+    fn deliberate_moves_stay_when_a_node_comes_or_goes(
+        moves in prop::collection::vec((0..64usize, 1..7u32), 1..40), gone in 1..7u32,
+    ) {
+        let mut lists = place(Placement::Ring, partitions(64), 2, &equal(6)).unwrap();
+        for (partition, to) in moves {
+            if !lists[partition].contains(&node(to)) {
+                lists[partition][0] = node(to);
+            }
+        }
+        let table = RoutingTable::first(partitions(64), lists.clone()).unwrap();
+        let kept = |members: &[Member]| replan(Placement::Ring, &table, 2, members, Shares::Kept).unwrap();
+        prop_assert_eq!(&kept(&equal(6)).moves, &[]);
+        let more = kept(&equal(7));
+        prop_assert!(more.moves.iter().all(|m| m.to == Some(node(7))), "{}", more);
+        prop_assert!((17..=19).contains(&more.moves.len()), "{}", more);
+        let mut fewer = equal(6);
+        fewer.remove(gone as usize - 1);
+        let less = kept(&fewer);
+        let held = lists.iter().flatten().filter(|&&one| one == node(gone)).count();
+        prop_assert!(less.moves.len() <= held + 3, "{} for {}", less, held);
+    }
+}
+
+#[test]
+fn too_few_hosts_are_refused() {
+    let refused = place(Placement::Ring, partitions(16), 3, &on_hosts(&[1, 1, 2, 2])).unwrap_err();
+    assert!(
+        matches!(refused, PlacementError::TooFewHosts { replicas: 3, .. }),
+        "{refused}"
+    );
+}
+
+#[test]
+fn hosts_with_fewer_nodes_hold_more_where_replicas_need_it() {
+    let members = on_hosts(&[1, 1, 2]);
+    let lists = place(Placement::Ring, partitions(16), 2, &members).unwrap();
+    let held = loads(&lists, &members, 2);
+    assert_eq!(held[&node(3)], 16, "the only one on its host");
+    assert_eq!(held[&node(1)] + held[&node(2)], 16);
 }
 
 #[test]

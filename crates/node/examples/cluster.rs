@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     zone: String::new(),
                     group: None,
                     live: true,
+                    resting: false,
                 };
                 (id, node)
             })

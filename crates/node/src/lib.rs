@@ -29,6 +29,6 @@ pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use graph::GraphQueries;
 pub use membership::{Member, Membership};
-pub use metrics::{COUNTERS, Counter, NodeMetrics};
+pub use metrics::{COUNTERS, Counter, Load, Loads, NodeMetrics};
 pub use server::{BufferBudget, Listening, Server, ServerConfig, ServerError};
 pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};

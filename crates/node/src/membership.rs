@@ -111,19 +111,21 @@ impl Membership {
             .filter(|&node| !self.is(node))
             .filter_map(|node| Some((node, topology.nodes.get(&node)?)))
             .filter(|(_, node)| node.live)
-            .min_by_key(|(node, _)| suspended.contains(node))
+            .min_by_key(|(id, node)| (suspended.contains(id), node.resting))
             .map(|(_, node)| node)
     }
 
-    /// The live owners of a partition, in order of preference.
+    /// The live owners of a partition, in order of preference; those that are out of service for a while come last.
     pub fn live_owners(&self, partition: PartitionId) -> impl Iterator<Item = (NodeId, &TopologyNode)> {
         let owners = self.topology.owners.get(partition.get() as usize);
         let known = |&node: &NodeId| Some((node, self.topology.nodes.get(&node)?));
-        owners
+        let live = owners
             .into_iter()
             .flatten()
             .filter_map(known)
-            .filter(|(_, node)| node.live)
+            .filter(|(_, node)| node.live);
+        let resting = live.clone().filter(|(_, node)| node.resting);
+        live.filter(|(_, node)| !node.resting).chain(resting)
     }
 
     /// The partitions that cannot be read or written in some store, because too few of their replicas are live.
@@ -180,6 +182,7 @@ pub(crate) mod tests {
                 zone: "a".into(),
                 group: None,
                 live: true,
+                resting: false,
             };
             (id, node)
         };

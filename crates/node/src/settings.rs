@@ -53,6 +53,42 @@ pub enum Setting {
     GraphRowsMax,
     /// The most vertices that a query of a graph goes through.
     GraphExpandedMax,
+    /// What the cluster does about load by itself: 0 nothing, 1 it proposes plans, 2 it runs them.
+    BalanceMode,
+    /// What is moved when nodes struggle: 0 one partition of one node, 1 one of each, 2 as many as it takes.
+    BalancePolicy,
+    /// Over how long load is averaged: nodes report ten times in it, and a decision is made every three fifths of it.
+    BalanceWindowMs,
+    /// A node struggles above this share of its processors.
+    BalanceCpuPercent,
+    /// A node is calm below this share of its processors.
+    BalanceCpuCalmPercent,
+    /// A node struggles above this share of its memory.
+    BalanceMemoryPercent,
+    /// A node is calm below this share of its memory.
+    BalanceMemoryCalmPercent,
+    /// A node struggles above this share of its disk.
+    BalanceDiskPercent,
+    /// A node is calm below this share of its disk.
+    BalanceDiskCalmPercent,
+    /// How many requests a second a node is to get at most; 0 is no limit.
+    BalanceRequestsPerSecond,
+    /// By how much of its capacity a move must relieve a node at least.
+    BalanceGainPercent,
+    /// How many partitions of a node one plan moves at most.
+    BalanceMovesMax,
+    /// How long after a plan nothing moves.
+    BalanceCoolDownMs,
+    /// How long a partition does not go back to a node that it left.
+    BalanceStaySeconds,
+    /// How long a node must be absent before a backup node replaces it; 0 is never.
+    BalanceReplaceAfterSeconds,
+    /// From when plans are run, in minutes since midnight UTC; at other times they are proposed.
+    BalanceFromMinute,
+    /// Until when; if it equals the beginning, plans are run at any time.
+    BalanceToMinute,
+    /// How fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches.
+    MoveRateBytesPerSecond,
 }
 
 /// The name, the limits and the meaning of a setting.
@@ -75,7 +111,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 19] = [
+pub const SETTINGS: [SettingSpec; 37] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -246,6 +282,168 @@ pub const SETTINGS: [SettingSpec; 19] = [
         min: 1,
         max: 1 << 40,
         summary: "the most edges that a query of a graph follows",
+    },
+    SettingSpec {
+        setting: Setting::BalanceMode,
+        name: "balance-mode",
+        redis_name: None,
+        default: 1,
+        min: 0,
+        max: 2,
+        summary: "what the cluster does about load by itself: 0 nothing, 1 it proposes plans, 2 it runs them",
+    },
+    SettingSpec {
+        setting: Setting::BalancePolicy,
+        name: "balance-policy",
+        redis_name: None,
+        default: 2,
+        min: 0,
+        max: 2,
+        summary: "what is moved when nodes struggle: 0 one partition of one node, 1 one of each, 2 as many as it takes",
+    },
+    SettingSpec {
+        setting: Setting::BalanceWindowMs,
+        name: "balance-window-ms",
+        redis_name: None,
+        default: 50_000,
+        min: 1_000,
+        max: 3_600_000,
+        summary: "over how long load is averaged: nodes report ten times in it, and a decision is made every three fifths of it",
+    },
+    SettingSpec {
+        setting: Setting::BalanceCpuPercent,
+        name: "balance-cpu-percent",
+        redis_name: None,
+        default: 84,
+        min: 1,
+        max: 100,
+        summary: "a node struggles above this share of its processors",
+    },
+    SettingSpec {
+        setting: Setting::BalanceCpuCalmPercent,
+        name: "balance-cpu-calm-percent",
+        redis_name: None,
+        default: 70,
+        min: 1,
+        max: 100,
+        summary: "a node is calm below this share of its processors",
+    },
+    SettingSpec {
+        setting: Setting::BalanceMemoryPercent,
+        name: "balance-memory-percent",
+        redis_name: None,
+        default: 84,
+        min: 1,
+        max: 100,
+        summary: "a node struggles above this share of its memory",
+    },
+    SettingSpec {
+        setting: Setting::BalanceMemoryCalmPercent,
+        name: "balance-memory-calm-percent",
+        redis_name: None,
+        default: 70,
+        min: 1,
+        max: 100,
+        summary: "a node is calm below this share of its memory",
+    },
+    SettingSpec {
+        setting: Setting::BalanceDiskPercent,
+        name: "balance-disk-percent",
+        redis_name: None,
+        default: 84,
+        min: 1,
+        max: 100,
+        summary: "a node struggles above this share of its disk",
+    },
+    SettingSpec {
+        setting: Setting::BalanceDiskCalmPercent,
+        name: "balance-disk-calm-percent",
+        redis_name: None,
+        default: 70,
+        min: 1,
+        max: 100,
+        summary: "a node is calm below this share of its disk",
+    },
+    SettingSpec {
+        setting: Setting::BalanceRequestsPerSecond,
+        name: "balance-requests-per-second",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 1 << 40,
+        summary: "how many requests a second a node is to get at most; 0 is no limit",
+    },
+    SettingSpec {
+        setting: Setting::BalanceGainPercent,
+        name: "balance-gain-percent",
+        redis_name: None,
+        default: 2,
+        min: 0,
+        max: 100,
+        summary: "by how much of its capacity a move must relieve a node at least",
+    },
+    SettingSpec {
+        setting: Setting::BalanceMovesMax,
+        name: "balance-moves-max",
+        redis_name: None,
+        default: 8,
+        min: 1,
+        max: 1_000,
+        summary: "how many partitions of a node one plan moves at most",
+    },
+    SettingSpec {
+        setting: Setting::BalanceCoolDownMs,
+        name: "balance-cool-down-ms",
+        redis_name: None,
+        default: 60_000,
+        min: 0,
+        max: 86_400_000,
+        summary: "how long after a plan nothing moves",
+    },
+    SettingSpec {
+        setting: Setting::BalanceStaySeconds,
+        name: "balance-stay-seconds",
+        redis_name: None,
+        default: 86_400,
+        min: 0,
+        max: 31_536_000,
+        summary: "how long a partition does not go back to a node that it left",
+    },
+    SettingSpec {
+        setting: Setting::BalanceReplaceAfterSeconds,
+        name: "balance-replace-after-seconds",
+        redis_name: None,
+        default: 600,
+        min: 0,
+        max: 31_536_000,
+        summary: "how long a node must be absent before a backup node replaces it; 0 is never",
+    },
+    SettingSpec {
+        setting: Setting::BalanceFromMinute,
+        name: "balance-from-minute",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 1_439,
+        summary: "from when plans are run, in minutes since midnight UTC; at other times they are proposed",
+    },
+    SettingSpec {
+        setting: Setting::BalanceToMinute,
+        name: "balance-to-minute",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 1_439,
+        summary: "until when; if it equals the beginning, plans are run at any time",
+    },
+    SettingSpec {
+        setting: Setting::MoveRateBytesPerSecond,
+        name: "move-rate-bytes-per-second",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 1 << 50,
+        summary: "how fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches",
     },
 ];
 

@@ -1,6 +1,6 @@
 //! The options of a node's replicas, and the cluster state that they receive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,8 @@ pub struct ReplicaView {
     pub table: Arc<RoutingTable>,
     /// All nodes, and whether each is live.
     pub nodes: BTreeMap<NodeId, bool>,
+    /// Nodes that leave for good: if they are absent, what only they have is given up.
+    pub leaving: BTreeSet<NodeId>,
     /// All versioned stores.
     pub stores: Vec<ReplicatedStore>,
     /// Versioned stores that were dropped. Data of a store that is not named at all is kept.

@@ -134,8 +134,12 @@ impl Partition {
         self.forget_tree();
     }
 
-    /// Another routing table assigns it to this node, or the same plan does so again: exchanges under the former one do
-    /// not count.
+    /// The epoch of the routing table that assigned it to this node last; 0 if it was there before the first.
+    pub(crate) fn assigned_epoch(&self) -> u64 {
+        self.exchanges().epoch
+    }
+
+    /// Another move assigns it to this node: exchanges under the former one do not count.
     pub(crate) fn begin_anew(&self, epoch: u64) {
         self.exchanges().begin_turn_of(epoch);
     }

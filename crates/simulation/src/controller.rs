@@ -134,7 +134,10 @@ fn clears_late(change: &Change, view: &ClusterView) -> bool {
 }
 
 fn finish_at_once(view: &ClusterView) -> Option<Change> {
-    let table = view.routing.as_ref().filter(|table| table.record.next().is_some())?;
+    let table = view
+        .routing
+        .as_ref()
+        .filter(|table| table.record.begun().next().is_some())?;
     Some(Change {
         writes: vec![Write {
             path: RecordPath::Routing,

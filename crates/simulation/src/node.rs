@@ -68,6 +68,8 @@ impl World {
                 weight: 1,
                 resp: address(process),
                 http: address(process),
+                host: None,
+                backup: false,
                 mysql: false,
             };
             let request = Request::PutEphemeral {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use fondaco_model::cluster::operator::{self, RoutingRequest, StoreChange};
+use fondaco_model::cluster::PlanState;
+use fondaco_model::cluster::operator::{self, MoveCosts, PlanRequest, StoreChange};
 use fondaco_model::{NodeId, StoreDefinition, StoreName};
 
 use crate::controller::describe;
@@ -68,13 +69,29 @@ impl World {
                     let nodes = view.nodes.keys().copied();
                     nodes.filter(|_| rng.u32(..100) < often).collect()
                 };
-                let request = RoutingRequest {
-                    add: pick(&mut self.rng, 60),
-                    remove: pick(&mut self.rng, 20),
-                };
-                operator::plan_routing(&view, &request).ok().map(|(_, change)| change)
+                let mut plans = view.plans.values();
+                let proposed = plans.find(|plan| plan.record.state == PlanState::Proposed);
+                match proposed {
+                    Some(plan) => operator::run_plan(&view, plan.record.number).ok(),
+                    None => {
+                        let request = PlanRequest {
+                            add: pick(&mut self.rng, 60),
+                            remove: pick(&mut self.rng, 20),
+                            even: self.rng.bool(),
+                            moves_per_node: Some(self.rng.u32(1..9)),
+                            ..PlanRequest::default()
+                        };
+                        let costs = MoveCosts { bytes: &|_| 1, rate: 0 };
+                        let proposed = operator::propose_plan(&view, &request, &costs, unix_ms);
+                        proposed.ok().map(|(_, change)| change)
+                    }
+                }
             }
-            _ => operator::cancel_plan(&view).ok(),
+            96..98 => {
+                let last = view.plans.keys().last().copied().unwrap_or(1);
+                operator::pause_plan(&view, last, self.rng.bool()).ok()
+            }
+            _ => operator::cancel_plan(&view, None, unix_ms).ok(),
         };
         if let Some(change) = change {
             self.note(|| format!("operator writes {}", describe(&change)));

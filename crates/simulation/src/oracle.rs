@@ -226,7 +226,7 @@ impl World {
                 false => Ok(()),
             };
         };
-        if table.record.is_in_plan() {
+        if table.record.is_moving() {
             return Err("a plan is in progress".to_owned());
         }
         for (name, store) in &view.stores {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Record, RecordPath, ReportRecord,
-    Revised, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, PlanRecord, Record, RecordPath,
+    ReportRecord, Revised, RouterRecord, StoreRecord,
 };
 
 /// The value of an entry.
@@ -20,6 +20,7 @@ pub(crate) enum Value {
     Router(RouterRecord),
     Store(Box<StoreRecord>),
     Dropped(Box<DroppedStore>),
+    Plan(Box<PlanRecord>),
 }
 
 /// The result of reading an entry: `None` if the entry does not exist.
@@ -34,6 +35,7 @@ impl From<Record> for Value {
             Record::Node(node) => Self::Node(node),
             Record::Store(store) => Self::Store(store),
             Record::Dropped(dropped) => Self::Dropped(dropped),
+            Record::Plan(plan) => Self::Plan(plan),
         }
     }
 }
@@ -62,6 +64,10 @@ pub(crate) fn put(view: &mut ClusterView, (path, found): &Read) {
             let record = *record;
             view.dropped.insert(*id, Revised { record, revision });
         }
+        (RecordPath::Plan(number), Value::Plan(record)) => {
+            let record = *record;
+            view.plans.insert(*number, Revised { record, revision });
+        }
         (path, value) => unreachable!("{value:?} was written at {path}"),
     }
 }
@@ -77,5 +83,6 @@ fn take(view: &mut ClusterView, path: &RecordPath) {
         RecordPath::Router(identity) => _ = view.routers.remove(identity),
         RecordPath::Store(name) => _ = view.stores.remove(name),
         RecordPath::Dropped(id) => _ = view.dropped.remove(id),
+        RecordPath::Plan(number) => _ = view.plans.remove(number),
     }
 }

@@ -6,6 +6,7 @@
 
 mod clock;
 mod copy;
+mod cpu_group;
 mod failing_read;
 mod failing_sync;
 mod hdfs;
@@ -25,6 +26,7 @@ mod zookeeper;
 
 pub use clock::Clock;
 pub use copy::{copy_dir, put_back_dir};
+pub use cpu_group::CpuGroup;
 pub use failing_read::{Unreadable, fail_reads};
 pub use failing_sync::fail_syncs_of_this_thread;
 pub use hdfs::Hdfs;

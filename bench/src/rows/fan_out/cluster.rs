@@ -97,6 +97,7 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
             id: NodeId::new(number + 1).context("node numbers begin with 1")?,
             zone: format!("zone-{}", number % 3),
             group: Some(format!("group-{}", number % groups)),
+            host: None,
             weight: 1,
         })
     });
@@ -109,6 +110,7 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
             zone: member.zone.clone(),
             group: member.group.clone(),
             live: true,
+            resting: false,
         };
         (member.id, node)
     };

@@ -1,6 +1,7 @@
 //! The commands, one file per family, in the order of the command line.
 
 pub mod backup;
+pub mod balance;
 pub mod build;
 pub mod cluster;
 pub mod completions;
@@ -10,6 +11,7 @@ mod graph_ids;
 mod graph_input;
 pub mod inspect;
 pub mod look_up;
+pub mod marks;
 pub mod nodes;
 pub mod push;
 mod push_progress;
@@ -22,6 +24,7 @@ pub mod store;
 mod upload;
 mod versioned_options;
 pub mod versions;
+pub mod why;
 
 /// The arguments are well-formed but contradict each other: exit code 2, as for malformed arguments.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
 use clap::Args;
-use fondaco_control::http::{ClusterNode, NodeList};
+use fondaco_control::http::{ClusterNode, LoadResource, NodeList, NodeMarkName, ResourceUseResource};
+use serde::Serialize;
 
 use crate::client::Client;
 use crate::control_port::ControlPort;
@@ -17,12 +18,54 @@ pub struct NodesOptions {
 
 /// Runs `fondaco nodes`.
 pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
-    let list: NodeList = Client::new(&options.node)?.get("/v1/nodes")?;
-    output.result(&list, |list| text(&list.nodes))
+    let client = Client::new(&options.node)?;
+    let list: NodeList = client.get("/v1/nodes")?;
+    // Without a leading controller their load is not known.
+    let load: LoadResource = client.get("/v1/load").unwrap_or_default();
+    let load_of = |node: &ClusterNode| {
+        load.nodes
+            .iter()
+            .find(|load| load.node == node.node)
+            .map(|load| load.load)
+    };
+    let list = LoadedNodes {
+        nodes: list
+            .nodes
+            .into_iter()
+            .map(|node| LoadedNode {
+                load: load_of(&node),
+                node,
+            })
+            .collect(),
+    };
+    output.result(&list, |list| {
+        let nodes: Vec<ClusterNode> = list.nodes.iter().map(|one| one.node.clone()).collect();
+        let loads: Vec<Option<ResourceUseResource>> = list.nodes.iter().map(|one| one.load).collect();
+        loaded_text(&nodes, &loads)
+    })
+}
+
+/// The nodes with their load, as JSON.
+#[derive(Serialize)]
+struct LoadedNodes {
+    nodes: Vec<LoadedNode>,
+}
+
+/// A node with its load.
+#[derive(Serialize)]
+struct LoadedNode {
+    #[serde(flatten)]
+    node: ClusterNode,
+    /// What it uses; null if the leading controller does not know.
+    load: Option<ResourceUseResource>,
 }
 
 /// The nodes as a table. A column is left out if its feature is not in use, so that all its cells are the same.
 pub fn text(nodes: &[ClusterNode]) -> String {
+    loaded_text(nodes, &vec![None; nodes.len()])
+}
+
+fn loaded_text(nodes: &[ClusterNode], loads: &[Option<ResourceUseResource>]) -> String {
     if nodes.is_empty() {
         return "no nodes yet: the leading controller assigns a number to each node that it finds\n".to_owned();
     }
@@ -47,10 +90,24 @@ pub fn text(nodes: &[ClusterNode]) -> String {
     }
     columns.push(Column::left("RESP", |node| node.resp.clone()));
     columns.push(Column::left("HTTP", |node| node.http.clone()));
-    let header: Vec<&str> = columns.iter().map(|column| column.name).collect();
-    let right: Vec<bool> = columns.iter().map(|column| column.right).collect();
+    let mut header: Vec<&str> = columns.iter().map(|column| column.name).collect();
+    let mut right: Vec<bool> = columns.iter().map(|column| column.right).collect();
     let row = |node: &ClusterNode| columns.iter().map(|column| (column.cell)(node)).collect();
-    table(&header, &nodes.iter().map(row).collect::<Vec<_>>(), &right)
+    let mut rows: Vec<Vec<String>> = nodes.iter().map(row).collect();
+    if loads.iter().any(Option::is_some) {
+        header.extend(["CPU", "REQUESTS/S"]);
+        right.extend([true; 2]);
+        for (row, load) in rows.iter_mut().zip(loads) {
+            let cells = load.map(|load| {
+                [
+                    format!("{:.0} %", load.cpu_percent),
+                    format!("{:.0}", load.requests_per_second),
+                ]
+            });
+            row.extend(cells.unwrap_or_default());
+        }
+    }
+    table(&header, &rows, &right)
 }
 
 /// A column of the table of nodes.
@@ -85,7 +142,12 @@ fn state(node: &ClusterNode) -> String {
             Some(since) => format!("absent since {}", output::moment(since)),
             None => "absent".to_owned(),
         },
-        (true, []) => "live".to_owned(),
+        (true, []) => match (node.mark, node.backup) {
+            (Some(NodeMarkName::Leaving), _) => "live, leaving".to_owned(),
+            (Some(NodeMarkName::Maintenance), _) => "live, in maintenance".to_owned(),
+            (None, true) => "live, backup".to_owned(),
+            (None, false) => "live".to_owned(),
+        },
         (true, late) => format!("live, late with {}", late.join(", ")),
     }
 }
@@ -108,6 +170,9 @@ mod tests {
             partitions: 16,
             partitions_next: None,
             late: Vec::new(),
+            host: None,
+            backup: false,
+            mark: None,
         }
     }
 

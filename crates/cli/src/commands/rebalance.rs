@@ -1,12 +1,13 @@
 //! `fondaco rebalance`: moves partitions between nodes according to a plan, which can be viewed first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fondaco_control::http::{
-    ClusterNode, ClusterResource, NewPlan, PlanResource, ReplicaStateName, RoutingResource, StoreList,
+    ClusterNode, ClusterResource, MoveStateName, NewMove, NewPlan, PlanList, PlanMakerName, PlanResource,
+    PlanStateName, ReplicaStateName, StoreList,
 };
 use serde::Serialize;
 
@@ -17,28 +18,41 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};
 
-/// The least increase of the routing table's epoch by a plan, from before its start to its end.
-const EPOCHS_OF_A_PLAN: u64 = 2;
-
 /// `fondaco rebalance`.
 #[derive(Debug, Subcommand)]
 pub enum RebalanceCommand {
-    /// Show what a plan would move, and change nothing
+    /// Make a plan and show it; it moves nothing before it is run
     Plan(PlanOptions),
-    /// Start a plan, and watch it to the end
+    /// Run a plan, and watch it to the end
     Run(RunOptions),
-    /// Show the progress of the running plan
+    /// Show the progress of the running plan, or of another one
     Status(StatusOptions),
-    /// Cancel the running plan
-    Cancel(CancelOptions),
+    /// List the plans
+    List(ListOptions),
+    /// Pause the running plan: moves that have begun are completed
+    #[command(after_help = "Example:\n  fondaco rebalance pause")]
+    Pause(StateOptions),
+    /// Resume the paused plan
+    #[command(after_help = "Example:\n  fondaco rebalance resume")]
+    Resume(StateOptions),
+    /// Cancel the running plan, or a proposed one
+    #[command(after_help = "Example:\n  fondaco rebalance cancel")]
+    Cancel(StateOptions),
 }
 
 /// `fondaco rebalance plan`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco rebalance plan --add 4")]
+#[command(after_help = "\
+Example:
+  fondaco rebalance plan --add 4
+  fondaco rebalance plan --move 17:2:5")]
 pub struct PlanOptions {
     #[command(flatten)]
     request: RequestOptions,
+
+    /// Show the plan, and do not save it
+    #[arg(long)]
+    dry_run: bool,
 
     #[command(flatten)]
     node: ControlPort,
@@ -47,12 +61,18 @@ pub struct PlanOptions {
 /// `fondaco rebalance run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nodes fetch the partitions assigned to them. When all have them, they take over, and the previous owners delete theirs.
+Nodes fetch the partitions assigned to them, a few at a time. When the next owners of a partition have it, they take
+over, and the previous ones delete theirs.
 
 Example:
+  fondaco rebalance run 12
   fondaco rebalance run --add 4
   fondaco rebalance run --remove 2")]
 pub struct RunOptions {
+    /// The number of a proposed plan; without it, a plan is made
+    #[arg(value_name = "PLAN", conflicts_with_all = ["add", "remove", "moves", "even", "moves_per_node", "reason"])]
+    plan: Option<u64>,
+
     #[command(flatten)]
     request: RequestOptions,
 
@@ -68,41 +88,86 @@ pub struct RunOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fondaco rebalance status --json")]
 pub struct StatusOptions {
+    /// The number of the plan; the latest that was run, unless said
+    #[arg(value_name = "PLAN")]
+    plan: Option<u64>,
+
     #[command(flatten)]
     node: ControlPort,
 }
 
-/// `fondaco rebalance cancel`.
+/// `fondaco rebalance list`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco rebalance cancel")]
-pub struct CancelOptions {
+#[command(after_help = "Example:\n  fondaco rebalance list")]
+pub struct ListOptions {
     #[command(flatten)]
     node: ControlPort,
 }
 
-/// The changes that the plan makes.
-#[derive(Debug, Clone, Args)]
+/// `fondaco rebalance pause`, `resume`, `cancel`.
+#[derive(Debug, Args)]
+pub struct StateOptions {
+    /// The number of the plan; the one under way, unless said
+    #[arg(value_name = "PLAN")]
+    plan: Option<u64>,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// What the plan is to do.
+#[derive(Debug, Clone, Default, Args)]
 struct RequestOptions {
-    /// Nodes to give their share of partitions; if neither option is used, all live nodes without partitions
+    /// Nodes to give their share of partitions; without any option, all live nodes without partitions
     #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
     add: Vec<u32>,
 
-    /// Nodes to take all partitions from
+    /// Nodes to take all partitions from, for good
     #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
     remove: Vec<u32>,
+
+    /// Replicas to move: partition, present node, next node
+    #[arg(long = "move", value_name = "PARTITION:FROM:TO,…", value_delimiter = ',', value_parser = parse_move)]
+    moves: Vec<NewMove>,
+
+    /// Give every node its share by weight again, whatever was moved before
+    #[arg(long)]
+    even: bool,
+
+    /// How many moves a node takes part in at a time [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    moves_per_node: Option<u32>,
+
+    /// Why, for those who read the list of plans
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
 }
 
 /// The progress of a plan, as JSON.
 #[derive(Serialize)]
 struct Progress {
-    /// Whether a plan is running.
+    /// The plan; null if none was run.
+    plan: Option<PlanResource>,
+    /// Whether it is under way.
     under_way: bool,
-    /// How often the routing table has changed.
-    epoch: u64,
     /// The bytes that the nodes have fetched, for any reason.
     bytes_done: u64,
     bytes_total: u64,
     nodes: Vec<ClusterNode>,
+}
+
+/// Takes all partitions from nodes, for good.
+pub fn remove(nodes: Vec<u32>, no_wait: bool, node: ControlPort, output: &Output) -> anyhow::Result<()> {
+    let options = RunOptions {
+        plan: None,
+        request: RequestOptions {
+            remove: nodes,
+            ..RequestOptions::default()
+        },
+        no_wait,
+        node,
+    };
+    begin(&options, output)
 }
 
 /// Runs `fondaco rebalance`.
@@ -110,30 +175,68 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         RebalanceCommand::Plan(options) => {
             let client = Client::new(&options.node)?;
-            let plan: PlanResource = client.post("/v1/routing/plans", &options.request.plan(&client, true)?)?;
-            output.result(&plan, |plan| plan_text(plan) + "nothing was changed\n")
+            let new = options.request.plan(&client, options.dry_run, false)?;
+            let plan: PlanResource = client.post("/v1/plans", &new)?;
+            output.result(&plan, |plan| match options.dry_run {
+                true => plan_text(plan) + "nothing was saved or changed\n",
+                false => plan_text(plan) + &format!("nothing moves yet: fondaco rebalance run {}\n", plan.number),
+            })
         }
         RebalanceCommand::Run(options) => begin(&options, output),
         RebalanceCommand::Status(options) => {
-            let progress = look(&Client::new(&options.node)?)?;
+            let progress = look(&Client::new(&options.node)?, options.plan)?;
             output.result(&progress, progress_text)
         }
+        RebalanceCommand::List(options) => {
+            let list: PlanList = Client::new(&options.node)?.get("/v1/plans")?;
+            output.result(&list, |list| list_text(&list.plans))
+        }
+        RebalanceCommand::Pause(options) => change(&options, "pause", output),
+        RebalanceCommand::Resume(options) => change(&options, "resume", output),
         RebalanceCommand::Cancel(options) => {
             let client = Client::new(&options.node)?;
-            client.delete("/v1/routing/plan")?;
-            let progress = look(&client)?;
-            output.result(&progress, |_| {
-                "the plan is cancelled: the owners of partitions stay as they are\n".to_owned()
+            let number = options.number(&client)?;
+            client.delete(&format!("/v1/plans/{number}"))?;
+            let plan: PlanResource = client.get(&format!("/v1/plans/{number}"))?;
+            output.result(&plan, |plan| {
+                format!(
+                    "plan {} is cancelled: {} of {} partitions had moved; the others stay where they are\n",
+                    plan.number, plan.partitions_done, plan.partitions
+                )
             })
         }
+    }
+}
+
+fn change(options: &StateOptions, what: &str, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    let number = options.number(&client)?;
+    let plan: PlanResource = client.post(&format!("/v1/plans/{number}/{what}"), &serde_json::json!({}))?;
+    output.result(&plan, |plan| {
+        format!("plan {} is {}\n", plan.number, plan_state(plan.state))
+    })
+}
+
+impl StateOptions {
+    /// The plan that is meant.
+    fn number(&self, client: &Client) -> anyhow::Result<u64> {
+        if let Some(number) = self.plan {
+            return Ok(number);
+        }
+        let list: PlanList = client.get("/v1/plans")?;
+        let plan = list.plans.iter().find(|plan| is_under_way(plan));
+        plan.map(|plan| plan.number)
+            .context("no plan is under way: fondaco rebalance list shows those that were made")
     }
 }
 
 fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
     let interrupt = Interrupt::listen()?;
-    let before: RoutingResource = client.get("/v1/routing")?;
-    let plan: PlanResource = client.post("/v1/routing/plans", &options.request.plan(&client, false)?)?;
+    let plan: PlanResource = match options.plan {
+        Some(number) => client.post(&format!("/v1/plans/{number}/run"), &serde_json::json!({}))?,
+        None => client.post("/v1/plans", &options.request.plan(&client, false, true)?)?,
+    };
     if options.no_wait {
         return output.result(&plan, |plan| {
             plan_text(plan) + "it is running: see fondaco rebalance status\n"
@@ -143,56 +246,89 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
         output.note(plan_text(&plan).trim_end());
     }
     let mut display = Display::new(output.is_quiet());
-    let mut planned: Option<Vec<u64>> = None;
     let ended = loop {
-        let progress = look(&client).context("cannot watch the plan any more; it continues")?;
-        // The epoch rises when a plan starts, when it is cancelled, and once more when it is complete.
-        if !progress.under_way && progress.epoch >= before.epoch + EPOCHS_OF_A_PLAN {
+        let progress = look(&client, Some(plan.number)).context("cannot watch the plan any more; it continues")?;
+        if !progress.under_way {
             break progress;
         }
         if interrupt.is_asked() {
             bail!("the plan continues: see fondaco rebalance status, or cancel it with fondaco rebalance cancel");
         }
-        // Nodes are polled after the plan, which may have ended in between.
-        if let Some(next) = progress.nodes.iter().map(|node| node.partitions_next).collect() {
-            planned = Some(next);
-        }
         show(&mut display, &progress);
         std::thread::sleep(INTERVAL);
     };
     drop(display);
-    let owned = || ended.nodes.iter().map(|node| node.partitions).collect::<Vec<_>>();
-    if planned.is_some_and(|planned| planned != owned()) {
-        bail!("the plan was cancelled: the nodes hold the same partitions as before");
+    let plan = ended.plan.as_ref();
+    if plan.is_some_and(|plan| plan.state == PlanStateName::Cancelled) {
+        bail!(
+            "the plan was cancelled: fondaco rebalance status {} shows what has moved",
+            plan.map_or(0, |plan| plan.number)
+        );
+    }
+    if let Some(failed) = plan.and_then(|plan| plan.moves.iter().find(|one| one.error.is_some())) {
+        let reason = failed.error.as_deref().unwrap_or_default();
+        bail!(
+            "not all partitions have moved: partition {}: {reason}; make another plan for the rest",
+            failed.partition
+        );
     }
     output.result(&ended, |ended| nodes::text(&ended.nodes))
 }
 
 fn show(display: &mut Display, progress: &Progress) {
-    let fraction = progress.bytes_done as f64 / progress.bytes_total.max(1) as f64;
-    let details = format!(
-        "{} of {}",
-        output::bytes(progress.bytes_done),
-        output::bytes(progress.bytes_total)
-    );
+    let (done, all) = progress
+        .plan
+        .as_ref()
+        .map_or((0, 0), |plan| (plan.partitions_done, plan.partitions));
+    let bytes = progress.bytes_done as f64 / progress.bytes_total.max(1) as f64;
+    let fraction = (done as f64 + bytes.min(0.99)) / all.max(1) as f64;
+    let details = format!("{done} of {all} partitions");
     display.show("moving", fraction.min(1.0), &details);
 }
 
 impl RequestOptions {
-    fn plan(&self, client: &Client, dry_run: bool) -> anyhow::Result<NewPlan> {
-        let mut add: BTreeSet<u32> = self.add.iter().copied().collect();
-        let remove: BTreeSet<u32> = self.remove.iter().copied().collect();
-        if add.is_empty() && remove.is_empty() {
+    fn plan(&self, client: &Client, dry_run: bool, run: bool) -> anyhow::Result<NewPlan> {
+        let mut new = NewPlan {
+            add: self.add.iter().copied().collect(),
+            remove: self.remove.iter().copied().collect(),
+            moves: self.moves.clone(),
+            even: self.even,
+            moves_per_node: self.moves_per_node,
+            reason: self.reason.clone(),
+            dry_run,
+            run,
+        };
+        if new.add.is_empty() && new.remove.is_empty() && new.moves.is_empty() && !new.even {
             let cluster: ClusterResource = client.get("/v1/cluster")?;
             let idle = cluster.nodes.iter().filter(|node| node.live && node.partitions == 0);
-            add = idle.map(|node| node.node).collect();
+            let idle = idle.filter(|node| !node.backup && node.mark.is_none());
+            new.add = idle.map(|node| node.node).collect();
         }
-        Ok(NewPlan { add, remove, dry_run })
+        Ok(new)
     }
 }
 
-fn look(client: &Client) -> anyhow::Result<Progress> {
-    let routing: RoutingResource = client.get("/v1/routing")?;
+fn parse_move(text: &str) -> Result<NewMove, String> {
+    let numbers: Option<Vec<u32>> = text.split(':').map(|number| number.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some(&[partition, from, to]) => Ok(NewMove { partition, from, to }),
+        _ => Err("use PARTITION:FROM:TO, such as 17:2:5".to_owned()),
+    }
+}
+
+fn is_under_way(plan: &PlanResource) -> bool {
+    matches!(plan.state, PlanStateName::Running | PlanStateName::Paused)
+}
+
+/// A plan with this number, or the latest that was run.
+fn look(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
+    let plan = match number {
+        Some(number) => Some(client.get::<PlanResource>(&format!("/v1/plans/{number}"))?),
+        None => {
+            let plans = client.get::<PlanList>("/v1/plans")?.plans;
+            plans.into_iter().find(|plan| plan.state != PlanStateName::Proposed)
+        }
+    };
     let cluster: ClusterResource = client.get("/v1/cluster")?;
     let stores = client.get::<StoreList>("/v1/stores")?.stores;
     let versions = stores.iter().flat_map(|store| &store.versions);
@@ -205,8 +341,9 @@ fn look(client: &Client) -> anyhow::Result<Progress> {
         bytes_total += replica.bytes_total;
     }
     Ok(Progress {
-        under_way: routing.next.is_some(),
-        epoch: routing.epoch,
+        // Partitions that have switched are still to be finished when a plan is cancelled.
+        under_way: plan.as_ref().is_some_and(is_under_way),
+        plan,
         bytes_done,
         bytes_total,
         nodes: cluster.nodes,
@@ -229,22 +366,76 @@ fn plan_text(plan: &PlanResource) -> String {
         .collect();
     let mut text = table(&["NODE", "GETS", "GIVES UP"], &rows, &[true; 3]);
     // Writing to a string does not fail.
-    let _ = writeln!(
+    let _ = write!(
         text,
-        "{} replicas of partitions are fetched, of every version that stores keep",
-        plan.fetches
+        "{} replicas of partitions are fetched, of every version that stores keep: about {}, {} of them from other zones",
+        plan.fetches,
+        output::bytes(plan.bytes),
+        output::bytes(plan.bytes_between_zones),
     );
+    let _ = match plan.seconds {
+        0 => writeln!(text),
+        seconds => writeln!(text, "; about {} min", seconds.div_ceil(60)),
+    };
     text
 }
 
+fn plan_state(state: PlanStateName) -> &'static str {
+    match state {
+        PlanStateName::Proposed => "proposed",
+        PlanStateName::Running => "running",
+        PlanStateName::Paused => "paused",
+        PlanStateName::Done => "done",
+        PlanStateName::Cancelled => "cancelled",
+    }
+}
+
+fn list_text(plans: &[PlanResource]) -> String {
+    if plans.is_empty() {
+        return "no plan was made yet: fondaco rebalance plan\n".to_owned();
+    }
+    let row = |plan: &PlanResource| {
+        vec![
+            plan.number.to_string(),
+            plan_state(plan.state).to_owned(),
+            match plan.by {
+                PlanMakerName::Operator => "operator".to_owned(),
+                PlanMakerName::Analyzer => "analyzer".to_owned(),
+            },
+            output::moment(plan.made_unix_ms),
+            format!("{} of {}", plan.partitions_done, plan.partitions),
+            output::bytes(plan.bytes),
+            plan.reason.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = plans.iter().map(row).collect();
+    let right = [true, false, false, false, true, true, false];
+    table(
+        &["PLAN", "STATE", "BY", "MADE", "MOVED", "BYTES", "REASON"],
+        &rows,
+        &right,
+    )
+}
+
 fn progress_text(progress: &Progress) -> String {
-    let mut text = match progress.under_way {
-        true => format!(
-            "a plan is running: {} of {} fetched\n",
-            output::bytes(progress.bytes_done),
-            output::bytes(progress.bytes_total)
-        ),
-        false => format!("no plan is running; the routing table has epoch {}\n", progress.epoch),
+    let mut text = match &progress.plan {
+        None => "no plan was run yet\n".to_owned(),
+        Some(plan) => {
+            let mut text = format!(
+                "plan {} is {}: {} of {} partitions have moved\n",
+                plan.number,
+                plan_state(plan.state),
+                plan.partitions_done,
+                plan.partitions
+            );
+            let given_up = plan.moves.iter().filter(|one| one.state == MoveStateName::GivenUp);
+            for one in given_up.filter(|one| one.error.is_some()) {
+                let reason = one.error.as_deref().unwrap_or_default();
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "partition {} was given up: {reason}", one.partition);
+            }
+            text
+        }
     };
     text.push_str(&nodes::text(&progress.nodes));
     text
@@ -258,19 +449,48 @@ mod tests {
 
     #[test]
     fn a_plan_is_summarised_per_node() {
-        let step = |partition, from, to| MoveResource { partition, from, to };
+        let step = |partition, from, to| MoveResource {
+            partition,
+            from,
+            to,
+            state: MoveStateName::Waiting,
+            error: None,
+        };
         let plan = PlanResource {
+            number: 7,
+            state: PlanStateName::Proposed,
+            by: PlanMakerName::Operator,
+            reason: String::new(),
+            made_unix_ms: 0,
+            ended_unix_ms: None,
             moves: vec![
                 step(0, Some(1), Some(4)),
                 step(1, Some(1), Some(4)),
                 step(2, None, Some(2)),
             ],
             fetches: 3,
+            partitions: 3,
+            partitions_done: 0,
+            moves_per_node: 2,
+            leaving: Default::default(),
+            bytes: 3 << 20,
+            bytes_between_zones: 0,
+            seconds: 61,
         };
         assert_eq!(
             plan_text(&plan),
             "NODE  GETS  GIVES UP\n   1     0         2\n   2     1         0\n   4     2         0\n\
-             3 replicas of partitions are fetched, of every version that stores keep\n"
+             3 replicas of partitions are fetched, of every version that stores keep: about 3.00 MiB, 0 B of them from \
+             other zones; about 2 min\n"
         );
+    }
+
+    #[test]
+    fn moves_are_parsed() {
+        let one = parse_move("17:2:5").unwrap();
+        assert_eq!((one.partition, one.from, one.to), (17, 2, 5));
+        for wrong in ["", "17", "17:2", "17:2:5:6", "17:a:5", "-1:2:3"] {
+            assert!(parse_move(wrong).is_err(), "{wrong}");
+        }
     }
 }

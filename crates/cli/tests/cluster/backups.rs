@@ -66,7 +66,9 @@ fn with_one_replica() -> Cluster {
 /// Starts moving all partitions away from the second node.
 fn begin_to_move(cluster: &Cluster) {
     let gone = cluster.number("node-2");
-    cluster.any().http_post("/v1/routing/plans", json!({"remove": [gone]}));
+    cluster
+        .any()
+        .http_post("/v1/plans", json!({"remove": [gone], "run": true}));
 }
 
 fn until_moved(cluster: &Cluster) {

@@ -3,6 +3,7 @@
 //! corrupt files.
 
 mod backups;
+mod balance;
 mod changes;
 mod clocks;
 mod cluster;

@@ -347,7 +347,10 @@ fn every_command_has_help_with_an_example() {
     for group in [
         ("store", &["create", "list", "show", "alter", "drop"][..]),
         ("config", &["show", "set"]),
-        ("rebalance", &["plan", "run", "status", "cancel"]),
+        (
+            "rebalance",
+            &["plan", "run", "status", "list", "pause", "resume", "cancel"],
+        ),
     ] {
         for command in group.1 {
             let text = help(&[group.0, command]);

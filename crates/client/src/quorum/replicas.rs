@@ -88,14 +88,15 @@ impl Home {
         }
     }
 
-    /// Sorts nodes by the order of asking: healthy nodes first, then the local node, then its zone, then other zones;
-    /// ties keep their order.
+    /// Sorts nodes by the order of asking: healthy nodes first, those out of service for a while last of them; then the
+    /// local node, then its zone, then other zones; ties keep their order.
     pub(super) fn nearest_first(&self, nodes: &mut Nodes, directory: &Directory) {
         nodes.sort_by_key(|&node| {
             let member = directory.member(node);
             let is_well = member.is_some_and(Member::is_well);
             let is_near = member.is_some_and(|member| member.near);
-            (!is_well, Some(node) != self.node, !is_near)
+            let is_resting = member.is_some_and(|member| member.resting);
+            (!is_well, is_resting, Some(node) != self.node, !is_near)
         });
     }
 

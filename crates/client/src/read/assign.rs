@@ -160,7 +160,7 @@ impl Read {
                 if ill.is_none_or(|ill: u32| !members[ill as usize].live && member.live) {
                     ill = Some(place as u32);
                 }
-            } else if member.health.is_late(now_us) {
+            } else if member.resting || member.health.is_late(now_us) {
                 late = late.or(Some(place as u32));
             } else {
                 candidates.push(Candidate {

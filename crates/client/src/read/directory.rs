@@ -39,6 +39,8 @@ pub struct Member {
     pub near: bool,
     /// Whether the cluster sees it as live.
     pub live: bool,
+    /// Whether it is taken out of service for a while.
+    pub resting: bool,
     /// The index of its group, below [`Directory::groups`]. A node without a group is a group of its own.
     pub group: u32,
     /// The outcomes of its requests.
@@ -70,6 +72,7 @@ impl Directory {
                 address: known.map_or_else(|| node.resp.as_str().into(), |known| Arc::clone(&known.address)),
                 near: zone == Some(node.zone.as_str()),
                 live: node.live,
+                resting: node.resting,
                 group: match &node.group {
                     Some(name) => *group_of.entry(name.as_str()).or_insert_with(next_group),
                     None => next_group(),
@@ -171,6 +174,7 @@ mod tests {
                 zone: format!("zone-{number}"),
                 group: None,
                 live: true,
+                resting: false,
             };
             (id(number), node)
         };

@@ -146,6 +146,7 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
             id: id(number),
             zone: format!("zone-{}", at % 3),
             group: grouped.then(|| format!("group-{}", at % shape.groups)),
+            host: None,
             weight: 1,
         })
         .collect();
@@ -158,6 +159,7 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
             zone: member.zone.clone(),
             group: member.group.clone(),
             live: random.f64() >= shape.dead,
+            resting: false,
         };
         (member.id, node)
     };

@@ -116,6 +116,7 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
             zone: format!("zone-{}", place + 1),
             group: None,
             live: true,
+            resting: false,
         };
         (id(place as u32 + 1), node)
     };

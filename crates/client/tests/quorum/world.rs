@@ -155,6 +155,7 @@ impl Shape {
                 zone: format!("zone-{}", (number - 1) % self.zones),
                 group: None,
                 live: live(id(number)),
+                resting: false,
             };
             (id(number), node)
         };

@@ -30,6 +30,7 @@ use disk::Disk;
 use fetches::{Fetches, FetchesParts};
 use fondaco_coordination::Coordination;
 use fondaco_fetch::{FetchProgress, PeerClient};
+use fondaco_format::Version;
 use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
@@ -240,6 +241,11 @@ impl AgentWork {
     /// The data directory.
     pub(crate) fn data_dir(&self) -> &DataDir {
         self.shared.disk.dir()
+    }
+
+    /// All open versions.
+    pub(crate) fn open_versions(&self) -> Vec<Arc<Version>> {
+        self.shared.disk.open_versions()
     }
 
     /// The directories that files of a version may be in.

@@ -12,7 +12,7 @@ use fondaco_engine::{
     CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine,
     MySqlEngine, MySqlOptions,
 };
-use fondaco_model::cluster::{ClusterView, LocalVersioned};
+use fondaco_model::cluster::{ClusterView, LocalVersioned, NodeMark};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
@@ -193,10 +193,13 @@ impl VersionedStores {
             created_unix_ms: dropped.record.created_unix_ms,
             is_kept: dropped.kept_until_unix_ms > now_unix_ms,
         });
+        let nodes = view.nodes.values();
+        let leaving = nodes.filter(|node| node.record.mark == Some(NodeMark::Leaving));
         let told = self.replicas.set_view(&ReplicaView {
             node,
             table: Arc::new(routing.record.clone()),
             nodes: live.collect(),
+            leaving: leaving.map(|node| node.record.id).collect(),
             stores: stores.collect(),
             dropped: dropped.collect(),
             is_remembered: view.remembered || view.is_partial,

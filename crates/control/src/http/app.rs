@@ -19,6 +19,7 @@ use crate::controller::ControllerWork;
 use crate::dev_handle::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::Exposition;
+use crate::load::Leader;
 use crate::operator::Operator;
 use crate::process;
 use crate::push_check::PushCheck;
@@ -41,6 +42,8 @@ pub(crate) struct AppParts {
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) dev: Option<DevHandle>,
+    /// The leading controller, for what only it knows.
+    pub(crate) leader: Arc<Leader>,
     pub(crate) catalog: Arc<SharedCatalog>,
     /// The client for keys that this process does not have.
     pub(crate) elsewhere: Elsewhere,

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use fondaco_model::NodeId;
 use fondaco_model::cluster::ClusterView;
-use fondaco_model::cluster::operator::{OperatorError, RoutingRequest};
+use fondaco_model::cluster::operator::OperatorError;
 
 use super::app::App;
-use super::body::JsonBody;
+use super::body::{JsonBody, PathTexts};
 use super::error::{ApiError, ErrorResource};
-use super::resources::{
-    Adoption, ClusterNode, ClusterResource, ClusterRouter, NewPlan, NodeList, PlanResource, RoutingResource,
-};
+use super::resources::{Adoption, ClusterNode, ClusterResource, ClusterRouter, NewMark, NodeList, RoutingResource};
 use crate::controller::Candidate;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
@@ -74,42 +71,22 @@ pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResour
     }
 }
 
-/// Begin a plan for the routing table: nodes are given their share, or give up all their partitions.
-#[utoipa::path(post, path = "/v1/routing/plans", tag = "cluster", request_body = NewPlan, responses(
-    (status = 202, description = "The plan that was begun", body = PlanResource),
-    (status = 200, description = "The effects of the plan, if `dry_run` is set", body = PlanResource),
-    (status = "default", description = "An error: invalid_request, no_routing, plan_in_progress, nothing_to_move, node_not_found, node_absent, placement", body = ErrorResource),
+/// Mark a node as leaving for good, or for maintenance; or take its mark away.
+#[utoipa::path(post, path = "/v1/nodes/{node}/mark", tag = "cluster", params(("node" = u32, Path, description = "The number of the node")), request_body = NewMark, responses(
+    (status = 200, description = "The nodes", body = NodeList),
+    (status = "default", description = "An error: invalid_request, no_cluster, node_not_found", body = ErrorResource),
 ))]
-pub(super) async fn begin_plan(
+pub(super) async fn mark(
     State(app): State<App>,
-    JsonBody(new): JsonBody<NewPlan>,
-) -> Result<(StatusCode, Json<PlanResource>), ApiError> {
-    let number = |number: u32| NodeId::new(number).ok_or_else(|| ApiError::invalid("nodes are numbers from 1"));
-    let request = RoutingRequest {
-        add: new.add.into_iter().map(number).collect::<Result<_, _>>()?,
-        remove: new.remove.into_iter().map(number).collect::<Result<_, _>>()?,
-    };
-    let (plan, status) = match new.dry_run {
-        true => {
-            let plan = app.blocking(move |app| app.operator.dry_plan(&request)).await?;
-            (plan, StatusCode::OK)
-        }
-        false => {
-            let plan = app.blocking(move |app| app.operator.plan(&request)).await?;
-            (plan, StatusCode::ACCEPTED)
-        }
-    };
-    Ok((status, Json((&plan).into())))
-}
-
-/// Give up the plan under way: the present owners stay.
-#[utoipa::path(delete, path = "/v1/routing/plan", tag = "cluster", responses(
-    (status = 204, description = "The plan is given up"),
-    (status = "default", description = "An error: no_routing, no_plan", body = ErrorResource),
-))]
-pub(super) async fn cancel_plan(State(app): State<App>) -> Result<StatusCode, ApiError> {
-    app.blocking(|app| app.operator.cancel_plan()).await?;
-    Ok(StatusCode::NO_CONTENT)
+    PathTexts(node): PathTexts<u32>,
+    JsonBody(new): JsonBody<NewMark>,
+) -> Result<Json<NodeList>, ApiError> {
+    let node = NodeId::new(node).ok_or_else(|| ApiError::invalid("nodes are numbers from 1"))?;
+    let marked = app.blocking(move |app| {
+        app.operator.mark_node(node, new.mark.map(Into::into))?;
+        Ok(nodes_of(app.operator.mirror()))
+    });
+    Ok(Json(NodeList { nodes: marked.await? }))
 }
 
 fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
@@ -143,7 +120,8 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         replicas: cluster.replicas,
         nodes_initial: cluster.nodes_initial,
         routing_epoch: table.map(|table| table.epoch()),
-        plan_under_way: table.is_some_and(|table| table.is_in_plan()),
+        plan_under_way: table.is_some_and(|table| table.is_moving())
+            || view.plans.values().any(|plan| plan.record.state.is_under_way()),
         leader: leader.map(|leader| leader.http),
         nodes: nodes_of(mirror),
         routers: routers.collect(),
@@ -163,7 +141,9 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
     };
     let table = view.routing.as_ref().map(|routing| &routing.record);
     let owned = table.map(|table| count(table.all_owners())).unwrap_or_default();
-    let next = table.and_then(|table| table.planned()).map(count);
+    let next = table
+        .filter(|table| table.is_moving())
+        .map(|table| count(&table.planned()));
     let late = |id: &NodeId| {
         let stores = view.stores.iter().filter(|(_, store)| store.record.late.contains(id));
         stores.map(|(name, _)| name.to_string()).collect()
@@ -186,12 +166,15 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
             partitions: owned.get(id).copied().unwrap_or(0),
             partitions_next: next.as_ref().map(|next| next.get(id).copied().unwrap_or(0)),
             late: late(id),
+            host: record.host.clone(),
+            backup: record.backup,
+            mark: record.mark.map(Into::into),
         }
     };
     view.nodes.iter().map(node).collect()
 }
 
-fn no_routing(view: &ClusterView) -> OperatorError {
+pub(super) fn no_routing(view: &ClusterView) -> OperatorError {
     let nodes_initial = view.cluster.as_ref().map(|cluster| cluster.nodes_initial);
     nodes_initial.map_or(OperatorError::NoCluster, |nodes_initial| {
         OperatorError::NoRoutingTable { nodes_initial }

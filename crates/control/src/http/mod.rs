@@ -15,10 +15,12 @@ mod files;
 mod frame;
 mod graphs;
 mod guard;
+mod load;
 mod lookup;
 mod losses;
 mod node;
 mod openapi;
+mod plans;
 mod pushes;
 mod records;
 mod request_heads;
@@ -108,8 +110,19 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/cluster/adopt", Method::POST, post(cluster::adopt)),
         ("/v1/nodes", Method::GET, get(cluster::nodes)),
         ("/v1/routing", Method::GET, get(cluster::routing)),
-        ("/v1/routing/plans", Method::POST, post(cluster::begin_plan)),
-        ("/v1/routing/plan", Method::DELETE, delete(cluster::cancel_plan)),
+        ("/v1/nodes/{node}/mark", Method::POST, post(cluster::mark)),
+        ("/v1/load", Method::GET, get(load::show)),
+        ("/v1/load", Method::POST, post(load::report)),
+        ("/v1/load/history", Method::GET, get(load::history)),
+        ("/v1/decisions", Method::GET, get(load::decisions)),
+        ("/v1/decisions/{decision}", Method::GET, get(load::decision)),
+        ("/v1/plans", Method::GET, get(plans::list)),
+        ("/v1/plans", Method::POST, post(plans::make)),
+        ("/v1/plans/{plan}", Method::GET, get(plans::show)),
+        ("/v1/plans/{plan}", Method::DELETE, delete(plans::cancel)),
+        ("/v1/plans/{plan}/run", Method::POST, post(plans::run)),
+        ("/v1/plans/{plan}/pause", Method::POST, post(plans::pause)),
+        ("/v1/plans/{plan}/resume", Method::POST, post(plans::resume)),
         ("/v1/dev/members", Method::GET, get(dev::list)),
         ("/v1/dev/members/{member}/stop", Method::POST, post(dev::stop)),
         ("/v1/dev/members/{member}/start", Method::POST, post(dev::start)),

@@ -6,7 +6,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::{ERROR_CODES, ErrorResource};
-use super::{cluster, dev, files, graphs, lookup, losses, node, pushes, records, stores, uploads};
+use super::{cluster, dev, files, graphs, load, lookup, losses, node, plans, pushes, records, stores, uploads};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -37,8 +37,19 @@ use super::{cluster, dev, files, graphs, lookup, losses, node, pushes, records, 
         cluster::adopt,
         cluster::nodes,
         cluster::routing,
-        cluster::begin_plan,
-        cluster::cancel_plan,
+        cluster::mark,
+        load::show,
+        load::report,
+        load::history,
+        load::decisions,
+        load::decision,
+        plans::list,
+        plans::make,
+        plans::show,
+        plans::cancel,
+        plans::run,
+        plans::pause,
+        plans::resume,
         dev::list,
         dev::stop,
         dev::start,
@@ -66,6 +77,8 @@ use super::{cluster, dev, files, graphs, lookup, losses, node, pushes, records, 
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "The members of the cluster, and the owners of partitions"),
+        (name = "load", description = "The load of the cluster, and decisions about it"),
+        (name = "plans", description = "Moves of partitions between nodes"),
         (name = "node", description = "The answering process"),
         (name = "development", description = "Stopping and starting the members of a development cluster"),
     ),

@@ -142,6 +142,7 @@ fn known(view: &ClusterView, folder: &str) -> Vec<String> {
         "routers" => names(&view.routers),
         "stores" => names(&view.stores),
         "dropped" => names(&view.dropped),
+        "plans" => names(&view.plans),
         _ => names(&view.reports),
     }
 }
@@ -167,6 +168,7 @@ fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Re
         RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
         RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
         RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
+        RecordPath::Plan(number) => put(&mut view.plans, number, parse(entry)?),
     }
     Ok(())
 }

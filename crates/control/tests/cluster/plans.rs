@@ -16,12 +16,22 @@ fn partitions(cluster: &TestCluster) -> Vec<u64> {
     nodes.map(|node| node["partitions"].as_u64().unwrap()).collect()
 }
 
-fn finished(cluster: &TestCluster, epoch: u64) {
+/// Makes a plan and runs it to its end.
+fn run(cluster: &TestCluster, request: Value) {
+    let number = begin(cluster, request);
     eventually("the plan to be done", || {
-        let found = cluster.client.get("/v1/cluster");
-        (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
+        let plan = cluster.client.get(&format!("/v1/plans/{number}"));
+        (plan["state"] == json!("done")).then_some(())
     });
     cluster.wait_ready();
+}
+
+/// Makes a plan and begins it.
+fn begin(cluster: &TestCluster, mut request: Value) -> u64 {
+    request["run"] = json!(true);
+    let (status, plan) = cluster.client.call("POST", "/v1/plans", request);
+    assert_eq!(status, 202, "{plan}");
+    plan["number"].as_u64().unwrap()
 }
 
 #[test]
@@ -33,23 +43,21 @@ fn plans_fill_a_new_node_and_empty_a_removed_one() {
     cluster.client.push(&builds.build(1));
     assert_eq!(partitions(&cluster), [4, 4, 0]);
 
-    let plans = "/v1/routing/plans";
-    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3], "dry_run": true}));
+    let (status, plan) = cluster
+        .client
+        .call("POST", "/v1/plans", json!({"add": [3], "dry_run": true}));
     assert_eq!(status, 200, "{plan}");
     assert!((2..=3).contains(&plan["fetches"].as_u64().unwrap()), "{plan}");
     assert_eq!(partitions(&cluster), [4, 4, 0], "nothing was changed");
+    assert_eq!(cluster.client.get("/v1/plans")["plans"], json!([]), "nor saved");
 
-    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3]}));
-    assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 4);
+    run(&cluster, json!({"add": [3]}));
     let spread = partitions(&cluster);
     assert_eq!(spread.iter().sum::<u64>(), 8);
     assert!(spread.iter().all(|&count| (2..=3).contains(&count)), "{spread:?}");
     cluster.all_serve(1, 50);
 
-    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
-    assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 7);
+    run(&cluster, json!({"remove": [1], "even": true}));
     assert_eq!(partitions(&cluster), [0, 4, 4]);
     cluster.all_serve(1, 50);
     cluster.client.push(&builds.build(2));
@@ -84,10 +92,7 @@ fn partitions_that_moved_away_are_restored_when_they_return() {
     let both = ["node-1", "node-2"];
     let before = both.map(inodes);
 
-    let plans = "/v1/routing/plans";
-    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3]}));
-    assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 4);
+    run(&cluster, json!({"add": [3]}));
     let moved = partitions(&cluster)[2] as usize;
     eventually("the moved partitions to be in the trash", || {
         let first_chunks = |node: &&str| {
@@ -101,9 +106,7 @@ fn partitions_that_moved_away_are_restored_when_they_return() {
     });
     cluster.all_serve(1, 1000);
 
-    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [3]}));
-    assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 7);
+    run(&cluster, json!({"remove": [3], "even": true}));
     assert_eq!(partitions(&cluster), [4, 4, 0]);
     assert_eq!(both.map(inodes), before, "the same files, not fetched again");
     cluster.all_serve(1, 1000);
@@ -120,9 +123,7 @@ fn a_cancelled_plan_leaves_no_files() {
     let before = others.map(files);
 
     cluster.client.set_rate(64 << 10);
-    let plans = "/v1/routing/plans";
-    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
-    assert_eq!(status, 202, "{plan}");
+    let number = begin(&cluster, json!({"remove": [1]}));
     eventually("both to fetch", || {
         others
             .iter()
@@ -130,8 +131,10 @@ fn a_cancelled_plan_leaves_no_files() {
             .all(|(node, before)| files(node) != *before)
             .then_some(())
     });
-    let (status, answer) = cluster.client.call("DELETE", "/v1/routing/plan", Value::Null);
-    assert!((200..300).contains(&status), "{answer}");
+    let (status, plan) = cluster
+        .client
+        .call("DELETE", &format!("/v1/plans/{number}"), Value::Null);
+    assert_eq!((status, &plan["state"]), (200, &json!("cancelled")), "{plan}");
     for (node, before) in others.iter().zip(&before) {
         eventually("the fetched files to be gone", || {
             (files(node) == *before).then_some(())
@@ -140,4 +143,66 @@ fn a_cancelled_plan_leaves_no_files() {
     cluster.client.set_rate(0);
     assert_eq!(others.map(files), before);
     cluster.all_serve(1, 1000);
+}
+
+#[test]
+fn a_plan_is_saved_run_paused_and_resumed() {
+    let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
+    cluster.create(json!({}));
+    cluster.client.push(&Builds::elsewhere(1000).build(1));
+    let plans = "/v1/plans";
+    let (status, plan) = cluster.client.call(
+        "POST",
+        plans,
+        json!({"add": [3], "moves_per_node": 1, "reason": "more room"}),
+    );
+    assert_eq!(status, 201, "{plan}");
+    assert_eq!(
+        (&plan["state"], &plan["reason"]),
+        (&json!("proposed"), &json!("more room"))
+    );
+    assert!(
+        plan["bytes"].as_u64().unwrap() > 0 && plan["bytes_between_zones"] == json!(0),
+        "{plan}"
+    );
+    assert_eq!(partitions(&cluster), [4, 4, 0], "it does not run yet");
+
+    // One after the other, slowly enough to be paused.
+    cluster.client.set_rate(64 << 10);
+    let (status, plan) = cluster.client.call("POST", "/v1/plans/1/run", Value::Null);
+    assert_eq!((status, &plan["state"]), (202, &json!("running")), "{plan}");
+    let (status, refused) = cluster.client.call("POST", "/v1/plans/1/run", Value::Null);
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("plan_state")));
+    let (status, plan) = cluster.client.call("POST", "/v1/plans/1/pause", Value::Null);
+    assert_eq!((status, &plan["state"]), (200, &json!("paused")), "{plan}");
+    cluster.client.set_rate(0);
+    eventually("what has begun to be completed", || {
+        let found = cluster.client.get("/v1/routing");
+        (found["next"] == Value::Null).then_some(())
+    });
+    let paused = cluster.client.get("/v1/plans/1");
+    let left = paused["partitions"].as_u64().unwrap() - paused["partitions_done"].as_u64().unwrap();
+    assert!(left > 0, "{paused}");
+    let (status, plan) = cluster.client.call("POST", "/v1/plans/1/resume", Value::Null);
+    assert_eq!((status, &plan["state"]), (200, &json!("running")), "{plan}");
+    eventually("the plan to be done", || {
+        (cluster.client.get("/v1/plans/1")["state"] == json!("done")).then_some(())
+    });
+    cluster.all_serve(1, 1000);
+}
+
+#[test]
+fn a_replica_is_moved_by_hand() {
+    let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
+    cluster.create(json!({}));
+    cluster.client.push(&Builds::beside().build(1));
+    let from = cluster.client.get("/v1/routing")["owners"][1][0].clone();
+    let request = json!({"moves": [{"partition": 1, "from": from, "to": 3}]});
+    run(&cluster, request.clone());
+    let owners = cluster.client.get("/v1/routing")["owners"].clone();
+    assert_eq!(owners[1][0], json!(3));
+    assert_eq!(partitions(&cluster)[2], 1);
+    cluster.all_serve(1, 50);
+    let (status, refused) = cluster.client.call("POST", "/v1/plans", request);
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("impossible_move")));
 }

@@ -115,13 +115,16 @@ fn partitions_move_between_nodes_while_they_are_written_to() {
     create(&cluster, json!({"reads": 1, "writes": 2}));
     let mut writer = Writer::new(&cluster);
     writer.write(0..100, "a");
-    for (plan, epoch) in [(json!({"add": [3]}), 4), (json!({"remove": [1]}), 7)] {
-        let (status, answer) = cluster.client.call("POST", "/v1/routing/plans", plan);
+    for (number, plan) in [
+        (1, json!({"add": [3], "run": true})),
+        (2, json!({"remove": [1], "run": true})),
+    ] {
+        let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
         assert_eq!(status, 202, "{answer}");
-        writer.write(70..130, &format!("b{epoch}"));
+        writer.write(70..130, &format!("b{number}"));
         eventually("the plan to be done", || {
-            let found = cluster.client.get("/v1/cluster");
-            (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
+            let plan = cluster.client.get(&format!("/v1/plans/{number}"));
+            (plan["state"] == json!("done")).then_some(())
         });
         // At once, and from one replica: each has every acknowledged write.
         writer.check();

@@ -157,10 +157,29 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("GET", "/v1/cluster", "/v1/cluster", null(), 200);
     walk.step("GET", "/v1/nodes", "/v1/nodes", null(), 200);
     walk.step("GET", "/v1/routing", "/v1/routing", null(), 200);
-    let (plans, plan) = ("/v1/routing/plans", "/v1/routing/plan");
+    let plans = "/v1/plans";
     walk.step("POST", plans, plans, json!({"add": [1], "dry_run": true}), 409);
     walk.step("POST", plans, plans, json!({"add": [7]}), 404);
-    walk.step("DELETE", plan, plan, null(), 409);
+    walk.step("GET", plans, plans, null(), 200);
+    walk.step("GET", "/v1/plans/{plan}", "/v1/plans/7", null(), 404);
+    walk.step("DELETE", "/v1/plans/{plan}", "/v1/plans/7", null(), 404);
+    for what in ["run", "pause", "resume"] {
+        let route = format!("/v1/plans/{{plan}}/{what}");
+        walk.step("POST", &route, &format!("/v1/plans/7/{what}"), null(), 404);
+    }
+    let mark = "/v1/nodes/{node}/mark";
+    walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": "maintenance"}), 200);
+    walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": null}), 200);
+    walk.step("POST", mark, "/v1/nodes/7/mark", json!({"mark": "leaving"}), 404);
+    let load = "/v1/load";
+    walk.step("GET", load, load, null(), 200);
+    walk.step("GET", "/v1/load/history", "/v1/load/history?since=5", null(), 200);
+    walk.step("GET", "/v1/load/history", "/v1/load/history?since=x", null(), 400);
+    walk.step("POST", load, load, load_report(), 204);
+    walk.step("POST", load, load, json!({"node": 1}), 400);
+    walk.step("GET", "/v1/decisions", "/v1/decisions?count=3", null(), 200);
+    walk.step("GET", "/v1/decisions", "/v1/decisions?count=0", null(), 400);
+    walk.step("GET", "/v1/decisions/{decision}", "/v1/decisions/999999", null(), 404);
     walk.step("GET", "/v1/dev/members", "/v1/dev/members", null(), 200);
     let member = "/v1/dev/members/{member}/stop";
     walk.step("POST", member, "/v1/dev/members/node-1/stop", null(), 404);
@@ -268,6 +287,18 @@ fn every_documented_operation_answers_as_documented() {
         );
     }
     assert_eq!(walk.seen, documented);
+}
+
+/// A report of a node that does nothing.
+fn load_report() -> Value {
+    let resources = json!({
+        "cpu": 0.1, "cpu_max": 2.0, "memory": 1, "memory_max": 2, "disk": 1, "disk_max": 2, "disk_read": 0.0,
+        "disk_written": 0.0, "network_in": 0.0, "network_out": 0.0, "requests": 0.0, "p99_us": 0,
+    });
+    json!({
+        "node": 9, "started_unix_ms": 1, "number": 1, "interval_ms": 5000, "resources": resources, "partitions": [],
+        "sizes": [], "stores": [], "hot_keys": [],
+    })
 }
 
 #[test]

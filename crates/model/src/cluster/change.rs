@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::plan::PlanRecord;
 use super::record::{ClusterRecord, DroppedStore, NodeRecord, Numbers, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
@@ -89,6 +90,8 @@ pub enum RecordPath {
     Store(StoreName),
     /// A store that was dropped, by its number.
     Dropped(u16),
+    /// A plan, by its number.
+    Plan(u64),
 }
 
 impl RecordPath {
@@ -107,6 +110,7 @@ impl RecordPath {
             Some(("routers", identity)) => identity.parse().ok().map(Self::Router),
             Some(("stores", name)) => name.parse().ok().map(Self::Store),
             Some(("dropped", id)) => id.parse().ok().map(Self::Dropped),
+            Some(("plans", number)) => number.parse().ok().map(Self::Plan),
             Some(_) => None,
         }
     }
@@ -124,6 +128,7 @@ impl fmt::Display for RecordPath {
             Self::Router(identity) => write!(f, "routers/{identity}"),
             Self::Store(name) => write!(f, "stores/{name}"),
             Self::Dropped(id) => write!(f, "dropped/{id}"),
+            Self::Plan(number) => write!(f, "plans/{number}"),
         }
     }
 }
@@ -144,6 +149,8 @@ pub enum Record {
     Store(Box<StoreRecord>),
     /// At [`RecordPath::Dropped`].
     Dropped(Box<DroppedStore>),
+    /// At [`RecordPath::Plan`].
+    Plan(Box<PlanRecord>),
 }
 
 #[cfg(test)]
@@ -162,6 +169,7 @@ mod tests {
             RecordPath::Router(Identity::of(u128::MAX)),
             RecordPath::Store("Member-Features.v2".parse().unwrap()),
             RecordPath::Dropped(7),
+            RecordPath::Plan(12),
         ] {
             assert_eq!(RecordPath::parse(&path.to_string()), Some(path));
         }

@@ -30,6 +30,13 @@ impl WatchedClock {
     }
 }
 
+impl WatchedClock {
+    /// The time watched at the last look.
+    pub(super) fn last(&self) -> u64 {
+        self.watched_ms
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

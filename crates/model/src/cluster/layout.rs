@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::node::NodeId;
+use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::routing::RoutingTable;
 
@@ -15,25 +16,37 @@ use crate::routing::RoutingTable;
 pub(super) struct Layout {
     /// The partitions that each node owns, and serves.
     pub(super) owned: BTreeMap<NodeId, PartitionSet>,
-    /// The partitions that each node will own once the plan under way is finished; empty without a plan.
+    /// The partitions that moves under way give to each node, or leave with it, and that have not switched yet.
     pub(super) planned: BTreeMap<NodeId, PartitionSet>,
+    /// The epoch of the last step that concerned each node: reports from before say nothing.
+    last_steps: Arc<BTreeMap<NodeId, u64>>,
+    epoch: u64,
 }
 
 impl Layout {
-    fn of(table: &RoutingTable, replicas: usize) -> Self {
-        let by_node = |lists: &[Vec<NodeId>]| {
+    fn of(table: &RoutingTable, replicas: usize, last_steps: Arc<BTreeMap<NodeId, u64>>) -> Self {
+        let by_node = |lists: &mut dyn Iterator<Item = (PartitionId, &[NodeId])>| {
             let mut nodes = BTreeMap::<NodeId, PartitionSet>::new();
-            for (partition, list) in table.partitions().partitions().zip(lists) {
+            for (partition, list) in lists {
                 for &node in list.iter().take(replicas) {
                     nodes.entry(node).or_default().insert(partition);
                 }
             }
             nodes
         };
+        let owners = table.all_owners().iter().map(Vec::as_slice);
         Self {
-            owned: by_node(table.all_owners()),
-            planned: table.next().map(by_node).unwrap_or_default(),
+            owned: by_node(&mut table.partitions().partitions().zip(owners)),
+            planned: by_node(&mut table.begun().map(|(partition, next, _)| (partition, next))),
+            last_steps,
+            epoch: table.epoch(),
         }
+    }
+
+    /// Whether what a node reported under the table of an epoch holds under this one.
+    pub(super) fn holds_since(&self, node: NodeId, epoch: u64) -> bool {
+        let last = self.last_steps.get(&node).copied().unwrap_or(0);
+        (last..=self.epoch).contains(&epoch)
     }
 
     /// The partitions that a node owns.
@@ -41,7 +54,7 @@ impl Layout {
         self.owned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
 
-    /// The partitions that a node will own under the plan under way; empty without a plan.
+    /// The partitions that moves under way give to a node, or leave with it.
     pub(super) fn planned_for(&self, node: NodeId) -> &PartitionSet {
         self.planned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
@@ -51,6 +64,7 @@ impl Layout {
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     epoch: u64,
+    last_steps: Arc<BTreeMap<NodeId, u64>>,
     by_replicas: BTreeMap<usize, Arc<Layout>>,
 }
 
@@ -60,8 +74,9 @@ impl Layouts {
         if self.epoch != table.epoch() {
             self.by_replicas.clear();
             self.epoch = table.epoch();
+            self.last_steps = Arc::new(table.last_steps());
         }
-        let made = || Arc::new(Layout::of(table, replicas));
+        let made = || Arc::new(Layout::of(table, replicas, Arc::clone(&self.last_steps)));
         Arc::clone(self.by_replicas.entry(replicas).or_insert_with(made))
     }
 }

@@ -21,6 +21,7 @@ mod continuity;
 mod controller;
 mod layout;
 pub mod operator;
+mod plan;
 mod quorum;
 mod readiness;
 mod record;
@@ -36,10 +37,11 @@ pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;
 pub use continuity::Discontinuity;
 pub use controller::{Controller, Patience};
+pub use plan::{MOVES_PER_NODE, MoveState, PLANS_KEPT, PlanCost, PlanMaker, PlanRecord, PlanState};
 pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{
-    Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
+    Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
     ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};

@@ -1,7 +1,7 @@
 //! Evaluates reports: whether a version is ready on a node, and on enough nodes.
 //!
-//! A report proves something only if it is based on the same store, routing table and number of replicas as its
-//! reader's view. Any other report counts as unknown, and decides nothing.
+//! A report proves something only if it is based on the same store and number of replicas as its reader's view, and on a
+//! routing table since which no move has concerned its node. Any other report counts as unknown, and decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -14,35 +14,48 @@ use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 
-/// A node's report about a store, if it is based on the same store, routing table and replicas.
-fn report<'a>(view: &'a ClusterView, node: NodeId, store: &StoreRecord) -> Option<&'a StoreReport> {
-    let table = &view.routing.as_ref()?.record;
+/// A node's report about a store, if it still holds.
+fn report<'a>(view: &'a ClusterView, layout: &Layout, node: NodeId, store: &StoreRecord) -> Option<&'a StoreReport> {
     let report = view.reports.get(&node)?;
     let store_report = report.stores.get(&store.definition.name)?;
-    let same = report.epoch == table.epoch()
+    let same = layout.holds_since(node, report.epoch)
         && store_report.id == store.id
         && store_report.replicas as usize == view.replicas(store);
     same.then_some(store_report)
 }
 
-/// A node's report about a version, if it is based on the same store, routing table and replicas.
+/// A node's report about a version, if it still holds.
 pub(super) fn replica<'a>(
     view: &'a ClusterView,
+    layout: &Layout,
     node: NodeId,
     store: &StoreRecord,
     version: VersionNumber,
 ) -> Option<&'a ReplicaReport> {
-    report(view, node, store)?.versions.get(&version)
+    report(view, layout, node, store)?.versions.get(&version)
 }
 
-/// Whether a node has proved that it has all partitions of a versioned store that the plan under way gives it.
-pub(super) fn is_synchronised(view: &ClusterView, node: NodeId, store: &StoreRecord) -> bool {
-    report(view, node, store).is_some_and(|report| report.synchronised)
+/// Whether a node has proved that it has a partition of a versioned store that a move under way gives it.
+pub(super) fn is_synchronised(
+    view: &ClusterView,
+    layout: &Layout,
+    node: NodeId,
+    store: &StoreRecord,
+    partition: PartitionId,
+) -> bool {
+    let report = report(view, layout, node, store);
+    report.is_some_and(|report| !report.lacking.contains(partition))
 }
 
 /// Whether a node has proved that a version is ready on it.
-pub(super) fn is_ready(view: &ClusterView, node: NodeId, store: &StoreRecord, version: VersionNumber) -> bool {
-    replica(view, node, store, version).is_some_and(|replica| replica.state.is_ready())
+pub(super) fn is_ready(
+    view: &ClusterView,
+    layout: &Layout,
+    node: NodeId,
+    store: &StoreRecord,
+    version: VersionNumber,
+) -> bool {
+    replica(view, layout, node, store, version).is_some_and(|replica| replica.state.is_ready())
 }
 
 /// The partitions that at least one of these nodes owns.
@@ -72,7 +85,7 @@ pub(super) fn unready_among(
     let table = &view.routing.as_ref()?.record;
     let layout = Layouts::default().of(table, owners);
     let ready = layout.owned.keys().copied();
-    let ready = ready.filter(|&node| is_ready(view, node, store, version));
+    let ready = ready.filter(|&node| is_ready(view, &layout, node, store, version));
     all(&layout).without(&covered(&layout, ready)).iter().next()
 }
 
@@ -85,7 +98,7 @@ pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber)
     let store = &store.record;
     let layout = Layouts::default().of(&routing.record, view.replicas(store));
     let serving = |&node: &NodeId| {
-        let replica = replica(view, node, store, version);
+        let replica = replica(view, &layout, node, store, version);
         replica.is_some_and(|replica| replica.state == super::record::ReplicaState::Serving)
     };
     let nodes = layout.owned.keys().copied();

@@ -1,7 +1,7 @@
 //! The entries of the coordination service, in their stored form.
 //!
-//! Writers: `cluster`: the first process, once; `nodes/ID`: the leading controller; `routing`, `stores/NAME`: the
-//! leading controller, and the process that carries out an operator's request; `dropped/ID`: the process that carries
+//! Writers: `cluster`: the first process, once; `nodes/ID`, `routing`, `plans/N`, `stores/NAME`: the leading controller,
+//! and the process that carries out an operator's request; `dropped/ID`: the process that carries
 //! out an operator's request to drop or restore a store; `numbers`: the process that gives one out;
 //! `announcements/IDENTITY` and `reports/ID`: the node itself, as ephemeral entries; `routers/IDENTITY`: the router
 //! itself, as an ephemeral entry.
@@ -14,6 +14,7 @@ use crate::definition::StoreDefinition;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
+use crate::partition_set::PartitionSet;
 use crate::placement::Placement;
 use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
@@ -57,6 +58,26 @@ pub struct NodeRecord {
     pub resp: String,
     /// Its HTTP address: host and port.
     pub http: String,
+    /// The machine that it runs on, if that is known: replicas of a partition are on different machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether it waits to replace a node that dies.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub backup: bool,
+    /// What an operator has decided about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<NodeMark>,
+}
+
+/// What an operator has decided about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeMark {
+    /// It leaves for good: it gets no partitions, and loses those that it has. If it is absent, it will not come back
+    /// with what it had.
+    Leaving,
+    /// It is to be taken out of service for a while: requests go to other nodes where those have the data.
+    Maintenance,
 }
 
 /// A live node that wants to take part. Ephemeral: it disappears with its session.
@@ -77,6 +98,12 @@ pub struct Announcement {
     pub resp: String,
     /// Its HTTP address: host and port, as others reach it.
     pub http: String,
+    /// The machine that it runs on, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether it waits to replace a node that dies.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub backup: bool,
     /// Whether it has a MySQL database for stores of the engine `mysql`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mysql: bool,
@@ -235,8 +262,9 @@ pub struct Numbers {
 /// A node's report about its replicas. Ephemeral; rewritten when states change, and from time to time while a fetch
 /// makes progress.
 ///
-/// It names no partitions, so that it stays small: *ready* means all partitions that the node owns in the routing table
-/// of this epoch, with this number of replicas of the store. A report based on other numbers tells its reader nothing.
+/// It names no partitions but those that move, so that it stays small: *ready* means all partitions that the node owns
+/// in the routing table of this epoch, with this number of replicas of the store. It is not rewritten for a later table
+/// whose steps do not concern the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRecord {
@@ -256,10 +284,10 @@ pub struct StoreReport {
     pub replicas: u32,
     /// Each version that is kept or being pushed; empty for a versioned store.
     pub versions: BTreeMap<VersionNumber, ReplicaReport>,
-    /// For a versioned store: whether the partitions that a plan gives to the node, kept ones included, have everything
-    /// that their owners had.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub synchronised: bool,
+    /// For a versioned store: the partitions that moves under way give to the node, or leave with it, and that do not
+    /// have everything yet that their owners had.
+    #[serde(default, skip_serializing_if = "PartitionSet::is_empty")]
+    pub lacking: PartitionSet,
     /// For a versioned store: how many partitions the node has.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
@@ -274,9 +302,12 @@ pub struct StoreReport {
 pub struct ReplicaReport {
     /// Its state, for the partitions that the node owns.
     pub state: ReplicaState,
-    /// Whether the partitions that a plan gives to the node are complete and open too.
+    /// The partitions that moves under way give to the node, or leave with it, and that are not complete and open yet.
+    #[serde(default, skip_serializing_if = "PartitionSet::is_empty")]
+    pub lacking: PartitionSet,
+    /// Whether all attempts to fetch what it lacks have failed.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub planned: bool,
+    pub gave_up: bool,
     /// The bytes that this fetch has fetched so far.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_done: u64,
@@ -296,7 +327,8 @@ impl ReplicaReport {
     pub fn of(state: ReplicaState) -> Self {
         Self {
             state,
-            planned: false,
+            lacking: PartitionSet::EMPTY,
+            gave_up: false,
             bytes_done: 0,
             bytes_total: 0,
             seconds_left: None,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::record::NodeMark;
 use super::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::fan_out::StoreFanOut;
@@ -66,6 +67,9 @@ pub struct TopologyNode {
     pub group: Option<String>,
     /// Whether it was live when this topology was made.
     pub live: bool,
+    /// Whether it is taken out of service for a while: it is asked only where no other node can answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub resting: bool,
 }
 
 /// A store, for clients.
@@ -97,6 +101,10 @@ pub struct TopologyStore {
     pub versioned: Option<VersionedSettings>,
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl Topology {
     /// The topology of a cluster; `None` before it has a routing table.
     pub fn of(view: &ClusterView) -> Option<Self> {
@@ -115,6 +123,7 @@ impl Topology {
                 zone: record.zone.clone(),
                 group: record.group.clone(),
                 live: view.is_live(id),
+                resting: record.mark == Some(NodeMark::Maintenance),
             };
             (id, node)
         };
@@ -314,6 +323,7 @@ mod tests {
             zone: String::new(),
             group: None,
             live: true,
+            resting: false,
         }
     }
 

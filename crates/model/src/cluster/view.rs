@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::PlanRecord;
 use super::record::{
     Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
 };
@@ -48,6 +49,8 @@ pub struct ClusterView {
     pub stores: BTreeMap<StoreName, Revised<StoreRecord>>,
     /// The last dropped stores, by their numbers.
     pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
+    /// The plans: proposed, under way, and the last ones that ended.
+    pub plans: BTreeMap<u64, Revised<PlanRecord>>,
     /// The reports of nodes about their replicas.
     pub reports: BTreeMap<NodeId, ReportRecord>,
 }
@@ -57,6 +60,15 @@ impl ClusterView {
     pub fn is_live(&self, node: NodeId) -> bool {
         let record = self.nodes.get(&node);
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))
+    }
+
+    /// About how many bytes a partition has on a node: the kept versions of batch stores, divided evenly.
+    pub fn partition_bytes(&self) -> u64 {
+        let Some(cluster) = &self.cluster else { return 0 };
+        let stores = self.stores.values().map(|store| &store.record);
+        let kept = stores.flat_map(|store| store.versions.kept().filter_map(|version| store.details.get(&version)));
+        let bytes: u64 = kept.map(|detail| detail.bytes).sum();
+        bytes / u64::from(cluster.partitions.get())
     }
 
     /// How many replicas a store has: the operator's number, or the cluster's, and never more than that.

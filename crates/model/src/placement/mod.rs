@@ -9,6 +9,7 @@
 //! nodes of other weights hold in proportion; the same input gives the same lists.
 
 mod deal;
+mod hosts;
 mod plan;
 mod rank;
 mod share;
@@ -19,10 +20,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::plan::moves_of;
 pub use self::plan::{Move, Plan};
 use self::spread::Spread;
 use crate::node::NodeId;
-use crate::partition::PartitionCount;
+use crate::partition::{PartitionCount, PartitionId};
 use crate::routing::RoutingTable;
 
 /// How many nodes a placement accepts at most: its time and memory grow with their square.
@@ -79,6 +81,8 @@ pub struct Member {
     pub zone: String,
     /// Its group: *grouped* needs one.
     pub group: Option<String>,
+    /// The machine that it runs on, if that is known: replicas of a partition are on different machines.
+    pub host: Option<String>,
     /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
 }
@@ -126,13 +130,24 @@ pub enum PlacementError {
         /// The requested number of replicas.
         replicas: u32,
     },
+    /// Two replicas of a partition would be on one machine.
+    #[error(
+        "the {replicas} replicas of partition {partition} cannot be on different machines: start nodes on another \
+         machine, or, if nodes with the same host are on different machines, set host in their configurations"
+    )]
+    TooFewHosts {
+        /// The partition.
+        partition: PartitionId,
+        /// How many replicas it has.
+        replicas: usize,
+    },
     /// The routing table would be too large to be stored.
     #[error(
         "{partitions} partitions on {replicas} nodes each are more than the {PLACED_MAX} entries of a routing table: use fewer partitions or replicas"
     )]
     TooLarge {
         /// How many partitions there are.
-        partitions: PartitionCount,
+        partitions: usize,
         /// How many nodes each would have.
         replicas: usize,
     },
@@ -151,7 +166,24 @@ pub fn place(
     replicas: u32,
     members: &[Member],
 ) -> Result<Vec<Vec<NodeId>>, PlacementError> {
-    arrange(policy, partitions, &[], replicas, members)
+    arrange(
+        policy,
+        partitions.get() as usize,
+        &[],
+        replicas,
+        members,
+        Shares::ByWeight,
+    )
+}
+
+/// How much each node is to hold after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shares {
+    /// In proportion to its weight.
+    ByWeight,
+    /// In proportion to what it holds now; a new node by its weight, like an average node. So what was moved
+    /// deliberately stays, and so does the order of nodes where none is replaced.
+    Kept,
 }
 
 /// The plan that moves the owners of a table to these members with the fewest moves: a new node takes its share, and
@@ -165,19 +197,32 @@ pub fn replan(
     table: &RoutingTable,
     replicas: u32,
     members: &[Member],
+    shares: Shares,
 ) -> Result<Plan, PlacementError> {
     let before = table.all_owners();
-    let after = arrange(policy, table.partitions(), before, replicas, members)?;
+    let after = rearrange(policy, before, replicas, members, shares)?;
     Ok(Plan::between(before, after))
+}
+
+/// The lists that [`replan`] leads to.
+pub(crate) fn rearrange(
+    policy: Placement,
+    before: &[Vec<NodeId>],
+    replicas: u32,
+    members: &[Member],
+    shares: Shares,
+) -> Result<Vec<Vec<NodeId>>, PlacementError> {
+    arrange(policy, before.len(), before, replicas, members, shares)
 }
 
 /// The lists for these members, as close as possible to the present ones (empty for a new cluster).
 fn arrange(
     policy: Placement,
-    partitions: PartitionCount,
+    count: usize,
     present: &[Vec<NodeId>],
     replicas: u32,
     members: &[Member],
+    shares: Shares,
 ) -> Result<Vec<Vec<NodeId>>, PlacementError> {
     let mut members: Vec<&Member> = members.iter().collect();
     members.sort_by_key(|member| member.id);
@@ -193,10 +238,9 @@ fn arrange(
         Placement::Grouped => zones.iter().collect::<BTreeSet<_>>().len(),
         Placement::All => members.len(),
     };
-    let count = partitions.get() as usize;
     if count * length > PLACED_MAX {
         return Err(PlacementError::TooLarge {
-            partitions,
+            partitions: count,
             replicas: length,
         });
     }
@@ -210,8 +254,18 @@ fn arrange(
         .collect();
     let new = present.is_empty();
     present.resize(count, Vec::new());
-    let weights: Vec<u64> = members.iter().map(|member| u64::from(member.weight)).collect();
-    let sets = Spread::new(&zones, &weights, length).sets(&present);
+    let mut weights: Vec<u64> = members.iter().map(|member| u64::from(member.weight)).collect();
+    if shares == Shares::Kept {
+        keep_shares(&mut weights, &present);
+    }
+    let mut sets = Spread::new(&zones, &weights, length).sets(&present);
+    let hosts: Vec<Option<&str>> = members.iter().map(|member| member.host.as_deref()).collect();
+    if let Some(list) = hosts::part(&mut sets, &hosts, &zones) {
+        return Err(PlacementError::TooFewHosts {
+            partition: PartitionId::new(list as u32),
+            replicas: length,
+        });
+    }
     let mut lists: Vec<Vec<usize>> = match new {
         // Each begins with another node, so that few need to change for first choices to be even.
         true => (0..).zip(sets).map(|(at, set)| rank::turned(set, at)).collect(),
@@ -222,8 +276,35 @@ fn arrange(
             .collect(),
     };
     rank::even(&mut lists, members.len());
+    if shares == Shares::Kept {
+        // Lists without another node keep their order, too.
+        for (list, was) in lists.iter_mut().zip(&present) {
+            if list.len() == was.len() && was.iter().all(|node| list.contains(node)) {
+                list.clone_from(was);
+            }
+        }
+    }
     let named = |list: Vec<usize>| list.into_iter().map(|index| ids[index]).collect();
     Ok(lists.into_iter().map(named).collect())
+}
+
+/// Replaces the weights of nodes that hold something by how much they hold, and scales those of others to the average.
+fn keep_shares(weights: &mut [u64], present: &[Vec<usize>]) {
+    let mut held = vec![0_u64; weights.len()];
+    present.iter().flatten().for_each(|&node| held[node] += 1);
+    let all_held: u64 = held.iter().sum();
+    let weight_of_holders: u64 = weights
+        .iter()
+        .zip(&held)
+        .filter(|(_, held)| **held > 0)
+        .map(|(weight, _)| weight)
+        .sum();
+    for (weight, held) in weights.iter_mut().zip(held) {
+        *weight = match held {
+            0 => *weight * all_held.max(1),
+            _ => held * weight_of_holders,
+        };
+    }
 }
 
 /// Refuses inputs that cannot be placed. The members are in the order of their numbers.

@@ -19,7 +19,8 @@ pub struct Move {
     pub to: Option<NodeId>,
 }
 
-/// A change of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins it, with `owners`.
+/// A change of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins all of
+/// it, with `owners`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The next lists: for each partition its nodes, in the order of preference.
@@ -32,18 +33,10 @@ pub struct Plan {
 
 impl Plan {
     /// The plan that leads from `before` to `after`.
-    pub(super) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
+    pub(crate) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
         let mut moves = Vec::new();
         for (partition, (before, after)) in (0..).map(PartitionId::new).zip(before.iter().zip(&after)) {
-            let mut gone = before.iter().filter(|node| !after.contains(node)).copied();
-            let mut come = after.iter().filter(|node| !before.contains(node)).copied();
-            loop {
-                let (from, to) = (gone.next(), come.next());
-                if from.is_none() && to.is_none() {
-                    break;
-                }
-                moves.push(Move { partition, from, to });
-            }
+            moves.extend(moves_of(partition, before, after));
         }
         Self {
             changes: before != after,
@@ -56,6 +49,17 @@ impl Plan {
     pub fn fetches(&self) -> usize {
         self.moves.iter().filter(|m| m.to.is_some()).count()
     }
+}
+
+/// The replicas of a partition that move when one list of its nodes becomes another.
+pub(crate) fn moves_of(partition: PartitionId, before: &[NodeId], after: &[NodeId]) -> Vec<Move> {
+    let mut gone = before.iter().filter(|node| !after.contains(node)).copied();
+    let mut come = after.iter().filter(|node| !before.contains(node)).copied();
+    let moves = std::iter::from_fn(|| match (gone.next(), come.next()) {
+        (None, None) => None,
+        (from, to) => Some(Move { partition, from, to }),
+    });
+    moves.collect()
 }
 
 /// `12 of 192 replicas move`, then a line for each node that gets or gives some.

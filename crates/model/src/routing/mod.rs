@@ -1,19 +1,21 @@
 //! The routing table: which nodes hold which partition.
 //!
-//! Every placement yields one, and nothing after the placement depends on which. It changes only by an explicit plan,
-//! which raises its epoch in each of three steps:
+//! Every placement yields one, and nothing after the placement depends on which. Its lists change only by explicit moves
+//! of partitions. Each partition moves by itself, in three steps, each of which raises the table's epoch:
 //!
-//! 1. it *begins*: the table also names the next owners of each partition. They fetch it, requests still go to the
+//! 1. the move *begins*: the table also names the next owners of the partition. They fetch it, requests still go to the
 //!    owners, and writes of versioned stores go to both;
 //! 2. the next owners have all the data, and there is the *switch*: they become the owners, and the table names the
 //!    former owners. Writes still go to both, since some readers that do not know of the switch read the former owners;
-//! 3. no former owner accepts reads any more, and the plan is *finished*.
+//! 3. no former owner accepts reads any more, and the move is *finished*.
 //!
 //! So of two consecutive tables, a read at a quorum of one never misses a write at a quorum of the other. Tables that
 //! are further apart may: for each partition, a table says which earlier ones may still be used, for reads and for
 //! writes ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
 
 mod stored;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,9 @@ use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
 use stored::RoutingTableText;
 
+/// How many epochs with switches a table remembers. Of partitions whose last switch was earlier, it knows only that.
+const SWITCHES_MAX: usize = 64;
+
 /// Partition → nodes, in the order of preference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RoutingTableText", into = "RoutingTableText")]
@@ -29,31 +34,58 @@ pub struct RoutingTable {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
-    stage: Stage,
-    /// The epoch of the switch before the last one: since then, only the last one changed owners.
+    /// The moves under way.
+    moves: BTreeMap<PartitionId, Stage>,
+    /// The partitions whose last switch began this epoch. Each is in one set at most.
+    switches: BTreeMap<u64, PartitionSet>,
+    /// All other partitions have had their owners since this epoch, or for longer.
     since: u64,
-    moved: Option<Moved>,
 }
 
-/// The stage of the plan under way.
+/// The stage of a partition's move.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stage {
-    /// No plan.
-    Idle,
-    /// These nodes are the next owners.
-    Begun { next: Vec<Vec<NodeId>> },
-    /// These nodes were the owners.
-    Switched { former: Vec<Vec<NodeId>> },
+pub enum Stage {
+    /// Its next owners fetch it.
+    Begun {
+        /// The epoch that the move began with.
+        at: u64,
+        /// The next owners.
+        next: Vec<NodeId>,
+    },
+    /// Its next owners have become the owners.
+    Switched {
+        /// The epoch of the switch.
+        at: u64,
+        /// The owners before.
+        former: Vec<NodeId>,
+    },
 }
 
-/// The last switch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Moved {
-    /// The epoch that it began.
-    at: u64,
-    /// The partitions whose owners it changed.
-    partitions: PartitionSet,
+impl Stage {
+    /// The epoch of its last step.
+    pub fn at(&self) -> u64 {
+        let (Self::Begun { at, .. } | Self::Switched { at, .. }) = self;
+        *at
+    }
+
+    /// The nodes besides the owners that take writes: the next or the former owners.
+    pub fn joint(&self) -> &[NodeId] {
+        let (Self::Begun { next: joint, .. } | Self::Switched { former: joint, .. }) = self;
+        joint
+    }
+}
+
+/// Steps of moves, which are taken together: they raise the epoch once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Moves to begin: partitions that do not move yet, with their next owners.
+    pub begin: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// Begun moves whose next owners become the owners.
+    pub switch: PartitionSet,
+    /// Switched moves that end.
+    pub finish: PartitionSet,
+    /// Begun moves that are given up: the owners stay.
+    pub cancel: PartitionSet,
 }
 
 /// Why lists of nodes are not a routing table.
@@ -73,11 +105,11 @@ pub enum RoutingTableError {
         /// The partition.
         partition: PartitionId,
     },
-    /// A plan names a partition that does not exist.
-    #[error("the plan of the routing table names partition {partition}, but there are only {partitions}")]
+    /// A move names a partition that does not exist.
+    #[error("the routing table names partition {partition}, but there are only {partitions}")]
     NoPartition {
         /// The partition.
-        partition: u32,
+        partition: PartitionId,
         /// How many there are.
         partitions: PartitionCount,
     },
@@ -89,18 +121,19 @@ pub enum RoutingTableError {
         /// The node.
         node: NodeId,
     },
-    /// It names both next and former owners.
-    #[error("the routing table names both next and former owners of a plan")]
-    TwoStages,
-    /// Its epochs are not in an order that steps of plans produce.
-    #[error("the routing table of epoch {epoch} says that owners changed at {last}, and before that at {since}")]
+    /// A partition is to move that is moving.
+    #[error("partition {partition} is moving already")]
+    Moving {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// Its epochs are not in an order that steps of moves produce.
+    #[error("the routing table of epoch {epoch} says that owners changed at {at}")]
     Epochs {
         /// Its own epoch.
         epoch: u64,
-        /// The epoch of the switch before the last one.
-        since: u64,
-        /// The epoch of the last one.
-        last: u64,
+        /// The epoch of a change that cannot be.
+        at: u64,
     },
 }
 
@@ -115,63 +148,115 @@ impl RoutingTable {
             epoch: 1,
             partitions,
             owners,
-            stage: Stage::Idle,
+            moves: BTreeMap::new(),
+            switches: BTreeMap::new(),
             since: 1,
-            moved: None,
         })
     }
 
-    /// This table with a plan begun: these nodes fetch what they do not hold yet.
+    /// The table after these steps, with the next epoch; the same table if none of them applies.
+    ///
+    /// # Errors
+    /// Moves that cannot begin.
+    pub fn after(&self, steps: &Steps) -> Result<Self, RoutingTableError> {
+        let mut table = self.clone();
+        let at = self.epoch + 1;
+        for partition in steps.cancel.iter() {
+            if matches!(table.moves.get(&partition), Some(Stage::Begun { .. })) {
+                table.moves.remove(&partition);
+            }
+        }
+        for partition in steps.finish.iter() {
+            if matches!(table.moves.get(&partition), Some(Stage::Switched { .. })) {
+                table.moves.remove(&partition);
+            }
+        }
+        let mut switched = PartitionSet::EMPTY;
+        for partition in steps.switch.iter() {
+            if let Some(stage @ Stage::Begun { .. }) = table.moves.get_mut(&partition) {
+                let owners = &mut table.owners[partition.get() as usize];
+                let former = std::mem::replace(owners, stage.joint().to_vec());
+                *stage = Stage::Switched { at, former };
+                switched.insert(partition);
+            }
+        }
+        table.note_switches(at, switched);
+        for (&partition, next) in &steps.begin {
+            check_list(self.partitions, partition, next)?;
+            if self.owners(partition) == *next {
+                continue;
+            }
+            if table.moves.contains_key(&partition) {
+                return Err(RoutingTableError::Moving { partition });
+            }
+            let next = next.clone();
+            table.moves.insert(partition, Stage::Begun { at, next });
+        }
+        if table != *self {
+            table.epoch = at;
+        }
+        Ok(table)
+    }
+
+    fn note_switches(&mut self, at: u64, switched: PartitionSet) {
+        if switched.is_empty() {
+            return;
+        }
+        self.switches.values_mut().for_each(|set| *set = set.without(&switched));
+        self.switches.retain(|_, set| !set.is_empty());
+        self.switches.insert(at, switched);
+        if self.switches.len() > SWITCHES_MAX {
+            // Half of them at once: whoever goes by `since` has to look again at each such change.
+            while self.switches.len() > SWITCHES_MAX / 2
+                && let Some((epoch, _)) = self.switches.pop_first()
+            {
+                self.since = epoch;
+            }
+        }
+    }
+
+    /// This table with moves begun to all of these lists that differ from the present ones, after other moves that have
+    /// only begun are given up, and others finished.
     ///
     /// # Errors
     /// Lists that are not a routing table.
     pub fn with_plan(&self, next: Vec<Vec<NodeId>>) -> Result<Self, RoutingTableError> {
         check(self.partitions, &next)?;
-        let mut table = self.cancelled().finished();
-        table.epoch += 1;
-        table.stage = Stage::Begun { next };
-        Ok(table)
+        let table = self.cancelled().finished();
+        table.after(&Steps {
+            begin: self.partitions.partitions().zip(next).collect(),
+            ..Steps::default()
+        })
     }
 
-    /// The routing table after the next owners have taken over; the plan waits until all former owners know. The same
-    /// table if no plan has begun, or the switch was made.
+    /// The table after the next owners of all begun moves have taken over.
     pub fn switched(&self) -> Self {
-        let Stage::Begun { next } = &self.stage else {
-            return self.clone();
-        };
-        let mut table = self.clone();
-        table.epoch += 1;
-        table.since = self.moved.as_ref().map_or(self.since, |moved| moved.at);
-        table.moved = Some(Moved {
-            at: table.epoch,
-            partitions: self.changes().map(|(partition, _)| partition).collect(),
-        });
-        table.owners.clone_from(next);
-        table.stage = Stage::Switched {
-            former: self.owners.clone(),
-        };
-        table
+        self.with(Steps {
+            switch: self.begun().map(|(partition, ..)| partition).collect(),
+            ..Steps::default()
+        })
     }
 
-    /// The table after its plan is finished: the next owners are the owners, and no other node takes writes. The same
-    /// table if there is no plan.
+    /// The table after all its moves are finished.
     pub fn finished(&self) -> Self {
-        let mut table = self.switched();
-        if matches!(table.stage, Stage::Switched { .. }) {
-            table.stage = Stage::Idle;
-            table.epoch += 1;
-        }
-        table
+        let table = self.switched();
+        table.with(Steps {
+            finish: table.moves.keys().copied().collect(),
+            ..Steps::default()
+        })
     }
 
-    /// The table with its plan cancelled. The same table if there is no plan, or the switch was made.
+    /// The table with all moves given up that have only begun.
     pub fn cancelled(&self) -> Self {
-        let mut table = self.clone();
-        if matches!(table.stage, Stage::Begun { .. }) {
-            table.stage = Stage::Idle;
-            table.epoch += 1;
-        }
-        table
+        self.with(Steps {
+            cancel: self.begun().map(|(partition, ..)| partition).collect(),
+            ..Steps::default()
+        })
+    }
+
+    /// The table after steps that begin nothing, and so cannot fail.
+    fn with(&self, steps: Steps) -> Self {
+        self.after(&steps).unwrap_or_else(|_| self.clone())
     }
 
     /// How often the table was changed, from 1.
@@ -194,88 +279,93 @@ impl RoutingTable {
         &self.owners
     }
 
-    /// The owners after the plan under way, if one has begun and the switch was not made.
-    pub fn next(&self) -> Option<&[Vec<NodeId>]> {
-        match &self.stage {
-            Stage::Begun { next } => Some(next),
-            Stage::Idle | Stage::Switched { .. } => None,
+    /// The moves under way.
+    pub fn moves(&self) -> &BTreeMap<PartitionId, Stage> {
+        &self.moves
+    }
+
+    /// The moves that have begun and not switched: partitions, next owners, and the epochs at which they began.
+    pub fn begun(&self) -> impl Iterator<Item = (PartitionId, &[NodeId], u64)> {
+        self.moves.iter().filter_map(|(&partition, stage)| match stage {
+            Stage::Begun { at, next } => Some((partition, next.as_slice(), *at)),
+            Stage::Switched { .. } => None,
+        })
+    }
+
+    /// The next owners of a partition whose move has begun and not switched.
+    pub fn next(&self, partition: PartitionId) -> Option<&[NodeId]> {
+        match self.moves.get(&partition) {
+            Some(Stage::Begun { next, .. }) => Some(next),
+            _ => None,
         }
     }
 
-    /// The owners before the switch, until the plan is finished.
-    pub fn former(&self) -> Option<&[Vec<NodeId>]> {
-        match &self.stage {
-            Stage::Switched { former } => Some(former),
-            Stage::Idle | Stage::Begun { .. } => None,
+    /// Whether partitions are moving.
+    pub fn is_moving(&self) -> bool {
+        !self.moves.is_empty()
+    }
+
+    /// All owners after the moves under way.
+    pub fn planned(&self) -> Vec<Vec<NodeId>> {
+        let mut owners = self.owners.clone();
+        for (partition, next, _) in self.begun() {
+            owners[partition.get() as usize] = next.to_vec();
         }
+        owners
     }
 
-    /// Whether a plan is under way.
-    pub fn is_in_plan(&self) -> bool {
-        !matches!(self.stage, Stage::Idle)
-    }
-
-    /// The owners when the plan under way is finished, if there is one.
-    pub fn planned(&self) -> Option<&[Vec<NodeId>]> {
-        match &self.stage {
-            Stage::Idle => None,
-            Stage::Begun { next } => Some(next),
-            Stage::Switched { .. } => Some(&self.owners),
-        }
-    }
-
-    /// The lists that the plan under way changes: the next owners, or after the switch the former ones.
+    /// The lists of the moves under way: the next owners, or after the switch the former ones.
     pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &[NodeId])> {
-        let joint = self.joint_lists().into_iter().flatten().zip(&self.owners);
-        let lists = self.partitions.partitions().zip(joint);
-        let changed = lists.filter(|(_, (joint, owners))| joint != owners);
-        changed.map(|(partition, (joint, _))| (partition, joint.as_slice()))
+        self.moves.iter().map(|(&partition, stage)| (partition, stage.joint()))
     }
 
     /// The nodes besides the owners that take the writes of a partition: the next owners, or the former ones after the
-    /// switch, some of which may be owners, too. `None` if no plan under way changes the partition.
+    /// switch, some of which may be owners, too. `None` if the partition does not move.
     pub fn joint(&self, partition: PartitionId) -> Option<&[NodeId]> {
-        let at = partition.get() as usize;
-        let joint = &self.joint_lists()?[at];
-        (*joint != self.owners[at]).then_some(joint)
-    }
-
-    fn joint_lists(&self) -> Option<&[Vec<NodeId>]> {
-        match &self.stage {
-            Stage::Idle => None,
-            Stage::Begun { next: joint } | Stage::Switched { former: joint } => Some(joint),
-        }
+        self.moves.get(&partition).map(Stage::joint)
     }
 
     /// The first epoch whose table names the same owners of a partition as this one, as far as this one knows: a read
     /// at a quorum of an earlier table may miss writes by this one.
     pub fn reads_since(&self, partition: PartitionId) -> u64 {
-        match &self.moved {
-            Some(moved) if moved.partitions.contains(partition) => moved.at,
-            _ => self.since,
-        }
+        let mut switches = self.switches.iter().rev();
+        let found = switches.find(|(_, partitions)| partitions.contains(partition));
+        found.map_or(self.since, |(&epoch, _)| epoch)
     }
 
     /// The first epoch whose table sends a partition's writes to all nodes that this one names, as far as this one
     /// knows: reads by this table, or the next, may miss a write at a quorum of an earlier table.
     pub fn writes_since(&self, partition: PartitionId) -> u64 {
-        match &self.stage {
-            Stage::Begun { .. } if self.joint(partition).is_some() => self.epoch,
-            // From the beginning of a plan on, writes also go to the owners after the switch, which is the next step.
+        match self.moves.get(&partition) {
+            Some(Stage::Begun { at, .. }) => *at,
+            // From the beginning of a move on, writes also go to the owners after its switch, which is a later step.
             _ => (self.reads_since(partition) - 1).max(1),
         }
     }
 
-    /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
-    /// the first owners under the plan under way, next or former.
-    pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
-        let among = |lists: &[Vec<NodeId>]| {
-            lists[partition.get() as usize]
-                .iter()
-                .take(replicas)
-                .any(|&n| n == node)
+    /// For each node the epoch of the last step that concerned it: one that gave it a partition, to fetch or to own, or
+    /// took one away from it. What it reported under that table or a later one holds under this one, too.
+    pub fn last_steps(&self) -> BTreeMap<NodeId, u64> {
+        let mut last = BTreeMap::new();
+        let mut note = |nodes: &[NodeId], at: u64| {
+            for &node in nodes {
+                let known = last.entry(node).or_insert(self.since);
+                *known = at.max(*known);
+            }
         };
-        among(&self.owners) || self.joint_lists().is_some_and(among)
+        self.owners.iter().for_each(|owners| note(owners, self.since));
+        for (&at, partitions) in &self.switches {
+            partitions.iter().for_each(|partition| note(self.owners(partition), at));
+        }
+        self.moves.values().for_each(|stage| note(stage.joint(), stage.at()));
+        last
+    }
+
+    /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
+    /// the first owners before or after its move under way.
+    pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
+        let among = |list: &[NodeId]| list.iter().take(replicas).any(|&n| n == node);
+        among(self.owners(partition)) || self.joint(partition).is_some_and(among)
     }
 
     /// The partitions that a node should hold of a store with so many replicas, in order.
@@ -292,17 +382,22 @@ fn check(partitions: PartitionCount, lists: &[Vec<NodeId>]) -> Result<(), Routin
             partitions,
         });
     }
-    for (partition, nodes) in partitions.partitions().zip(lists) {
-        if nodes.is_empty() {
-            return Err(RoutingTableError::Empty { partition });
-        }
-        for (at, &node) in nodes.iter().enumerate() {
-            if nodes[..at].contains(&node) {
-                return Err(RoutingTableError::Twice { partition, node });
-            }
-        }
+    let mut lists = partitions.partitions().zip(lists);
+    lists.try_for_each(|(partition, nodes)| check_list(partitions, partition, nodes))
+}
+
+fn check_list(partitions: PartitionCount, partition: PartitionId, nodes: &[NodeId]) -> Result<(), RoutingTableError> {
+    if partition.get() >= partitions.get() {
+        return Err(RoutingTableError::NoPartition { partition, partitions });
     }
-    Ok(())
+    if nodes.is_empty() {
+        return Err(RoutingTableError::Empty { partition });
+    }
+    let mut found = (0..).zip(nodes);
+    match found.find(|&(at, node)| nodes[..at].contains(node)) {
+        Some((_, &node)) => Err(RoutingTableError::Twice { partition, node }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -337,7 +432,7 @@ mod tests {
         assert_eq!(planned.cancelled().owners(first), nodes(&[1, 2]));
         let switched = planned.switched();
         assert_eq!(switched.owners(first), nodes(&[4, 2]));
-        assert_eq!(switched.former().unwrap(), four().all_owners());
+        assert_eq!(switched.joint(first).unwrap(), nodes(&[1, 2]));
         assert!(switched.holds(NodeId::FIRST, first, 2), "it still takes writes");
         assert_eq!(switched.cancelled(), switched, "it is too late");
         assert_eq!(switched.finished(), planned.finished());
@@ -347,26 +442,35 @@ mod tests {
         assert_eq!(four().finished(), four());
     }
 
-    /// A change of a table: one step of a plan, or a new one.
-    fn step() -> impl Strategy<Value = (u8, Vec<Vec<NodeId>>)> {
+    /// For each of four partitions, the step that its move takes at the same time, if it can; and its next owners.
+    fn steps() -> impl Strategy<Value = Vec<(u8, Vec<NodeId>)>> {
         let list = Just([1, 2, 3, 4]).prop_shuffle().prop_map(|all| nodes(&all[..2]));
-        (0..4u8, prop::collection::vec(list, 4))
+        prop::collection::vec((0..8u8, list), 4)
+    }
+
+    fn stepped(table: &RoutingTable, steps: &[(u8, Vec<NodeId>)]) -> RoutingTable {
+        let mut taken = Steps::default();
+        for (partition, (step, next)) in (0..).map(PartitionId::new).zip(steps) {
+            match step {
+                0 => taken.cancel.insert(partition),
+                1 | 2 => taken.switch.insert(partition),
+                3 | 4 => taken.finish.insert(partition),
+                5 if table.joint(partition).is_none() => drop(taken.begin.insert(partition, next.clone())),
+                _ => {}
+            }
+        }
+        table.after(&taken).unwrap()
     }
 
     proptest! {
         #[test]
         fn allowed_earlier_tables_share_the_read_and_write_owners(
-            steps in prop::collection::vec(step(), 1..20),
+            steps in prop::collection::vec(steps(), 1..300),
         ) {
             let mut tables = vec![four()];
-            for (what, next) in steps {
+            for steps in steps {
                 let last = tables.last().unwrap();
-                let table = match what {
-                    0 if !last.is_in_plan() => last.with_plan(next).unwrap(),
-                    1 => last.cancelled(),
-                    _ if last.former().is_some() => last.finished(),
-                    _ => last.switched(),
-                };
+                let table = stepped(last, &steps);
                 if table != *last {
                     prop_assert_eq!(table.epoch(), last.epoch() + 1);
                     tables.push(table);
@@ -387,14 +491,42 @@ mod tests {
                         prop_assert!(groups(known, partition).iter().all(|group| written.contains(group)));
                     }
                 }
-                // A switch that did not change the owners is no reason to refuse a node that does not know of it.
-                let former = tables.iter().rev().find(|table| table.epoch() + 3 == known.epoch());
-                if let Some(former) = former.filter(|former| !former.is_in_plan() && !known.is_in_plan()) {
-                    let is_same = former.owners(partition) == known.owners(partition);
-                    prop_assert_eq!(is_same, known.reads_since(partition) <= former.epoch());
-                    prop_assert_eq!(is_same, known.writes_since(partition) <= former.epoch());
+                // Switches of other partitions are no reason to refuse a node that does not know of them.
+                let recent = tables.iter().rev().take(SWITCHES_MAX / 2);
+                let unchanged = recent.take_while(|table| groups(table, partition) == groups(known, partition));
+                let oldest = unchanged.last().unwrap().epoch();
+                prop_assert!(known.reads_since(partition) <= oldest);
+                prop_assert!(known.writes_since(partition) <= oldest);
+            }
+        }
+
+        #[test]
+        fn a_report_holds_until_a_step_concerns_its_node(steps in prop::collection::vec(steps(), 1..100)) {
+            let mut tables = vec![four()];
+            for steps in steps {
+                let table = stepped(tables.last().unwrap(), &steps);
+                tables.push(table);
+            }
+            let known = tables.last().unwrap();
+            for (node, since) in known.last_steps() {
+                let assigned = |table: &RoutingTable| {
+                    let own = |list: &[NodeId]| list.contains(&node);
+                    let owned = table.partitions().partitions().filter(|&partition| own(table.owners(partition)));
+                    let next = table.begun().filter(|(_, next, _)| own(next)).map(|(partition, ..)| partition);
+                    (owned.collect::<PartitionSet>(), next.collect::<PartitionSet>())
+                };
+                for table in tables.iter().filter(|table| table.epoch() >= since) {
+                    let (then, now) = (assigned(table), assigned(known));
+                    prop_assert!(then.0.covers(&now.0) && then.1.covers(&now.1), "{} {:?}", node, table);
                 }
             }
+        }
+
+        #[test]
+        fn tables_are_parsed_as_they_are_stored(steps in prop::collection::vec(steps(), 1..100)) {
+            let table = steps.iter().fold(four(), |table, steps| stepped(&table, steps));
+            let text = serde_json::to_string(&table).unwrap();
+            prop_assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The routing table in its stored form: one JSON entry, which the coordination service limits to 1 MiB. So owners are
-//! lists of numbers, a plan stores only the lists that it changes, and the last plan only which lists it changed.
+//! lists of numbers, moves are stored by the epochs of their steps, and of past moves only which partitions they changed.
 //!
 //! Input is checked: a table is never made of invalid lists.
 
@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Moved, RoutingTable, RoutingTableError, Stage, check};
+use super::{RoutingTable, RoutingTableError, Stage, check, check_list};
 use crate::node::NodeId;
-use crate::partition::PartitionCount;
+use crate::partition::{PartitionCount, PartitionId};
+use crate::partition_set::PartitionSet;
+
+/// Lists of nodes by partition, by the epochs of the steps that made them.
+type Lists = BTreeMap<u64, BTreeMap<PartitionId, Vec<NodeId>>>;
 
 /// The stored form, not yet checked.
 #[derive(Serialize, Deserialize)]
@@ -18,16 +22,16 @@ pub(super) struct RoutingTableText {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
-    /// The next lists of the plan, only those that it changes, by partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<BTreeMap<u32, Vec<NodeId>>>,
-    /// The former lists of the plan, only those that it changed, by partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    former: Option<BTreeMap<u32, Vec<NodeId>>>,
+    /// The next owners of partitions whose moves have begun.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    next: Lists,
+    /// The former owners of partitions whose moves have switched.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    former: Lists,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    switches: BTreeMap<u64, PartitionSet>,
     #[serde(default = "first_epoch", skip_serializing_if = "is_first_epoch")]
     since: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    moved: Option<Moved>,
 }
 
 fn first_epoch() -> u64 {
@@ -44,30 +48,26 @@ impl From<RoutingTable> for RoutingTableText {
             epoch,
             partitions,
             owners,
-            stage,
+            moves,
+            switches,
             since,
-            moved,
         } = table;
-        let changed = |lists: Vec<Vec<NodeId>>| {
-            let lists = (0..).zip(lists).zip(&owners);
-            lists
-                .filter(|((_, list), now)| list != *now)
-                .map(|(list, _)| list)
-                .collect()
-        };
-        let (next, former) = match stage {
-            Stage::Idle => (None, None),
-            Stage::Begun { next } => (Some(changed(next)), None),
-            Stage::Switched { former } => (None, Some(changed(former))),
-        };
+        let (mut next, mut former) = (Lists::new(), Lists::new());
+        for (partition, stage) in moves {
+            let (lists, at, list) = match stage {
+                Stage::Begun { at, next: list } => (&mut next, at, list),
+                Stage::Switched { at, former: list } => (&mut former, at, list),
+            };
+            lists.entry(at).or_default().insert(partition, list);
+        }
         Self {
             epoch,
             partitions,
             owners,
             next,
             former,
+            switches,
             since,
-            moved,
         }
     }
 }
@@ -82,35 +82,44 @@ impl TryFrom<RoutingTableText> for RoutingTable {
             owners,
             next,
             former,
+            switches,
             since,
-            moved,
         } = text;
         check(partitions, &owners)?;
-        let whole = |changed: BTreeMap<u32, Vec<NodeId>>| {
-            let mut lists = owners.clone();
-            for (partition, nodes) in changed {
-                let list = lists.get_mut(partition as usize);
-                *list.ok_or(RoutingTableError::NoPartition { partition, partitions })? = nodes;
+        let by_partition = |lists: Lists| {
+            lists
+                .into_iter()
+                .flat_map(|(at, lists)| lists.into_iter().map(move |(partition, list)| (partition, at, list)))
+        };
+        let begun = by_partition(next).map(|(partition, at, next)| (partition, Stage::Begun { at, next }));
+        let switched = by_partition(former).map(|(partition, at, former)| (partition, Stage::Switched { at, former }));
+        let mut moves = BTreeMap::new();
+        for (partition, stage) in begun.chain(switched) {
+            check_list(partitions, partition, stage.joint())?;
+            if !(since..=epoch).contains(&stage.at()) {
+                return Err(RoutingTableError::Epochs { epoch, at: stage.at() });
             }
-            check(partitions, &lists).map(|()| lists)
-        };
-        let stage = match (next, former) {
-            (None, None) => Stage::Idle,
-            (Some(next), None) => Stage::Begun { next: whole(next)? },
-            (None, Some(former)) => Stage::Switched { former: whole(former)? },
-            (Some(_), Some(_)) => return Err(RoutingTableError::TwoStages),
-        };
-        let last = moved.as_ref().map_or(since, |moved| moved.at);
-        if !(1..=last).contains(&since) || last > epoch {
-            return Err(RoutingTableError::Epochs { epoch, since, last });
+            if moves.insert(partition, stage).is_some() {
+                return Err(RoutingTableError::Moving { partition });
+            }
+        }
+        let first = switches.keys().next().copied().unwrap_or(since);
+        let last = switches.keys().last().copied().unwrap_or(since);
+        if since < 1 || first < since || last > epoch {
+            let at = if last > epoch { last } else { since };
+            return Err(RoutingTableError::Epochs { epoch, at });
+        }
+        let named = switches.values().flat_map(|set| set.iter());
+        if let Some(partition) = named.last().filter(|last| last.get() >= partitions.get()) {
+            return Err(RoutingTableError::NoPartition { partition, partitions });
         }
         Ok(Self {
             epoch,
             partitions,
             owners,
-            stage,
+            moves,
+            switches,
             since,
-            moved,
         })
     }
 }
@@ -134,16 +143,9 @@ mod tests {
         next[2] = nodes(&[3, 4]);
         let table = four().with_plan(next).unwrap();
         let text = serde_json::to_string(&table).unwrap();
-        assert!(text.ends_with(r#""next":{"2":[3,4]}}"#), "{text}");
+        assert!(text.ends_with(r#""next":{"2":{"2":[3,4]}}}"#), "{text}");
         let changes: Vec<_> = table.changes().collect();
         assert_eq!(changes, [(PartitionId::new(2), &nodes(&[3, 4])[..])]);
-        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
-    }
-
-    #[test]
-    fn a_plan_without_changes_is_still_a_plan_when_parsed() {
-        let table = four().with_plan(four().all_owners().to_vec()).unwrap();
-        let text = serde_json::to_string(&table).unwrap();
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
     }
 
@@ -154,13 +156,16 @@ mod tests {
             r#"{"epoch":1,"partitions":2,"owners":[[1],[]]}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[2,2]]}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[0]]}"#,
-            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"2":[1]}}"#,
-            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":[1,1]}}"#,
-            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":[1]},"former":{"1":[1]}}"#,
-            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"former":{"3":[1]}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":{"2":[1]}}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":{"1":[1,1]}}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":{"1":[1]}},"former":{"1":{"1":[1]}}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"2":{"1":[1]}}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"former":{"1":{"3":[1]}}}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"since":2}"#,
-            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"moved":{"at":2,"partitions":"0"}}"#,
-            r#"{"epoch":2,"partitions":2,"owners":[[1],[2]],"moved":{"at":2,"partitions":"1-0"}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"since":0}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"switches":{"2":"0"}}"#,
+            r#"{"epoch":2,"partitions":2,"owners":[[1],[2]],"switches":{"2":"1-0"}}"#,
+            r#"{"epoch":2,"partitions":2,"owners":[[1],[2]],"switches":{"2":"7"}}"#,
         ] {
             assert!(serde_json::from_str::<RoutingTable>(text).is_err(), "{text}");
         }
@@ -192,7 +197,7 @@ mod tests {
         (next[1], next[2]) = (nodes(&[2, 4]), nodes(&[3, 4]));
         let switched = four().with_plan(next).unwrap().switched();
         let text = serde_json::to_string(&switched).unwrap();
-        let end = r#""former":{"1":[2,3],"2":[3,1]},"moved":{"at":3,"partitions":"1-2"}}"#;
+        let end = r#""former":{"3":{"1":[2,3],"2":[3,1]}},"switches":{"3":"1-2"}}"#;
         assert!(text.ends_with(end), "{text}");
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), switched);
         let text = serde_json::to_string(&switched.finished()).unwrap();

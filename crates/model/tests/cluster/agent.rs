@@ -276,12 +276,10 @@ fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
             _ => None,
         })
     };
-    let plan = operator::RoutingRequest {
+    cluster.run(&operator::PlanRequest {
         remove: [node(3)].into(),
-        ..operator::RoutingRequest::default()
-    };
-    let (_, change) = operator::plan_routing(&cluster.view, &plan).unwrap();
-    assert!(cluster.apply(&change));
+        ..operator::PlanRequest::default()
+    });
     let planned = begun(&mut one, &cluster, 1_000).expect("it is given more");
     assert_eq!(stopped(&mut one, &cluster, 2_000), None);
     // In the meantime it has lost a partition of its own, which it wants whatever becomes of the plan.
@@ -291,7 +289,7 @@ fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
     local.open = local.open.without(&lost);
     let fetch = one.local.fetches.get_mut(&key).unwrap();
     fetch.partitions = fetch.partitions.with(&lost);
-    assert!(cluster.apply(&operator::cancel_plan(&cluster.view).unwrap()));
+    assert!(cluster.apply(&operator::cancel_plan(&cluster.view, None, 10).unwrap()));
     assert_eq!(
         stopped(&mut one, &cluster, 3_000),
         Some(planned),

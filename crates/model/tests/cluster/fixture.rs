@@ -1,10 +1,11 @@
 //! A small cluster as a view, with its events.
 
+use fondaco_model::cluster::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::cluster::{
     Announcement, Change, ClusterRecord, ClusterView, Controller, Moment, Patience, Record, RecordPath, ReplicaReport,
     ReplicaState, Revised, StoreRecord, StoreReport, VersionDetail, operator,
 };
-use fondaco_model::{Identity, NodeId, Placement, StoreDefinition, StoreName, VersionNumber};
+use fondaco_model::{Identity, NodeId, Placement, RoutingTable, StoreDefinition, StoreName, VersionNumber};
 
 /// A cluster as all processes see it.
 pub struct Cluster {
@@ -48,6 +49,8 @@ pub fn announcement(number: u32) -> Announcement {
         weight: 1,
         resp: format!("host{number}:6500"),
         http: format!("host{number}:6580"),
+        host: None,
+        backup: false,
         mysql: false,
     }
 }
@@ -148,6 +151,7 @@ impl Cluster {
             RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
             RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
             RecordPath::Dropped(id) => self.view.dropped.get(id).map(|entry| entry.revision),
+            RecordPath::Plan(number) => self.view.plans.get(number).map(|entry| entry.revision),
             // Only adoptions write it, and they get its revision separately.
             RecordPath::Cluster => None,
             path => panic!("no decision writes {path}"),
@@ -176,6 +180,11 @@ impl Cluster {
                 self.view.dropped.insert(*id, Revised { record, revision });
             }
             (RecordPath::Dropped(id), None) => _ = self.view.dropped.remove(id),
+            (RecordPath::Plan(number), Some(Record::Plan(record))) => {
+                let record = *record;
+                self.view.plans.insert(*number, Revised { record, revision });
+            }
+            (RecordPath::Plan(number), None) => _ = self.view.plans.remove(number),
             (RecordPath::Node(id), None) => _ = self.view.nodes.remove(id),
             (RecordPath::Cluster, Some(Record::Cluster(record))) => self.view.cluster = Some(record),
             (path, record) => panic!("{record:?} was written at {path}"),
@@ -207,6 +216,38 @@ impl Cluster {
         self.store(store).pushing().unwrap()
     }
 
+    /// An operator has a plan made. Returns its number.
+    pub fn propose(&mut self, request: &PlanRequest) -> Result<u64, OperatorError> {
+        let costs = MoveCosts {
+            bytes: &|_| 100,
+            rate: 0,
+        };
+        let (plan, change) = operator::propose_plan(&self.view, request, &costs, 9)?;
+        assert!(self.apply(&change));
+        Ok(plan.number)
+    }
+
+    /// An operator has a plan made, and run; the leader begins its first moves.
+    pub fn run(&mut self, request: &PlanRequest) -> u64 {
+        let number = self.propose(request).unwrap();
+        let change = operator::run_plan(&self.view, number).unwrap();
+        assert!(self.apply(&change));
+        self.settle();
+        number
+    }
+
+    /// The routing table is changed, whatever the leader decides.
+    pub fn change_table(&mut self, change: impl FnOnce(&RoutingTable) -> RoutingTable) {
+        self.revision += 1;
+        let record = change(self.table());
+        let revision = self.revision;
+        self.view.routing = Some(Revised { record, revision });
+    }
+
+    pub fn table(&self) -> &RoutingTable {
+        &self.view.routing.as_ref().unwrap().record
+    }
+
     /// A node reports.
     pub fn report(&mut self, number: u32, store: &str, version: VersionNumber, replica: ReplicaReport) {
         let epoch = self.view.routing.as_ref().unwrap().record.epoch();
@@ -218,7 +259,7 @@ impl Cluster {
             id: record.id,
             replicas,
             versions: Default::default(),
-            synchronised: false,
+            lacking: Default::default(),
             held: 0,
             keys: 0,
         });

@@ -1,37 +1,48 @@
-//! Plans for the routing table are begun, finished and cancelled.
+//! Plans are made, run in waves, paused, cancelled and ended.
 
-use std::collections::BTreeSet;
-
-use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest};
-use fondaco_model::cluster::{RecordPath, ReplicaReport, ReplicaState};
-use fondaco_model::{NodeId, StoreName};
+use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest};
+use fondaco_model::cluster::{NodeMark, PlanState, RecordPath, ReplicaReport, ReplicaState};
+use fondaco_model::{Move, NodeId, PartitionId, PartitionSet, StoreName};
 
 use crate::fixture::{Cluster, announcement, node, version};
 
-fn add(number: u32) -> RoutingRequest {
-    RoutingRequest {
-        add: [node(number)].into(),
-        ..RoutingRequest::default()
+/// Node 4 gets its share, by so many moves at a time.
+fn add_four(moves_per_node: u32) -> PlanRequest {
+    PlanRequest {
+        add: [node(4)].into(),
+        moves_per_node: Some(moves_per_node),
+        ..PlanRequest::default()
     }
 }
 
-fn begin(cluster: &mut Cluster, request: &RoutingRequest) {
-    let (_, change) = operator::plan_routing(&cluster.view, request).unwrap();
-    assert!(cluster.apply(&change));
-}
-
-fn planned(cluster: &mut Cluster, numbers: impl IntoIterator<Item = u32>, store: &str, number: u64) {
+fn reported(cluster: &mut Cluster, numbers: impl IntoIterator<Item = u32>, number: u64, lacking: &PartitionSet) {
     for node in numbers {
         let replica = ReplicaReport {
-            planned: true,
+            lacking: lacking.clone(),
             ..ReplicaReport::of(ReplicaState::Ready)
         };
-        cluster.report(node, store, version(number), replica);
+        cluster.report(node, "s", version(number), replica);
     }
 }
 
-fn epoch(cluster: &Cluster) -> u64 {
-    cluster.view.routing.as_ref().unwrap().record.epoch()
+fn begun(cluster: &Cluster) -> PartitionSet {
+    cluster.table().begun().map(|(partition, ..)| partition).collect()
+}
+
+fn switched(cluster: &Cluster) -> PartitionSet {
+    let moving: PartitionSet = cluster.table().moves().keys().copied().collect();
+    moving.without(&begun(cluster))
+}
+
+fn state(cluster: &Cluster, number: u64) -> PlanState {
+    cluster.view.plans[&number].record.state
+}
+
+/// All nodes report under the present table, and have everything.
+fn all_report(cluster: &mut Cluster) {
+    for number in [1, 2] {
+        reported(cluster, 1..=4, number, &PartitionSet::EMPTY);
+    }
 }
 
 fn three_nodes_with_one_more() -> Cluster {
@@ -45,68 +56,92 @@ fn three_nodes_with_one_more() -> Cluster {
 }
 
 #[test]
-fn a_plan_is_finished_only_when_its_data_has_moved() {
+fn each_partition_switches_when_its_own_data_is_there() {
     let mut cluster = three_nodes_with_one_more();
-    begin(&mut cluster, &add(4));
-    assert_eq!(epoch(&cluster), 2);
-    planned(&mut cluster, 1..=3, "s", 2);
-    planned(&mut cluster, 1..=3, "s", 1);
-    planned(&mut cluster, [4], "s", 2);
+    cluster.run(&add_four(100));
+    let all = begun(&cluster);
+    assert_eq!(all.len(), 8);
+    let (first, others) = (all.iter().next().unwrap(), all.iter().skip(1).collect::<PartitionSet>());
+    for number in [1, 2] {
+        reported(&mut cluster, 1..=3, number, &PartitionSet::EMPTY);
+    }
+    reported(&mut cluster, [4], 2, &others);
     cluster.wait(60_000);
-    assert_eq!(epoch(&cluster), 2, "the version for rollback is missing");
-    planned(&mut cluster, [4], "s", 1);
+    assert_eq!(begun(&cluster), all, "the version for rollback is missing");
+    reported(&mut cluster, [4], 1, &others);
     cluster.settle();
-    assert_eq!(epoch(&cluster), 3);
-    let table = &cluster.view.routing.as_ref().unwrap().record;
-    assert!(table.next().is_none());
-    assert!(table.all_owners().iter().flatten().any(|&owner| owner == node(4)));
+    assert_eq!(
+        (begun(&cluster), switched(&cluster)),
+        (others, [first].into_iter().collect())
+    );
+    assert!(cluster.table().owners(first).contains(&node(4)));
 }
 
 #[test]
-fn a_plan_ends_when_live_former_owners_know_the_switch() {
+fn moves_of_a_plan_are_made_in_waves() {
     let mut cluster = three_nodes_with_one_more();
-    begin(&mut cluster, &add(4));
-    for number in [1, 2] {
-        planned(&mut cluster, 1..=4, "s", number);
+    let number = cluster.run(&add_four(2));
+    let mut waves = 0;
+    while state(&cluster, number) == PlanState::Running {
+        let moving = begun(&cluster);
+        assert!(moving.len() <= 2, "{moving}");
+        all_report(&mut cluster);
+        // It switches, is finished once all know of it, and the next wave begins.
+        cluster.settle();
+        waves += usize::from(!moving.is_empty());
     }
+    assert_eq!(state(&cluster, number), PlanState::Done);
+    assert_eq!(waves, 4, "8 partitions, 2 at a time");
+    let held = cluster
+        .table()
+        .all_owners()
+        .iter()
+        .flatten()
+        .filter(|&&owner| owner == node(4));
+    assert_eq!(held.count(), 8);
+    assert!(!cluster.table().is_moving());
+}
+
+#[test]
+fn a_move_ends_when_live_former_owners_know_the_switch() {
+    let mut cluster = three_nodes_with_one_more();
+    cluster.run(&add_four(1));
+    all_report(&mut cluster);
     cluster.settle();
-    let table = cluster.view.routing.as_ref().unwrap().record.clone();
-    let former: BTreeSet<NodeId> = table.changes().flat_map(|(_, former)| former).copied().collect();
-    assert!(former.len() > 1 && !former.contains(&node(4)), "{former:?}");
-    let first = *former.first().unwrap();
-    let others = former.into_iter().skip(1);
-    assert_eq!(operator::cancel_plan(&cluster.view), Err(OperatorError::NoPlan));
-    for other in others {
-        cluster.ready([other.get()], "s", version(2));
+    let (partition, former) = cluster
+        .table()
+        .changes()
+        .next()
+        .map(|(id, former)| (id, former.to_vec()))
+        .unwrap();
+    let owners = cluster.table().owners(partition).to_vec();
+    let gone: Vec<NodeId> = former.iter().copied().filter(|node| !owners.contains(node)).collect();
+    assert_eq!(gone.len(), 1);
+    let epoch = cluster.table().epoch();
+    for other in former.iter().filter(|node| **node != gone[0]) {
+        reported(&mut cluster, [other.get()], 2, &PartitionSet::EMPTY);
     }
     cluster.wait(60_000);
     assert_eq!(
-        epoch(&cluster),
-        3,
-        "node {first} may answer readers with an earlier table"
+        cluster.table().epoch(),
+        epoch,
+        "{gone:?} may answer readers with an earlier table"
     );
-    cluster.leave(first.get());
+    cluster.leave(gone[0].get());
     cluster.settle();
-    assert_eq!(epoch(&cluster), 4);
-    assert!(!cluster.view.routing.as_ref().unwrap().record.is_in_plan());
+    assert!(cluster.table().joint(partition).is_none());
 }
 
 #[test]
-fn the_end_of_a_plan_depends_on_all_stores() {
+fn a_switch_depends_on_all_stores() {
     let mut cluster = three_nodes_with_one_more();
     cluster.create("t");
-    begin(&mut cluster, &add(4));
-    for number in [1, 2] {
-        planned(&mut cluster, 1..=4, "s", number);
-    }
+    cluster.run(&add_four(1));
+    all_report(&mut cluster);
     let changes = cluster.decide();
-    let stores: Vec<_> = ["s", "t"]
-        .map(|name| RecordPath::Store(name.parse::<StoreName>().unwrap()))
-        .into();
-    assert!(
-        changes[0].unchanged.iter().map(|(path, _)| path).eq(&stores),
-        "{changes:?}"
-    );
+    let stores = ["s", "t"].map(|name| RecordPath::Store(name.parse::<StoreName>().unwrap()));
+    let unchanged: Vec<_> = changes[0].unchanged.iter().map(|(path, _)| path.clone()).collect();
+    assert!(stores.iter().all(|store| unchanged.contains(store)), "{changes:?}");
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(1));
     assert!(!cluster.apply(&changes[0]), "a store has changed since");
 }
@@ -114,36 +149,175 @@ fn the_end_of_a_plan_depends_on_all_stores() {
 #[test]
 fn a_plan_does_not_make_complete_nodes_late() {
     let mut cluster = three_nodes_with_one_more();
-    begin(&mut cluster, &add(4));
+    cluster.run(&add_four(1));
     cluster.ready(1..=3, "s", version(2));
     cluster.settle();
     assert!(cluster.store("s").late.is_empty());
 }
 
 #[test]
+fn a_paused_plan_begins_nothing_and_completes_what_it_began() {
+    let mut cluster = three_nodes_with_one_more();
+    let number = cluster.run(&add_four(1));
+    let change = operator::pause_plan(&cluster.view, number, true).unwrap();
+    assert!(cluster.apply(&change));
+    for _ in 0..3 {
+        all_report(&mut cluster);
+        cluster.settle();
+    }
+    assert!(!cluster.table().is_moving());
+    assert_eq!(state(&cluster, number), PlanState::Paused);
+    let change = operator::pause_plan(&cluster.view, number, false).unwrap();
+    assert!(cluster.apply(&change));
+    cluster.settle();
+    assert_eq!(begun(&cluster).len(), 1);
+}
+
+#[test]
+fn a_cancelled_plan_ends_what_began_and_finishes_what_switched() {
+    let mut cluster = three_nodes_with_one_more();
+    let number = cluster.run(&add_four(2));
+    let all = begun(&cluster);
+    let second = all.iter().nth(1).into_iter().collect();
+    for number in [1, 2] {
+        reported(&mut cluster, 1..=3, number, &PartitionSet::EMPTY);
+        reported(&mut cluster, [4], number, &second);
+    }
+    cluster.settle();
+    assert_eq!(switched(&cluster).len(), 1);
+    let cancel = operator::cancel_plan(&cluster.view, None, 10).unwrap();
+    assert!(cluster.apply(&cancel));
+    assert_eq!(begun(&cluster), PartitionSet::EMPTY);
+    all_report(&mut cluster);
+    cluster.settle();
+    assert!(!cluster.table().is_moving());
+    assert_eq!(state(&cluster, number), PlanState::Cancelled);
+    assert_eq!(
+        operator::cancel_plan(&cluster.view, None, 10),
+        Err(OperatorError::NoPlan)
+    );
+    let held = cluster
+        .table()
+        .all_owners()
+        .iter()
+        .flatten()
+        .filter(|&&owner| owner == node(4));
+    assert_eq!(held.count(), 1);
+}
+
+#[test]
+fn moves_to_absent_or_failing_nodes_are_given_up() {
+    for is_absent in [true, false] {
+        let mut cluster = three_nodes_with_one_more();
+        let number = cluster.run(&add_four(2));
+        let first = begun(&cluster);
+        if is_absent {
+            cluster.leave(4);
+            cluster.wait(610_000);
+        } else {
+            let replica = ReplicaReport {
+                lacking: first.clone(),
+                gave_up: true,
+                error: Some("the disk is full".to_owned()),
+                ..ReplicaReport::of(ReplicaState::Ready)
+            };
+            cluster.report(4, "s", version(2), replica);
+            cluster.settle();
+        }
+        let plan = &cluster.view.plans[&number].record;
+        let given_up: PartitionSet = plan.given_up.keys().copied().collect();
+        assert!(given_up.covers(&first), "{plan:?}");
+        let reason = plan.given_up.values().next().unwrap();
+        let expected = if is_absent { "absent" } else { "the disk is full" };
+        assert!(reason.contains(expected), "{reason}");
+        assert!(!begun(&cluster).iter().any(|partition| first.contains(partition)));
+    }
+}
+
+#[test]
+fn a_partition_is_moved_by_hand_and_stays_there() {
+    let mut cluster = three_nodes_with_one_more();
+    let partition = PartitionId::new(5);
+    let from = cluster.table().owners(partition)[0];
+    let one = Move {
+        partition,
+        from: Some(from),
+        to: Some(node(4)),
+    };
+    let by_hand = PlanRequest {
+        moves: vec![one],
+        ..PlanRequest::default()
+    };
+    let number = cluster.run(&by_hand);
+    assert_eq!(cluster.view.plans[&number].record.cost.bytes, 100);
+    for _ in 0..3 {
+        all_report(&mut cluster);
+        cluster.settle();
+    }
+    assert_eq!(state(&cluster, number), PlanState::Done);
+    assert_eq!(cluster.table().owners(partition)[0], node(4));
+    assert_eq!(
+        cluster.propose(&by_hand),
+        Err(OperatorError::ImpossibleMove { one }),
+        "it has moved already"
+    );
+    assert_eq!(
+        cluster.propose(&PlanRequest::default()),
+        Err(OperatorError::NothingToMove)
+    );
+}
+
+#[test]
+fn nodes_that_are_removed_leave_unless_the_plan_is_cancelled() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    let remove = PlanRequest {
+        remove: [node(1)].into(),
+        ..PlanRequest::default()
+    };
+    cluster.run(&remove);
+    let mark = |cluster: &Cluster| cluster.view.nodes[&node(1)].record.mark;
+    assert_eq!(mark(&cluster), Some(NodeMark::Leaving));
+    let cancel = operator::cancel_plan(&cluster.view, None, 10).unwrap();
+    assert!(cluster.apply(&cancel));
+    assert_eq!(mark(&cluster), None);
+}
+
+#[test]
 fn plans_run_one_at_a_time_and_must_be_possible() {
     let mut cluster = three_nodes_with_one_more();
-    let refused =
-        |cluster: &Cluster, request: &RoutingRequest| operator::plan_routing(&cluster.view, request).unwrap_err();
+    let request = |number: u32| PlanRequest {
+        add: [node(number)].into(),
+        ..PlanRequest::default()
+    };
     assert_eq!(
-        refused(&cluster, &RoutingRequest::default()),
-        OperatorError::NothingToMove
-    );
-    assert_eq!(
-        refused(&cluster, &add(9)),
-        OperatorError::NodeNotFound { node: node(9) }
+        cluster.propose(&request(9)),
+        Err(OperatorError::NodeNotFound { node: node(9) })
     );
     cluster.leave(4);
-    assert_eq!(refused(&cluster, &add(4)), OperatorError::NodeAbsent { node: node(4) });
+    assert_eq!(
+        cluster.propose(&request(4)),
+        Err(OperatorError::NodeAbsent { node: node(4) })
+    );
     cluster.announce(announcement(4));
-    begin(&mut cluster, &add(4));
-    assert_eq!(refused(&cluster, &add(4)), OperatorError::PlanInProgress);
-    let cancel = operator::cancel_plan(&cluster.view).unwrap();
-    assert!(cluster.apply(&cancel));
-    assert_eq!(operator::cancel_plan(&cluster.view), Err(OperatorError::NoPlan));
-    let everybody = RoutingRequest {
+    let everybody = PlanRequest {
         remove: (1..=4).map(node).collect(),
-        ..RoutingRequest::default()
+        ..PlanRequest::default()
     };
-    assert!(matches!(refused(&cluster, &everybody), OperatorError::Placement(_)));
+    assert!(matches!(cluster.propose(&everybody), Err(OperatorError::Placement(_))));
+    let number = cluster.run(&add_four(1));
+    let second = cluster.propose(&request(4)).unwrap();
+    let refused = operator::run_plan(&cluster.view, second);
+    assert_eq!(refused, Err(OperatorError::PlanInProgress { number }));
+    let cancel = operator::cancel_plan(&cluster.view, Some(number), 10).unwrap();
+    assert!(cluster.apply(&cancel));
+    cluster.run(&add_four(1));
+    all_report(&mut cluster);
+    cluster.settle();
+    let cancel = operator::cancel_plan(&cluster.view, None, 10).unwrap();
+    assert!(cluster.apply(&cancel));
+    let refused = operator::run_plan(&cluster.view, number);
+    assert!(
+        matches!(refused, Err(OperatorError::PlanState { state: "cancelled", .. })),
+        "{refused:?}"
+    );
 }

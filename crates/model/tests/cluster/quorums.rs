@@ -1,6 +1,6 @@
 //! Which partitions of a versioned store have a quorum while nodes are absent.
 
-use fondaco_model::cluster::operator::{self, RoutingRequest, versioned_settings};
+use fondaco_model::cluster::operator::{self, PlanRequest, versioned_settings};
 use fondaco_model::cluster::{
     Agent, AgentAction, LocalReplicas, LocalVersioned, LostQuorum, REPORT_PROGRESS_MS, Topology,
 };
@@ -107,15 +107,14 @@ fn the_next_owners_of_a_plan_need_a_write_quorum() {
     create(&mut cluster, &VersionedChange::default());
     cluster.announce(announcement(4));
     cluster.settle();
-    let request = RoutingRequest {
+    cluster.run(&PlanRequest {
         add: [node(4)].into(),
-        ..RoutingRequest::default()
-    };
-    let (plan, change) = operator::plan_routing(&cluster.view, &request).unwrap();
-    assert!(cluster.apply(&change));
+        moves_per_node: Some(3),
+        ..PlanRequest::default()
+    });
     assert!(lost(&cluster).is_empty());
     cluster.leave(4);
-    assert_eq!(lost_counts(&cluster), (0, plan.fetches()));
+    assert_eq!(lost_counts(&cluster), (0, 3));
 }
 
 #[test]

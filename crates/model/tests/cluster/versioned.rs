@@ -1,6 +1,6 @@
 //! Versioned stores of a cluster: created, altered, moved, and the nodes that store hints for an absent node.
 
-use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange, versioned_settings};
+use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest, StoreChange, versioned_settings};
 use fondaco_model::cluster::{Agent, AgentAction, LocalReplicas, LocalVersioned, ReportRecord, Topology};
 use fondaco_model::versioned::{
     EngineKind, Handoff, KEEPERS_MAX, SettingsError, VersionedChange, VersionedSettings, hint_keepers,
@@ -173,12 +173,11 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     cluster.announce(announcement(4));
     cluster.settle();
-    let request = RoutingRequest {
+    cluster.run(&PlanRequest {
         add: [node(4)].into(),
-        ..RoutingRequest::default()
-    };
-    let (_, change) = operator::plan_routing(&cluster.view, &request).unwrap();
-    assert!(cluster.apply(&change));
+        moves_per_node: Some(100),
+        ..PlanRequest::default()
+    });
     let all: PartitionSet = (0..16).map(PartitionId::new).collect();
     let report = |cluster: &Cluster, number: u32, synchronised: PartitionSet| -> ReportRecord {
         let id = cluster.store("v").id;
@@ -205,15 +204,12 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
         cluster.view.reports.insert(node(number), report);
     }
     cluster.wait(60_000);
-    assert!(
-        cluster.view.routing.as_ref().unwrap().record.next().is_some(),
-        "node 4 has nothing yet"
-    );
+    assert!(cluster.table().begun().next().is_some(), "node 4 has nothing yet");
     let complete = report(&cluster, 4, all);
     cluster.view.reports.insert(node(4), complete);
     cluster.settle();
-    let table = &cluster.view.routing.as_ref().unwrap().record;
-    assert!(table.next().is_none());
+    let table = cluster.table();
+    assert!(table.begun().next().is_none());
     assert!(table.all_owners().iter().flatten().any(|&owner| owner == node(4)));
 }
 

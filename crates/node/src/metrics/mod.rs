@@ -3,6 +3,7 @@
 //! Each event loop has its own counters, and only that loop writes them; readers add them up.
 
 mod graphs;
+mod loads;
 mod rate;
 mod stores;
 
@@ -15,6 +16,9 @@ use fondaco_model::{Histogram, HistogramSnapshot};
 use fondaco_resp::command::CommandId;
 
 use self::graphs::GraphMetrics;
+pub(crate) use self::loads::Asked;
+use self::loads::LoopLoads;
+pub use self::loads::{Load, Loads};
 use self::stores::{StoreLatencies, StorePlaces};
 use crate::catalog::StoreId;
 
@@ -34,6 +38,7 @@ pub struct LoopMetrics {
     commands: Box<[CommandMetrics]>,
     counters: [AtomicU64; COUNTERS.len()],
     stores: StoreLatencies,
+    loads: LoopLoads,
     store_places: Arc<StorePlaces>,
     /// How many bytes of hot keys it caches.
     pub(crate) cache_bytes: AtomicU64,
@@ -203,6 +208,7 @@ impl LoopMetrics {
     fn new(store_places: Arc<StorePlaces>) -> Self {
         Self {
             stores: StoreLatencies::default(),
+            loads: LoopLoads::default(),
             store_places,
             commands: (0..COMMANDS_MAX).map(|_| CommandMetrics::default()).collect(),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -226,6 +232,17 @@ impl LoopMetrics {
     #[inline]
     pub(crate) fn record_store(&self, store: StoreId, took: Duration, count: u64) {
         self.stores.record(&self.store_places, store, took, count);
+    }
+
+    /// Whether the next request is to be looked at, for the load of partitions. Only the loop's own thread.
+    #[inline]
+    pub(crate) fn wants_load(&self) -> bool {
+        self.loads.is_due()
+    }
+
+    /// Counts the keys of a request that was looked at. Only the loop's own thread.
+    pub(crate) fn count_load<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
+        self.loads.count(asked);
     }
 
     /// Adds to a counter. Only the loop's own thread.
@@ -315,6 +332,11 @@ impl NodeMetrics {
     pub fn errors(&self, command: CommandId) -> u64 {
         let errors = |metrics: &Arc<LoopMetrics>| metrics.commands[command as usize].errors.load(Relaxed);
         self.loops.iter().map(errors).sum()
+    }
+
+    /// What partitions and keys were asked for since this was taken last, `elapsed` ago. One caller only.
+    pub fn take_loads(&self, elapsed: Duration) -> Loads {
+        loads::take(self.loops.iter().map(|metrics| &metrics.loads), elapsed)
     }
 
     /// A counter, over all loops.

@@ -170,6 +170,7 @@ impl Cluster {
             zone: "a".into(),
             group: None,
             live: true,
+            resting: false,
         });
         let store = TopologyStore {
             revision: 1,

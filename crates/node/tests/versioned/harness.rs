@@ -108,6 +108,7 @@ impl Cluster {
             zone: "a".into(),
             group: None,
             live: true,
+            resting: false,
         });
         let store = TopologyStore {
             revision: 1,
@@ -238,6 +239,7 @@ impl Node {
                 node: *node,
                 table: Arc::new(table),
                 nodes,
+                leaving: Default::default(),
                 stores: stores.collect(),
                 dropped: Vec::new(),
                 is_remembered: false,

@@ -90,11 +90,11 @@ fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
 
 /// Makes sure that the owners of a partition that is no longer held have all its records, and deletes it.
 async fn give_away(background: &mut Background, holding: &Holding, store: &Arc<HeldStore>, partition: &Arc<Partition>) {
-    // While a plan is in progress, it may be cancelled; a remembered cluster state may be old.
+    // While the partition moves, the move may be cancelled; a remembered cluster state may be old.
     let is_certain = holding
         .cluster
         .as_ref()
-        .is_some_and(|cluster| !cluster.table.is_in_plan() && !cluster.is_remembered);
+        .is_some_and(|cluster| cluster.table.joint(partition.id()).is_none() && !cluster.is_remembered);
     if !is_certain || partition.is_cleared() || partition.is_held() {
         return;
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::versioned::Durability;
-use fondaco_model::{NodeId, PartitionId};
+use fondaco_model::{NodeId, PartitionId, Stage};
 
 use crate::error::ReplicasError;
 use crate::membership::dropped_stores::{STORE_PREFIX, Tables};
@@ -245,15 +245,11 @@ fn kept(view: &ReplicaView) -> impl Iterator<Item = StoreIdentity> {
     })
 }
 
-/// Absent owners that own nothing under the plan in progress; none if the state is only remembered.
+/// Absent nodes that leave for good; none if the state is only remembered.
 fn given_up(view: &ReplicaView) -> BTreeSet<NodeId> {
-    let Some(next) = view.table.next().filter(|_| !view.is_remembered) else {
-        return BTreeSet::new();
-    };
-    let kept: BTreeSet<NodeId> = next.iter().flatten().copied().collect();
-    let owners = view.table.all_owners().iter().flatten().copied();
     let is_live = |node: &NodeId| view.nodes.get(node).copied().unwrap_or(false);
-    owners.filter(|node| !kept.contains(node) && !is_live(node)).collect()
+    let leaving = view.leaving.iter().copied().filter(|_| !view.is_remembered);
+    leaving.filter(|node| !is_live(node)).collect()
 }
 
 impl ReplicatedStore {
@@ -277,11 +273,15 @@ fn divided(
             continue;
         }
         let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
-        let owners = view.table.owners(id).iter().take(store.replicas);
-        match partition.is_held() {
-            false => partition.take_back(view.table.epoch()),
-            true if !owners.copied().any(|owner| owner == view.node) => partition.begin_anew(view.table.epoch()),
-            true => {}
+        match (partition.is_held(), view.table.moves().get(&id)) {
+            (false, _) => partition.take_back(view.table.epoch()),
+            (true, Some(Stage::Begun { at, .. })) if partition.assigned_epoch() < *at => {
+                let mut owners = view.table.owners(id).iter().take(store.replicas);
+                if !owners.any(|owner| *owner == view.node) {
+                    partition.begin_anew(view.table.epoch());
+                }
+            }
+            (true, _) => {}
         }
         held.insert(id.get(), partition);
     }

@@ -283,6 +283,13 @@ impl Cluster {
         replicas.close();
     }
 
+    /// The nodes that moves take everything from.
+    fn leaving(&self) -> BTreeSet<NodeId> {
+        let planned: BTreeSet<NodeId> = self.table.planned().into_iter().flatten().collect();
+        let owners = self.table.all_owners().iter().flatten().copied();
+        owners.filter(|node| !planned.contains(node)).collect()
+    }
+
     pub fn view(&self, id: NodeId) -> ReplicaView {
         let nodes: BTreeSet<NodeId> = self.nodes.keys().chain(&self.live).copied().collect();
         let store = |&(id, name): &(u16, &str)| ReplicatedStore {
@@ -301,6 +308,7 @@ impl Cluster {
                 .into_iter()
                 .map(|node| (node, self.live.contains(&node)))
                 .collect(),
+            leaving: self.leaving(),
             stores: self.stores.iter().map(store).collect(),
             dropped: self.dropped.clone(),
             is_remembered: false,

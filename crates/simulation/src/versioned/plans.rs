@@ -1,14 +1,13 @@
-//! Moving partitions: plans that begin, are cancelled or finish, and when each process learns of them.
+//! Moving partitions: moves that begin, are cancelled or finish, each by itself, and when each process learns of them.
 //!
-//! The steps of a plan are those of the real routing table. A step waits for the same conditions as in the real
+//! The steps of a move are those of the real routing table. A step waits for the same conditions as in the real
 //! controller: the next owners report that they were compared with enough of the owners, and the live former owners
 //! know the switch. Reads that see all writes also need enough of those owners, so the simulation waits for that, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fondaco_model::{Member, Placement, replan};
-use fondaco_model::{NodeId, PartitionId, RoutingTable};
+use fondaco_model::{Member, NodeId, PartitionId, PartitionSet, Placement, Shares, Stage, Steps, replan};
 
 use super::message::{Event, Happening};
 use super::replica::STORE_ID;
@@ -34,25 +33,45 @@ impl World {
         }
     }
 
-    /// An operator begins a plan, or cancels one.
+    /// An operator begins moves of some partitions, or cancels some.
     pub(super) fn plan(&mut self) {
         let every_us = self.scenario.plan_every_ms.unwrap_or(1_000) * 1_000;
         let next_us = self.rng.u64(..2 * every_us);
         self.after(next_us, Happening::Plan);
-        if self.table.next().is_some() && self.rng.u8(..4) == 0 {
-            return self.change_table("given up", RoutingTable::cancelled);
-        }
-        if self.table.is_in_plan() {
-            return;
+        let begun: Vec<PartitionId> = self.table.begun().map(|(partition, ..)| partition).collect();
+        if !begun.is_empty() && self.rng.u8(..4) == 0 {
+            let cancel = self.some(begun);
+            let steps = Steps {
+                cancel,
+                ..Steps::default()
+            };
+            return self.step("given up", &steps);
         }
         let is_shuffled = self.scenario.placement == Placement::Ring && self.rng.bool();
         let next = match is_shuffled {
             true => Some(self.shuffled_owners()),
             false => self.planned_owners(),
         };
-        if let Some(next) = next {
-            self.change_table("begun", |table| table.with_plan(next).unwrap_or_else(|_| table.clone()));
-        }
+        let Some(next) = next else { return };
+        let still = self.store.partitions.partitions();
+        let still = still
+            .filter(|&partition| self.table.joint(partition).is_none())
+            .collect();
+        let begin = self.some(still);
+        let lists = begin
+            .iter()
+            .map(|partition| (partition, next[partition.get() as usize].clone()));
+        let steps = Steps {
+            begin: lists.collect(),
+            ..Steps::default()
+        };
+        self.step("begun", &steps);
+    }
+
+    /// All of them, or a random half.
+    fn some(&mut self, partitions: Vec<PartitionId>) -> PartitionSet {
+        let all = self.rng.bool();
+        partitions.into_iter().filter(|_| all || self.rng.bool()).collect()
     }
 
     /// Random nodes for some of the partitions.
@@ -75,7 +94,14 @@ impl World {
         let mut members: Vec<Member> = members.collect();
         members.retain(|_| self.rng.u8(..3) > 0);
         let replicas = self.scenario.replicas;
-        let plan = replan(self.scenario.placement, &self.table, replicas, &members).ok()?;
+        let plan = replan(
+            self.scenario.placement,
+            &self.table,
+            replicas,
+            &members,
+            Shares::ByWeight,
+        )
+        .ok()?;
         let is_enough = plan.owners.iter().all(|owners| owners.len() == replicas as usize);
         (plan.changes && is_enough).then_some(plan.owners)
     }
@@ -86,62 +112,75 @@ impl World {
         let every_us = if self.rng.u8(..4) == 0 { LOOK_LATE_US } else { LOOK_US };
         let next_us = self.rng.u64(every_us / 2..every_us * 3 / 2);
         self.after(next_us, Happening::LookAtPlan);
-        if self.table.next().is_some() && self.are_next_owners_ready() {
-            self.change_table("switched", RoutingTable::switched);
-        } else if self.table.former().is_some()
-            && (self.is_switch_known() || self.scenario.flaw == Some(Flaw::FinishesAtOnce))
-        {
-            self.change_table("finished", RoutingTable::finished);
+        let finishes_at_once = self.scenario.flaw == Some(Flaw::FinishesAtOnce);
+        let mut steps = Steps::default();
+        for (&partition, stage) in self.table.moves() {
+            match stage {
+                Stage::Begun { next, .. } if self.are_ready(partition, next) => steps.switch.insert(partition),
+                Stage::Switched { at, former } if finishes_at_once || self.is_known(*at, former) => {
+                    steps.finish.insert(partition);
+                }
+                _ => {}
+            }
         }
+        self.step("carried on", &steps);
     }
 
-    fn change_table(&mut self, what: &str, change: impl FnOnce(&RoutingTable) -> RoutingTable) {
-        self.table = Arc::new(change(&self.table));
+    fn step(&mut self, what: &str, steps: &Steps) {
+        // Only partitions that do not move begin to.
+        let Ok(table) = self.table.after(steps) else { return };
+        if table == *self.table {
+            return;
+        }
+        self.table = Arc::new(table);
         let (epoch, changes) = (self.table.epoch(), self.table.changes().count());
         self.outcome.steps_of_plans += 1;
         self.note(|| format!("a plan is {what}: epoch {epoch}, {changes} partitions move"));
     }
 
-    /// Whether all next owners have reported that they have everything that the owners have. They may have lost it
-    /// since.
-    fn are_next_owners_ready(&self) -> bool {
-        let mut next = self.table.next().into_iter().flatten().flatten();
-        next.all(|node| self.reports.get(node) == Some(&(self.table.epoch(), true)))
+    /// Whether all next owners of a partition have reported that they have everything that the owners have. They may
+    /// have lost it since.
+    fn are_ready(&self, partition: PartitionId, next: &[NodeId]) -> bool {
+        next.iter().all(|&node| self.has_proved(partition, node))
     }
 
-    /// A node reports the epoch of its table, and whether it has all data that the table assigns to it.
+    /// Whether a node has reported, since the last step that concerned it, that it has all of a partition.
+    fn has_proved(&self, partition: PartitionId, node: NodeId) -> bool {
+        let since = self.table.last_steps().get(&node).copied().unwrap_or(0);
+        let report = self.reports.get(&node);
+        report.is_some_and(|(epoch, lacking)| *epoch >= since && !lacking.contains(partition))
+    }
+
+    /// A node reports the epoch of its table, and which partitions lack data that the table assigns to them.
     pub(super) fn report(&mut self, process: usize) {
         let at = &self.processes[process];
         let Some(replica) = &at.replica else { return };
-        let has_all = replica.has_all();
-        self.reports.insert(replica.node, (replica.table.epoch(), has_all));
+        let Some(lacking) = replica.lacking() else { return };
+        self.reports.insert(replica.node, (replica.table.epoch(), lacking));
     }
 
-    /// Whether the switch of the current plan relies on data that a node has received from others.
+    /// Whether the switch of a move relies on data that a node has received from others.
     pub(super) fn is_relied_on(&self, process: usize) -> bool {
         let node = id(process);
-        let is_next = |(partition, next): (PartitionId, &[NodeId])| {
-            next.contains(&node) && !self.table.owners(partition).contains(&node)
-        };
-        self.table.next().is_some()
-            && self.reports.get(&node) == Some(&(self.table.epoch(), true))
-            && self.table.changes().any(is_next)
-    }
-
-    /// Whether former owners refuse all readers that do not know the switch.
-    fn is_switch_known(&self) -> bool {
-        let settings = &self.scenario.settings;
-        self.table.changes().all(|(_, former)| {
-            let count = former.iter().filter(|&&node| self.knows(node)).count();
-            former.iter().all(|&node| self.knows(node) || !self.is_seen(node))
-                && count + settings.reads as usize > former.len()
+        self.table.begun().any(|(partition, next, _)| {
+            let is_next = next.contains(&node) && !self.table.owners(partition).contains(&node);
+            is_next && self.has_proved(partition, node)
         })
     }
 
-    /// Whether a node uses the current table.
-    fn knows(&self, node: NodeId) -> bool {
+    /// Whether former owners refuse all readers that do not know the switch.
+    fn is_known(&self, switched_at: u64, former: &[NodeId]) -> bool {
+        let count = former.iter().filter(|&&node| self.knows(node, switched_at)).count();
+        former
+            .iter()
+            .all(|&node| self.knows(node, switched_at) || !self.is_seen(node))
+            && count + self.scenario.settings.reads as usize > former.len()
+    }
+
+    /// Whether a node uses the table of an epoch, or a later one.
+    fn knows(&self, node: NodeId, epoch: u64) -> bool {
         let replica = self.processes[node.get() as usize - 1].replica.as_ref();
-        replica.is_some_and(|replica| replica.table.epoch() == self.table.epoch())
+        replica.is_some_and(|replica| replica.table.epoch() >= epoch)
     }
 
     /// The replica and the coordinator of a process receive the state of the cluster from the coordination service,
@@ -176,7 +215,7 @@ impl World {
 
     /// Why moves are not finished yet; `None` if they are.
     pub(super) fn moving(&self) -> Option<String> {
-        if self.table.is_in_plan() {
+        if self.table.is_moving() {
             return Some(format!("a plan is in progress: {:?}", self.table));
         }
         for (process, at) in self.processes.iter().enumerate() {

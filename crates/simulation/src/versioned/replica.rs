@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Record, VersionedSettings};
-use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet, RoutingTable, StoreName};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{OnReply, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{DrivenReplicas, Engines, Peers, ReplicaCounter, ReplicaOptions, ReplicaView, ReplicatedStore};
@@ -254,6 +254,7 @@ impl Replica {
             node: self.node,
             table: Arc::clone(&self.table),
             nodes: nodes.map(|node| (node, live.contains(&node))).collect(),
+            leaving: leaving(&self.table),
             stores,
             dropped: Vec::new(),
             is_remembered: matches!(said, Said::Remembered),
@@ -264,11 +265,17 @@ impl Replica {
         life.driven.set_view(&view).map_err(|error| error.to_string())
     }
 
-    /// Whether it has all the data that the current plan assigns to it, and everything that it ever had.
+    /// The partitions that do not have all the data that moves give them, or that they ever had; `None` if it does not
+    /// know.
+    pub(super) fn lacking(&self) -> Option<PartitionSet> {
+        let life = self.life.as_ref().filter(|life| life.told.is_some())?;
+        let status = life.driven.status(STORE_ID)?;
+        Some(status.held.without(&status.synchronised))
+    }
+
+    /// Whether it has all the data that moves give it, and everything that it ever had.
     pub(super) fn has_all(&self) -> bool {
-        let status = self.life.as_ref().filter(|life| life.told.is_some());
-        let status = status.and_then(|life| life.driven.status(STORE_ID));
-        status.is_some_and(|status| status.held == status.synchronised)
+        self.lacking().is_some_and(|lacking| lacking.is_empty())
     }
 
     /// Checks whether the lost data has been recovered.
@@ -366,4 +373,11 @@ impl fmt::Debug for Replica {
 /// The record of a key; `None` if it cannot be decoded.
 pub(super) fn decode(record: &Bytes) -> Option<Record> {
     Record::decode(record.clone()).ok()
+}
+
+/// The nodes that moves take everything from.
+fn leaving(table: &RoutingTable) -> BTreeSet<NodeId> {
+    let planned: BTreeSet<NodeId> = table.planned().into_iter().flatten().collect();
+    let owners = table.all_owners().iter().flatten().copied();
+    owners.filter(|node| !planned.contains(node)).collect()
 }

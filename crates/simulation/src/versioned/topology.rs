@@ -34,6 +34,7 @@ impl World {
                 zone: zone(place, self.scenario.zones),
                 group: member(place, &self.scenario).group,
                 live: live.contains(&id(place)),
+                resting: false,
             };
             (id(place), node)
         };
@@ -83,6 +84,7 @@ pub(super) fn member(process: usize, scenario: &Scenario) -> Member {
         zone: zone(process, scenario.zones),
         group: (scenario.placement == Placement::Grouped)
             .then(|| format!("group-{}", process % scenario.replicas as usize)),
+        host: None,
         weight: 1,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_model::{NodeId, RoutingTable};
+use fondaco_model::{NodeId, PartitionSet, RoutingTable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::coordinator::Coordinator;
@@ -126,8 +126,8 @@ pub(super) struct World {
     pub(super) outcome: Outcome,
     pub(super) deaths: u32,
     pub(super) lost_disks: usize,
-    /// The last reports of nodes: the epoch of their table, and whether they have all data that it assigns to them.
-    pub(super) reports: BTreeMap<NodeId, (u64, bool)>,
+    /// The last reports of nodes: the epoch of their table, and the partitions that lack some of their data.
+    pub(super) reports: BTreeMap<NodeId, (u64, PartitionSet)>,
     /// The last number given to an operation, a chore's request or a value.
     pub(super) last_number: u64,
     is_calm: bool,

@@ -42,6 +42,9 @@ pub(super) struct ConfigurationFile {
     pub(super) zone: Option<String>,
     pub(super) group: Option<String>,
     pub(super) weight: Option<u32>,
+    pub(super) host: Option<String>,
+    #[serde(default)]
+    pub(super) backup: bool,
     node: Option<NodeId>,
     pub(super) zookeeper: Option<ZooKeeperSection>,
     #[serde(default)]
@@ -230,6 +233,8 @@ impl ConfigurationFile {
             zone: self.zone.unwrap_or(defaults.zone),
             group: self.group,
             weight: self.weight.unwrap_or(defaults.weight),
+            host: self.host,
+            backup: self.backup,
             resp_advertised: self.resp_advertised,
             http_advertised: self.http_advertised,
         };

@@ -38,6 +38,15 @@ pub struct ServerOptions {
     /// The node's share of partitions, relative to other nodes
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     weight: Option<u32>,
+
+    /// The machine that it runs on: replicas of a partition are on different machines [default: the host of its
+    /// advertised address]
+    #[arg(long, env = "FONDACO_HOST", value_name = "NAME")]
+    host: Option<String>,
+
+    /// Hold nothing, and wait to replace a node that dies
+    #[arg(long)]
+    backup: bool,
 }
 
 /// `fondaco router`.
@@ -139,6 +148,8 @@ pub fn server(options: ServerOptions, output: &Output) -> anyhow::Result<()> {
     override_with(&mut file.data, options.data);
     override_with(&mut file.group, options.group);
     override_with(&mut file.weight, options.weight);
+    override_with(&mut file.host, options.host);
+    file.backup |= options.backup;
     let role = match file.zookeeper {
         Some(_) => Role::Node,
         None => Role::Single,

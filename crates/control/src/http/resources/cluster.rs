@@ -1,8 +1,8 @@
 //! The cluster: its nodes, its routing table, and changes of the table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use fondaco_model::{Placement, Plan, RoutingTable};
+use fondaco_model::{Placement, RoutingTable};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -86,10 +86,19 @@ pub struct ClusterNode {
     pub absent_since_unix_ms: Option<u64>,
     /// How many partitions it owns.
     pub partitions: u64,
-    /// How many it will own when the plan under way is done; null without one.
+    /// How many it will own when the moves under way are done; null if no partition moves.
     pub partitions_next: Option<u64>,
     /// The stores whose current version it does not have yet.
     pub late: Vec<String>,
+    /// The machine that it runs on, if that is known.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Whether it waits to replace a node that dies.
+    #[serde(default)]
+    pub backup: bool,
+    /// What an operator has decided about it; null if nothing.
+    #[serde(default)]
+    pub mark: Option<super::NodeMarkName>,
 }
 
 /// A live router.
@@ -112,47 +121,11 @@ pub struct RoutingResource {
     pub partitions: u32,
     /// The numbers of the nodes of each partition, in the order of preference.
     pub owners: Vec<Vec<u32>>,
-    /// The owners after the plan under way; null without a plan.
+    /// The owners after the moves under way; null if no partition moves.
     pub next: Option<Vec<Vec<u32>>>,
-    /// For each partition whose owners a plan changes, the next and former owners, until the plan is finished: writes
-    /// go to them, too.
+    /// For each partition that moves, the next owners, or after the switch the former ones, until the move is finished:
+    /// writes go to them, too.
     pub joint: BTreeMap<u32, Vec<u32>>,
-}
-
-/// A change of the routing table to be begun.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewPlan {
-    /// Nodes to be given their share.
-    #[serde(default)]
-    #[schema(example = json!([4]))]
-    pub add: BTreeSet<u32>,
-    /// Nodes to lose all their partitions.
-    #[serde(default)]
-    pub remove: BTreeSet<u32>,
-    /// Show it and change nothing.
-    #[serde(default)]
-    pub dry_run: bool,
-}
-
-/// A change of the routing table.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct PlanResource {
-    /// The moves, in the order of partitions.
-    pub moves: Vec<MoveResource>,
-    /// How many replicas must be fetched.
-    pub fetches: u64,
-}
-
-/// One replica of a partition that moves.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct MoveResource {
-    /// The partition.
-    pub partition: u32,
-    /// The node that gives it up; null if a replica is added.
-    pub from: Option<u32>,
-    /// The node that gets it; null if a replica is removed.
-    pub to: Option<u32>,
 }
 
 /// The members of a development cluster.
@@ -198,27 +171,13 @@ impl From<&RoutingTable> for RoutingResource {
             epoch: table.epoch(),
             partitions: table.partitions().get(),
             owners: numbers(table.all_owners()),
-            next: table.planned().map(numbers),
+            next: table.is_moving().then(|| numbers(&table.planned())),
             joint: (table.partitions().partitions())
                 .filter_map(|partition| {
                     let joint = table.joint(partition)?;
                     Some((partition.get(), joint.iter().map(|node| node.get()).collect()))
                 })
                 .collect(),
-        }
-    }
-}
-
-impl From<&Plan> for PlanResource {
-    fn from(plan: &Plan) -> Self {
-        let moves = plan.moves.iter().map(|one| MoveResource {
-            partition: one.partition.get(),
-            from: one.from.map(|node| node.get()),
-            to: one.to.map(|node| node.get()),
-        });
-        Self {
-            moves: moves.collect(),
-            fetches: plan.fetches() as u64,
         }
     }
 }

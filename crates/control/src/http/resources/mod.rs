@@ -2,9 +2,11 @@
 
 mod cluster;
 mod graph;
+mod load;
 mod lookup;
 mod loss;
 mod node;
+mod plan;
 mod push;
 mod store;
 mod upload;
@@ -12,13 +14,22 @@ mod version;
 mod versioned;
 
 pub use cluster::{
-    Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
-    PlacementName, PlanResource, RoutingResource,
+    Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, NodeList, PlacementName,
+    RoutingResource,
 };
 pub use graph::{GraphQuery, GraphRows};
+pub use load::{
+    AdviceResource, BalanceModeName, BalanceMoveResource, DecisionList, DecisionResource, HotKeyResource, LoadHistory,
+    LoadResource, LoadSample, NodeHistory, NodeLoadResource, PartitionLoadResource, ResourceUseResource,
+    StoreLoadResource, StoreSample,
+};
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
+pub use plan::{
+    MoveResource, MoveStateName, NewMark, NewMove, NewPlan, NodeMarkName, PlanList, PlanMakerName, PlanResource,
+    PlanStateName,
+};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, ValueTypeName, WithoutQuorum};
 pub use upload::{UploadFileResource, UploadResource};

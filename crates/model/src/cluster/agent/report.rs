@@ -25,8 +25,17 @@ impl Agent {
         let mut report = self.report_now(view, local, wants);
         self.add_versioned(view, local, &mut report);
         if let Some((last, last_ms)) = &self.reported {
-            let waits = at_ms - last_ms < REPORT_PROGRESS_MS && without_progress(&report) == without_progress(last);
-            if report == *last || waits {
+            let holds = view.routing.as_ref().is_some_and(|table| {
+                let layout = self.layouts.of(&table.record, 1);
+                layout.holds_since(self.node, last.epoch)
+            });
+            let without_epoch = |report: &ReportRecord| ReportRecord {
+                epoch: last.epoch,
+                ..report.clone()
+            };
+            let waits = at_ms - last_ms < REPORT_PROGRESS_MS
+                && without_progress(&without_epoch(&report)) == without_progress(last);
+            if holds && (waits || without_epoch(&report) == *last) {
                 return None;
             }
         }
@@ -50,16 +59,16 @@ impl Agent {
                 id: want.store.id,
                 replicas: view.replicas(want.store) as u32,
                 versions: BTreeMap::new(),
-                synchronised: false,
+                lacking: PartitionSet::EMPTY,
                 held: 0,
                 keys: 0,
             });
-            store.versions.insert(*version, self.replica(view, local, key, want));
+            store.versions.insert(*version, self.replica(local, key, want));
         }
         report
     }
 
-    /// Adds the state of versioned stores: whether a plan under way may give the node its planned partitions.
+    /// Adds the state of versioned stores: which partitions that moves give to the node are not there yet.
     fn add_versioned(&mut self, view: &ClusterView, local: &LocalReplicas, report: &mut ReportRecord) {
         let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
             return;
@@ -77,7 +86,7 @@ impl Agent {
                 id: store.id,
                 replicas: view.replicas(store) as u32,
                 versions: BTreeMap::new(),
-                synchronised: table.next().is_some() && held.is_some_and(|held| held.synchronised.covers(planned)),
+                lacking: held.map_or_else(|| planned.clone(), |held| planned.without(&held.synchronised)),
                 held: held.map_or(0, |held| held.held),
                 keys: held.map_or(0, |held| three_digits(held.keys)),
             };
@@ -85,7 +94,7 @@ impl Agent {
         }
     }
 
-    fn replica(&self, view: &ClusterView, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
+    fn replica(&self, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
         let version = local.versions.get(key);
         let version = version.filter(|version| version.is_the_one(want.detail));
         let open = version.map_or(const { &PartitionSet::EMPTY }, |version| &version.open);
@@ -97,10 +106,11 @@ impl Agent {
             false if failure.is_some_and(|failure| failure.is_final()) => ReplicaState::Failed,
             false => ReplicaState::Fetching,
         };
-        let planning = view.routing.as_ref().is_some_and(|table| table.record.next().is_some());
+        let lacking = want.planned.without(open);
         ReplicaReport {
             state,
-            planned: planning && open.covers(&want.partitions),
+            gave_up: !lacking.is_empty() && failure.is_some_and(Failure::is_final),
+            lacking,
             bytes_done: fetch.map_or(0, |fetch| fetch.bytes_done),
             bytes_total: fetch.map_or(0, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),

@@ -19,6 +19,8 @@ pub(super) struct Want<'a> {
     pub(super) partitions: PartitionSet,
     /// The partitions that other nodes may read from it now.
     pub(super) owned: PartitionSet,
+    /// The partitions that moves under way give to the node, or leave with it.
+    pub(super) planned: PartitionSet,
 }
 
 /// The order of fetches.
@@ -46,7 +48,8 @@ pub(super) fn wants<'a>(
         let store = &store.record;
         let layout = layouts.of(table, view.replicas(store));
         let owned = layout.owned_by(node);
-        let partitions = owned.with(layout.planned_for(node));
+        let planned = layout.planned_for(node);
+        let partitions = owned.with(planned);
         if partitions.is_empty() {
             continue;
         }
@@ -65,6 +68,7 @@ pub(super) fn wants<'a>(
                 urgency,
                 partitions: partitions.clone(),
                 owned: owned.clone(),
+                planned: planned.clone(),
             };
             wants.insert((name.clone(), version), want);
         }

@@ -99,9 +99,11 @@ impl Controller {
                 };
                 self.pushes.forget_others(view);
                 changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
-                // The switch of a plan depends on all stores: it waits until nothing else changes them.
+                // The switch of a move depends on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
-                    changes.extend(plan::go_on(&mut self.layouts, &look));
+                    let stall_after_ms = self.patience.stall_after_ms;
+                    let is_gone = |node| has_been_away(&self.absent_since_ms, view, node, at_ms, stall_after_ms);
+                    changes.extend(plan::go_on(&mut self.layouts, &look, is_gone));
                 }
             }
         }
@@ -115,6 +117,12 @@ impl Controller {
         &self.problems
     }
 
+    /// For how long a node has been absent, as far as this controller has seen, in milliseconds; 0 if it is live.
+    pub fn absent_ms(&self, node: NodeId) -> u64 {
+        let since_ms = self.absent_since_ms.get(&node);
+        since_ms.map_or(0, |since_ms| self.clock.last().saturating_sub(*since_ms))
+    }
+
     fn note_absences(&mut self, view: &ClusterView, at_ms: u64) {
         let absent = |node: &NodeId| !view.is_live(*node);
         self.absent_since_ms
@@ -126,11 +134,7 @@ impl Controller {
 
     /// Whether a node has been absent for so long that pushes no longer wait for it.
     fn is_absent(&self, view: &ClusterView, node: NodeId, at_ms: u64) -> bool {
-        if !view.nodes.contains_key(&node) {
-            return true;
-        }
-        let since_ms = self.absent_since_ms.get(&node);
-        since_ms.is_some_and(|since_ms| at_ms - since_ms >= self.patience.absent_after_ms)
+        has_been_away(&self.absent_since_ms, view, node, at_ms, self.patience.absent_after_ms)
     }
 
     /// The next change of a store.
@@ -158,10 +162,10 @@ impl Controller {
         self.pushes.observe(look, store, push.version, &layout);
         let mut missing = Vec::new();
         for &node in layout.owned.keys() {
-            if readiness::is_ready(look.view, node, store, push.version) {
+            if readiness::is_ready(look.view, &layout, node, store, push.version) {
                 continue;
             }
-            let replica = readiness::replica(look.view, node, store, push.version);
+            let replica = readiness::replica(look.view, &layout, node, store, push.version);
             let given_up = match self.is_absent(look.view, node, look.at_ms) {
                 true => Some("it is absent".to_owned()),
                 false => self
@@ -183,7 +187,8 @@ impl Controller {
             return late;
         };
         let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
-        let state = |node| readiness::replica(look.view, node, store, current).map(|replica| replica.state.is_ready());
+        let state =
+            |node| readiness::replica(look.view, &layout, node, store, current).map(|replica| replica.state.is_ready());
         late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));
         let behind = layout.owned.iter().filter(|&(&node, _)| state(node) == Some(false));
         for (&node, owned) in behind {
@@ -197,4 +202,16 @@ impl Controller {
         }
         late
     }
+}
+
+/// Whether a node has been away for at least so long, or is unknown.
+fn has_been_away(
+    absent_since_ms: &BTreeMap<NodeId, u64>,
+    view: &ClusterView,
+    node: NodeId,
+    at_ms: u64,
+    for_ms: u64,
+) -> bool {
+    let since_ms = absent_since_ms.get(&node);
+    !view.nodes.contains_key(&node) || since_ms.is_some_and(|since_ms| at_ms - since_ms >= for_ms)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::change::{Change, Record, RecordPath, Write};
-use crate::cluster::record::{Announcement, ClusterRecord, NodeRecord};
+use crate::cluster::record::{Announcement, ClusterRecord, NodeMark, NodeRecord};
 use crate::cluster::view::{ClusterView, Revised};
 use crate::node::{Identity, NodeId};
 use crate::placement::{Member, PlacementError, place};
@@ -33,7 +33,8 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
     let mut unnumbered = Vec::new();
     for announcement in view.announcements.values() {
         if let Some(node) = known.get(&announcement.identity) {
-            let record = record(node.record.id, announcement);
+            let mut record = record(node.record.id, announcement);
+            record.mark = node.record.mark;
             if record != node.record {
                 let path = RecordPath::Node(record.id);
                 changes.push(Change::of(path, Some(node.revision), Record::Node(record)));
@@ -121,6 +122,8 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         weight,
         resp,
         http,
+        host,
+        backup,
         mysql: _,
     } = announcement.clone();
     NodeRecord {
@@ -131,12 +134,16 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         weight: weight.max(1),
         resp,
         http,
+        host,
+        backup,
+        mark: None,
     }
 }
 
 /// The first routing table, once enough nodes are live.
 pub(super) fn first_table(cluster: &ClusterRecord, view: &ClusterView) -> Result<Option<Change>, PlacementError> {
     let live = view.nodes.values().filter(|node| view.is_live(node.record.id));
+    let live = live.filter(|node| !node.record.backup && node.record.mark != Some(NodeMark::Leaving));
     let members: Vec<Member> = live.map(|node| node.record.member()).collect();
     if members.is_empty() || members.len() < cluster.nodes_initial as usize {
         return Ok(None);
@@ -154,6 +161,7 @@ impl NodeRecord {
             id: self.id,
             zone: self.zone.clone(),
             group: self.group.clone(),
+            host: self.host.clone(),
             weight: self.weight,
         }
     }

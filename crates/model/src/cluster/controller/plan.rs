@@ -1,59 +1,186 @@
-//! The leading controller carries on a plan for the routing table: it switches once the next owners have the data, and
-//! finishes the plan once no former owner uses an earlier table.
+//! The leading controller carries out moves of partitions: it begins those of the plan under way, as many at a time as
+//! the plan allows; it switches each once its next owners have the data; and finishes it once no former owner uses an
+//! earlier table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Look;
-use crate::cluster::change::{Change, Record, RecordPath};
+use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
+use crate::cluster::plan::{PlanRecord, PlanState};
 use crate::cluster::readiness;
+use crate::cluster::view::Revised;
 use crate::definition::StoreKind;
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::routing::{Stage, Steps};
 
-/// The next step of the plan under way, if it is time for it.
-pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
-    match look.table.record.former() {
-        Some(_) => finish(look),
-        None => switch(layouts, look),
-    }
-}
-
-/// The end of the plan under way, once all live former owners have proved that they use the table of the switch. After
-/// that, a reader with an earlier table cannot reach a quorum that misses writes to the new owners only.
-fn finish(look: &Look<'_>) -> Option<Change> {
+/// The next steps of all moves under way, and of the plan. `is_gone` says whether a node has been away for so long that
+/// it is no longer waited for.
+pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(NodeId) -> bool) -> Option<Change> {
     let table = &look.table.record;
-    let former: BTreeSet<_> = table.changes().flat_map(|(_, former)| former).copied().collect();
-    let knows = |node| {
-        let report = look.view.reports.get(&node);
-        report.is_some_and(|report| report.epoch == table.epoch())
-    };
-    let is_known = former.into_iter().all(|node| !look.view.is_live(node) || knows(node));
-    let finished = Record::Routing(table.finished());
-    is_known.then(|| Change::of(RecordPath::Routing, Some(look.table.revision), finished))
-}
-
-/// The switch of the plan under way, once all nodes hold what it gives them, for all kept versions and for versioned
-/// stores. It depends on all stores, so that a swap a moment ago does not keep a version that they do not hold.
-fn switch(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
-    let table = &look.table.record;
-    table.next()?;
-    for store in look.view.stores.values() {
-        let record = &store.record;
-        let layout = layouts.of(table, look.view.replicas(record));
-        let kept = |node| match record.definition.kind {
-            StoreKind::Versioned => readiness::is_synchronised(look.view, node, record),
-            StoreKind::Batch => record.versions.kept().all(|version| {
-                let replica = readiness::replica(look.view, node, record, version);
-                replica.is_some_and(|replica| replica.planned)
-            }),
-        };
-        if !layout.planned.keys().all(|&node| kept(node)) {
-            return None;
+    let mut plans = look.view.plans.values();
+    let plan = plans.find(|plan| plan.record.state.is_under_way());
+    let mut after = plan.map(|plan| plan.record.clone());
+    let mut steps = Steps::default();
+    for (&partition, stage) in table.moves() {
+        match stage {
+            Stage::Switched { at, former } if is_known(look, *at, former) => steps.finish.insert(partition),
+            Stage::Switched { .. } => {}
+            Stage::Begun { next, .. } => {
+                let planned = plan.filter(|plan| plan.record.next.get(&partition) == Some(next));
+                let failure = planned.and_then(|_| failure(layouts, look, partition, next, &is_gone));
+                if let (Some(after), Some(failure)) = (&mut after, &failure) {
+                    after.given_up.insert(partition, failure.clone());
+                }
+                if planned.is_none() || failure.is_some() {
+                    steps.cancel.insert(partition);
+                } else if lacking(layouts, look, partition, next).next().is_none() {
+                    steps.switch.insert(partition);
+                }
+            }
         }
     }
-    let switched = Record::Routing(table.switched());
-    let change = Change::of(RecordPath::Routing, Some(look.table.revision), switched);
-    let stores = look.view.stores.iter();
-    Some(stores.fold(change, |change, (name, store)| {
-        change.while_unchanged(RecordPath::Store(name.clone()), store.revision)
-    }))
+    if let Some(plan) = &mut after {
+        if plan.state == PlanState::Running {
+            begin(look, plan, &mut steps, &is_gone);
+        }
+        if plan.remaining(table).next().is_none() && steps == Steps::default() && !table.is_moving() {
+            plan.state = PlanState::Done;
+            plan.ended_unix_ms = Some(look.now.unix_ms);
+        }
+    }
+    change(look, plan, after, &steps)
+}
+
+/// Whether all live former owners have proved that they use the table of the switch. After that, a reader with an
+/// earlier table cannot reach a quorum that misses writes to the new owners only.
+fn is_known(look: &Look<'_>, switched_at: u64, former: &[NodeId]) -> bool {
+    let knows = |node| {
+        let report = look.view.reports.get(&node);
+        report.is_some_and(|report| report.epoch >= switched_at)
+    };
+    former.iter().all(|&node| !look.view.is_live(node) || knows(node))
+}
+
+/// The next owners of a partition that have not proved that they have it, for all kept versions and all versioned
+/// stores; a node may be named more than once.
+fn lacking<'a>(
+    layouts: &'a mut Layouts,
+    look: &'a Look<'_>,
+    partition: PartitionId,
+    next: &'a [NodeId],
+) -> impl Iterator<Item = NodeId> + 'a {
+    let table = &look.table.record;
+    look.view.stores.values().flat_map(move |store| {
+        let record = &store.record;
+        let replicas = look.view.replicas(record);
+        let layout = layouts.of(table, replicas);
+        let next = next.iter().take(replicas).copied();
+        next.filter(move |&node| match record.definition.kind {
+            StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
+            StoreKind::Batch => record.versions.kept().any(|version| {
+                let replica = readiness::replica(look.view, &layout, node, record, version);
+                replica.is_none_or(|replica| replica.lacking.contains(partition))
+            }),
+        })
+    })
+}
+
+/// Why a begun move is given up; `None` as long as it may succeed.
+fn failure(
+    layouts: &mut Layouts,
+    look: &Look<'_>,
+    partition: PartitionId,
+    next: &[NodeId],
+    is_gone: impl Fn(NodeId) -> bool,
+) -> Option<String> {
+    let owners = look.table.record.owners(partition);
+    let receivers = || next.iter().copied().filter(|node| !owners.contains(node));
+    if let Some(node) = receivers().find(|&node| is_gone(node)) {
+        return Some(format!("node {node}, which was to get it, is absent"));
+    }
+    look.view.stores.values().find_map(|store| {
+        let layout = layouts.of(&look.table.record, look.view.replicas(&store.record));
+        receivers().find_map(|node| {
+            let failed = store.record.versions.kept().find_map(|version| {
+                let replica = readiness::replica(look.view, &layout, node, &store.record, version)?;
+                (replica.gave_up && replica.lacking.contains(partition)).then_some(replica)
+            })?;
+            let error = failed.error.as_deref().unwrap_or("it gives no reason");
+            Some(format!("node {node} could not fetch it: {error}"))
+        })
+    })
+}
+
+/// Begins moves of a plan, in the order of partitions, as many as nodes may take part in.
+fn begin(look: &Look<'_>, plan: &PlanRecord, steps: &mut Steps, is_gone: impl Fn(NodeId) -> bool) {
+    let table = &look.table.record;
+    let mut busy = BTreeMap::<NodeId, u32>::new();
+    for (partition, next, _) in table.begun() {
+        for node in partners(table.owners(partition), next) {
+            *busy.entry(node).or_default() += 1;
+        }
+    }
+    for (partition, next) in plan.remaining(table) {
+        if table.joint(partition).is_some() {
+            continue;
+        }
+        let partners = partners(table.owners(partition), next);
+        let has_room = |node| busy.get(node).copied().unwrap_or(0) < plan.moves_per_node;
+        let is_there = |node: &NodeId| table.owners(partition).contains(node) || !is_gone(*node);
+        if partners.iter().all(has_room) && next.iter().all(is_there) {
+            partners
+                .into_iter()
+                .for_each(|node| *busy.entry(node).or_default() += 1);
+            steps.begin.insert(partition, next.to_vec());
+        }
+    }
+}
+
+/// The nodes that give or get a replica. A move that only changes the order of owners has none.
+fn partners(owners: &[NodeId], next: &[NodeId]) -> BTreeSet<NodeId> {
+    let gives = owners.iter().filter(|node| !next.contains(node));
+    let gets = next.iter().filter(|node| !owners.contains(node));
+    gives.chain(gets).copied().collect()
+}
+
+/// The entries after these steps. A switch depends on all stores, so that a swap a moment ago does not keep a version
+/// that the next owners do not hold; and steps depend on the plan, which an operator may have cancelled.
+fn change(
+    look: &Look<'_>,
+    plan: Option<&Revised<PlanRecord>>,
+    after: Option<PlanRecord>,
+    steps: &Steps,
+) -> Option<Change> {
+    let table = look.table.record.after(steps).ok()?;
+    let routing = (table != look.table.record).then_some(Write {
+        path: RecordPath::Routing,
+        expected: Some(look.table.revision),
+        record: Some(Record::Routing(table)),
+    });
+    let (unchanged, written) = match (plan, after) {
+        (Some(before), Some(after)) if before.record == after => {
+            (Some((RecordPath::Plan(after.number), before.revision)), None)
+        }
+        (Some(before), Some(after)) => {
+            let write = Write {
+                path: RecordPath::Plan(after.number),
+                expected: Some(before.revision),
+                record: Some(Record::Plan(Box::new(after))),
+            };
+            (None, Some(write))
+        }
+        _ => (None, None),
+    };
+    let writes: Vec<Write> = routing.into_iter().chain(written).collect();
+    if writes.is_empty() {
+        return None;
+    }
+    let mut unchanged: Vec<_> = unchanged.into_iter().collect();
+    if !steps.switch.is_empty() {
+        let stores = look.view.stores.iter();
+        unchanged.extend(stores.map(|(name, store)| (RecordPath::Store(name.clone()), store.revision)));
+    }
+    Some(Change { writes, unchanged })
 }

@@ -80,7 +80,7 @@ impl Pushes {
                 begun_again: 0,
                 at_ms: look.at_ms,
             });
-            let replica = readiness::replica(look.view, node, store, version);
+            let replica = readiness::replica(look.view, layout, node, store, version);
             let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
             let is_more = bytes_done > seen.bytes_done_last;
             if bytes_done > seen.bytes_done_max || is_more && seen.begun_again <= FETCH_ATTEMPTS_MAX {

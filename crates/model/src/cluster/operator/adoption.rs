@@ -42,6 +42,10 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
         let record = Record::Dropped(Box::new(dropped.record.clone()));
         records.insert(RecordPath::Dropped(id), record);
     }
+    for (&number, plan) in &known.plans {
+        let record = Record::Plan(Box::new(plan.record.clone()));
+        records.insert(RecordPath::Plan(number), record);
+    }
     if let Some(numbers) = &known.numbers {
         records.insert(RecordPath::Numbers, Record::Numbers(numbers.record));
     }

@@ -2,8 +2,8 @@
 
 use crate::name::StoreName;
 use crate::node::NodeId;
-use crate::partition::PartitionId;
-use crate::placement::PlacementError;
+use crate::partition::{PartitionCount, PartitionId};
+use crate::placement::{Move, PlacementError};
 use crate::version::VersionNumber;
 use crate::versioned::SettingsError;
 
@@ -170,16 +170,54 @@ pub enum OperatorError {
         nodes_initial: u32,
     },
     /// Another plan is under way.
-    #[error("a plan for the routing table is under way: wait for it, or cancel it: fondaco rebalance cancel")]
-    PlanInProgress,
-    /// There is no plan that can be cancelled.
-    #[error(
-        "no plan for the routing table is under way that can be cancelled: there is none, or its partitions have moved"
-    )]
+    #[error("plan {number} is under way: wait for it, or cancel it: fondaco rebalance cancel")]
+    PlanInProgress {
+        /// Its number.
+        number: u64,
+    },
+    /// No plan is under way.
+    #[error("no plan is under way: fondaco rebalance list shows those that were made")]
     NoPlan,
+    /// No plan has this number.
+    #[error("there is no plan {number}, or it ended long ago: fondaco rebalance list shows those that there are")]
+    PlanNotFound {
+        /// The number.
+        number: u64,
+    },
+    /// The state of the plan does not allow this.
+    #[error("plan {number} is {state}: make another one: fondaco rebalance plan")]
+    PlanState {
+        /// The number.
+        number: u64,
+        /// Its state.
+        state: &'static str,
+    },
+    /// Partitions of the plan have moved since it was made.
+    #[error("partitions of plan {number} have moved since it was made: make it again: fondaco rebalance plan")]
+    OutdatedPlan {
+        /// The number.
+        number: u64,
+    },
     /// The plan would change nothing.
-    #[error("the routing table already fits these nodes: name nodes to add or to remove")]
+    #[error("the routing table already fits these nodes: name nodes to add or to remove, or partitions to move")]
     NothingToMove,
+    /// No partition has this number.
+    #[error("there is no partition {partition}: partitions are numbers from 0, and there are {partitions}")]
+    NoPartition {
+        /// The number.
+        partition: PartitionId,
+        /// How many there are.
+        partitions: PartitionCount,
+    },
+    /// A replica cannot be moved like this.
+    #[error(
+        "partition {} cannot be moved like this: the first node must have it, and the second must not; \
+         fondaco rebalance status --json shows the nodes of each partition", one.partition
+    )]
+    ImpossibleMove {
+        /// The move.
+        one: Move,
+    },
     /// No node has this number.
     #[error("no node has the number {node}: fondaco nodes lists those that exist")]
     NodeNotFound {

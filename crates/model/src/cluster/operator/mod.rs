@@ -14,7 +14,9 @@ mod version;
 pub use adoption::{ADOPTED_AT_ONCE_MAX, Present, accept, adopt};
 pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
-pub use routing::{RoutingRequest, cancel_plan, plan_routing};
+pub use routing::{
+    AnalyzerPlan, MoveCosts, PlanRequest, analyzer_plan, cancel_plan, mark_node, pause_plan, propose_plan, run_plan,
+};
 pub use store::{StoreChange, alter_store, create_store, versioned_settings};
 pub use version::{PUSHES_MAX, cancel_push, push, roll_back, swap};
 

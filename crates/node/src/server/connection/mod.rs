@@ -11,6 +11,7 @@ mod output;
 mod pipeline;
 mod refusing;
 mod requests;
+mod sampling;
 mod slow;
 
 use std::io;

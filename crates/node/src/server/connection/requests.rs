@@ -149,6 +149,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Err(refusal) => return self.refuse(bytes, &refusal, taking.catalog),
         };
         let command = spec.id;
+        if self.context.metrics.wants_load() {
+            self.sample(spec, bytes, taking.catalog);
+        }
         if self.session.transaction.is_some() && !runs_at_once(command) {
             self.keep_for_exec(command, bytes);
             return None;

@@ -1,0 +1,189 @@
+//! `fondaco why`: what the cluster decided about its load, and why.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fondaco_control::http::{DecisionList, DecisionResource};
+use fondaco_model::balance::{BalanceInput, Outcome, decide};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::control_port::ControlPort;
+use crate::output::{self, Output, table};
+
+/// `fondaco why`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fondaco why
+  fondaco why 17 --replay
+  fondaco why 17 --json > decision.json && fondaco why --replay-file decision.json")]
+pub struct WhyOptions {
+    /// The number of a decision; without it, the last ones are listed
+    #[arg(value_name = "DECISION")]
+    decision: Option<u64>,
+
+    /// How many decisions are listed
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3000), conflicts_with = "decision")]
+    last: u32,
+
+    /// List only decisions to move something, or with advice
+    #[arg(long, conflicts_with = "decision")]
+    moves: bool,
+
+    /// Make the decision again from what it was made of, and compare
+    #[arg(long, requires = "decision")]
+    replay: bool,
+
+    /// Make a decision again that was saved as JSON; no cluster is needed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["decision", "moves"])]
+    replay_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// A decision that was made again, as JSON.
+#[derive(Serialize)]
+struct Replayed {
+    /// Whether the same was decided.
+    same: bool,
+    /// What was decided then.
+    then: DecisionResource,
+    /// The reasons of the decision that was made again.
+    reasons: Vec<String>,
+    /// Whether it moves something.
+    moves: bool,
+}
+
+/// Runs `fondaco why`.
+pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
+    if let Some(file) = &options.replay_file {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let decision = serde_json::from_str(&text);
+        let decision = decision.with_context(|| format!("{} is no decision of fondaco why --json", file.display()))?;
+        return replay(decision, output);
+    }
+    let client = Client::new(&options.node)?;
+    let Some(number) = options.decision else {
+        let mut list: DecisionList = client.get(&format!("/v1/decisions?count={}", options.last))?;
+        if options.moves {
+            list.decisions.retain(|one| one.moves || !one.advice.is_empty());
+        }
+        return output.result(&list, |list| list_text(&list.decisions));
+    };
+    let decision: DecisionResource = client.get(&format!("/v1/decisions/{number}"))?;
+    match options.replay {
+        true => replay(decision, output),
+        false => output.result(&decision, text),
+    }
+}
+
+/// Makes a decision again.
+fn replay(then: DecisionResource, output: &Output) -> anyhow::Result<()> {
+    let Some(input) = then.input.clone() else {
+        bail!(
+            "decision {} was made too long ago: what it was made of is not kept any more",
+            then.number
+        );
+    };
+    let input: BalanceInput = serde_json::from_value(input).context("what the decision was made of cannot be read")?;
+    let again = decide(&input);
+    let advice: Vec<(&str, &str)> = again
+        .advice
+        .iter()
+        .map(|one| (one.problem.as_str(), one.help.as_str()))
+        .collect();
+    let advised: Vec<(&str, &str)> = then
+        .advice
+        .iter()
+        .map(|one| (one.problem.as_str(), one.help.as_str()))
+        .collect();
+    let moved = |outcome: &Outcome| match outcome {
+        Outcome::Nothing => Vec::new(),
+        Outcome::Move { moves, .. } => {
+            let moves = moves
+                .iter()
+                .map(|one| (one.partition.get(), one.from.get(), one.to.get()));
+            moves.collect::<Vec<_>>()
+        }
+    };
+    let relief: Vec<(u32, u32, u32)> = then
+        .relief
+        .iter()
+        .map(|one| (one.partition, one.from, one.to))
+        .collect();
+    let replayed = Replayed {
+        same: again.reasons == then.reasons && advice == advised && moved(&again.outcome) == relief,
+        moves: matches!(again.outcome, Outcome::Move { .. }),
+        reasons: again.reasons,
+        then,
+    };
+    let same = replayed.same;
+    output.result(&replayed, |replayed| {
+        let mut shown = text(&replayed.then);
+        shown.push_str(match replayed.same {
+            true => "made again: the same\n",
+            false => "made again: something else, because this program decides differently\n",
+        });
+        for reason in replayed.reasons.iter().filter(|_| !replayed.same) {
+            // Writing to a string does not fail.
+            let _ = writeln!(shown, "  now: {reason}");
+        }
+        shown
+    })?;
+    if !same {
+        bail!("the decision differs from the one that was made then");
+    }
+    Ok(())
+}
+
+fn outcome(decision: &DecisionResource) -> String {
+    match (decision.moves, decision.plan) {
+        (false, _) => "nothing".to_owned(),
+        (true, Some(plan)) => format!("plan {plan}"),
+        (true, None) => "already proposed".to_owned(),
+    }
+}
+
+fn list_text(decisions: &[DecisionResource]) -> String {
+    if decisions.is_empty() {
+        return "no decision was made yet: fondaco balance shows how often one is made\n".to_owned();
+    }
+    let row = |one: &DecisionResource| {
+        let advice = one.advice.iter().map(|advice| advice.problem.clone());
+        let reasons: Vec<String> = one.reasons.iter().cloned().chain(advice).collect();
+        vec![
+            one.number.to_string(),
+            output::moment(one.at_unix_ms),
+            outcome(one),
+            reasons.join("; "),
+        ]
+    };
+    let rows: Vec<Vec<String>> = decisions.iter().map(row).collect();
+    table(
+        &["DECISION", "MADE", "OUTCOME", "WHY"],
+        &rows,
+        &[true, false, false, false],
+    )
+}
+
+fn text(decision: &DecisionResource) -> String {
+    let mut text = format!(
+        "decision {}, {}: {}\n",
+        decision.number,
+        output::moment(decision.at_unix_ms),
+        outcome(decision)
+    );
+    // Writing to a string does not fail.
+    for reason in &decision.reasons {
+        let _ = writeln!(text, "  {reason}");
+    }
+    for advice in &decision.advice {
+        let _ = writeln!(text, "  {}\n    what would help: {}", advice.problem, advice.help);
+    }
+    text
+}

@@ -1,0 +1,213 @@
+//! `/v1/load`, `/v1/decisions`: the load of the cluster, and what the leading controller decided about it. Any process
+//! answers, with what the leader says.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use fondaco_model::PartitionId;
+use fondaco_model::balance::{LoadReport, PartitionLoad};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::app::App;
+use super::body::{JsonBody, PathTexts, QueryOf};
+use super::error::{ApiError, ErrorResource};
+use super::resources::{
+    DecisionList, DecisionResource, LoadHistory, LoadResource, NodeHistory, PartitionLoadResource, StoreLoadResource,
+};
+use crate::controller::ControllerWork;
+use crate::error::ControlError;
+use crate::load;
+
+/// How many decisions a list has unless said.
+const DECISIONS_DEFAULT: u32 = 100;
+
+/// How many decisions a list has at most.
+const DECISIONS_MAX: u32 = 3_000;
+
+/// Take a node's report of its load; sent by nodes to the leading controller.
+#[utoipa::path(post, path = "/v1/load", tag = "load", request_body = serde_json::Value, responses(
+    (status = 204, description = "The report was taken, or is older than one that was"),
+    (status = "default", description = "An error: invalid_request, not_leading", body = ErrorResource),
+))]
+pub(super) async fn report(
+    State(app): State<App>,
+    JsonBody(report): JsonBody<LoadReport>,
+) -> Result<StatusCode, ApiError> {
+    leading(&app).ok_or(ControlError::NotLeading)?.book().take(report);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Show the load of nodes, partitions, stores and hot keys.
+#[utoipa::path(get, path = "/v1/load", tag = "load", responses(
+    (status = 200, description = "The load", body = LoadResource),
+    (status = "default", description = "An error: not_leading", body = ErrorResource),
+))]
+pub(super) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
+    match leading(&app) {
+        Some(controller) => Ok(Json(load_of(&app, controller)).into_response()),
+        None => from_leader(&app, "/v1/load".to_owned()).await,
+    }
+}
+
+/// From when on reports are shown.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Since {
+    /// Only reports that arrived later, in milliseconds since 1970.
+    #[serde(default)]
+    #[param(default = 0)]
+    since: u64,
+}
+
+/// Show what nodes reported in the last hour.
+#[utoipa::path(get, path = "/v1/load/history", tag = "load", params(Since), responses(
+    (status = 200, description = "The reports, in short", body = LoadHistory),
+    (status = "default", description = "An error: invalid_request, not_leading", body = ErrorResource),
+))]
+pub(super) async fn history(
+    State(app): State<App>,
+    QueryOf(Since { since }): QueryOf<Since>,
+) -> Result<Response, ApiError> {
+    let Some(controller) = leading(&app) else {
+        return from_leader(&app, format!("/v1/load/history?since={since}")).await;
+    };
+    let past = controller
+        .book()
+        .past(since)
+        .into_iter()
+        .map(|(node, samples)| NodeHistory {
+            node: node.get(),
+            samples: samples.iter().map(Into::into).collect(),
+        });
+    Ok(Json(LoadHistory { nodes: past.collect() }).into_response())
+}
+
+/// How many decisions are listed.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Count {
+    /// The number of decisions at most.
+    #[serde(default = "decisions_default")]
+    #[param(default = 100, minimum = 1, maximum = 3000)]
+    count: u32,
+}
+
+fn decisions_default() -> u32 {
+    DECISIONS_DEFAULT
+}
+
+/// List the decisions of the leading controller about the load, those to do nothing included.
+#[utoipa::path(get, path = "/v1/decisions", tag = "load", params(Count), responses(
+    (status = 200, description = "The decisions, the latest first", body = DecisionList),
+    (status = "default", description = "An error: invalid_request, not_leading", body = ErrorResource),
+))]
+pub(super) async fn decisions(
+    State(app): State<App>,
+    QueryOf(Count { count }): QueryOf<Count>,
+) -> Result<Response, ApiError> {
+    if !(1..=DECISIONS_MAX).contains(&count) {
+        return Err(ApiError::invalid(format!(
+            "count is a number from 1 to {DECISIONS_MAX}"
+        )));
+    }
+    let Some(controller) = leading(&app) else {
+        return from_leader(&app, format!("/v1/decisions?count={count}")).await;
+    };
+    let kept = controller.journal().last(count as usize);
+    let decisions = kept.iter().map(|kept| DecisionResource::of(kept, false)).collect();
+    Ok(Json(DecisionList { decisions }).into_response())
+}
+
+/// Show a decision with what it was made of.
+#[utoipa::path(get, path = "/v1/decisions/{decision}", tag = "load", params(("decision" = u64, Path, description = "The number of the decision")), responses(
+    (status = 200, description = "The decision", body = DecisionResource),
+    (status = "default", description = "An error: invalid_request, decision_not_found, not_leading", body = ErrorResource),
+))]
+pub(super) async fn decision(State(app): State<App>, PathTexts(number): PathTexts<u64>) -> Result<Response, ApiError> {
+    let Some(controller) = leading(&app) else {
+        return from_leader(&app, format!("/v1/decisions/{number}")).await;
+    };
+    let kept = controller
+        .journal()
+        .get(number)
+        .ok_or(ControlError::DecisionNotFound { number })?;
+    Ok(Json(DecisionResource::of(&kept, true)).into_response())
+}
+
+/// The controller of this process, if it leads.
+fn leading(app: &App) -> Option<&ControllerWork> {
+    let controller = app.controller.as_deref();
+    controller.filter(|controller| controller.counts().leading)
+}
+
+/// The answer of the leading controller to the same request.
+async fn from_leader(app: &App, target: String) -> Result<Response, ApiError> {
+    let asked = app.blocking(move |app| {
+        let port = app.leader.port().ok_or(ControlError::NotLeading)?;
+        match port.get(&target) {
+            Ok((status, body)) => {
+                if status == StatusCode::CONFLICT {
+                    app.leader.forget();
+                }
+                Ok((status, body))
+            }
+            Err(error) => {
+                app.leader.forget();
+                tracing::debug!(%error, leader = port.address(), "the leading controller does not answer");
+                Err(ControlError::NotLeading)
+            }
+        }
+    });
+    let (status, body) = asked.await?;
+    let json = [(axum::http::header::CONTENT_TYPE, "application/json")];
+    Ok((status, json, body).into_response())
+}
+
+pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
+    let book = controller.book();
+    let window_ms = load::window(&app.settings.settings).as_millis() as u64;
+    let summaries = book.summaries(window_ms);
+    let sizes = book.sizes();
+    let mut partitions = BTreeMap::<PartitionId, PartitionLoad>::new();
+    let mut stores = BTreeMap::<String, StoreLoadResource>::new();
+    for summary in summaries.values() {
+        for (&partition, load) in summary.mean.iter().flat_map(|mean| &mean.partitions) {
+            let sum = partitions.entry(partition).or_insert(PartitionLoad {
+                requests: 0.0,
+                writes: 0.0,
+                bytes: 0.0,
+                ..*load
+            });
+            sum.requests += load.requests;
+            sum.writes += load.writes;
+            sum.bytes += load.bytes;
+        }
+        for load in &summary.last.stores {
+            let one = StoreLoadResource::from(load);
+            let sum = stores.entry(one.store.clone());
+            let add = |sum: &mut StoreLoadResource| {
+                sum.requests_per_second += one.requests_per_second;
+                sum.p50_microseconds = sum.p50_microseconds.max(one.p50_microseconds);
+                sum.p99_microseconds = sum.p99_microseconds.max(one.p99_microseconds);
+            };
+            sum.and_modify(add).or_insert_with(|| one.clone());
+        }
+    }
+    let bytes = |partition: &PartitionId| sizes.get(partition).copied().unwrap_or(0);
+    LoadResource {
+        window_ms,
+        nodes: summaries.values().map(Into::into).collect(),
+        stores: stores.into_values().collect(),
+        partitions: partitions
+            .iter()
+            .map(|(id, load)| PartitionLoadResource::of(load, bytes(id)))
+            .collect(),
+        hot_keys: book.hot_keys().iter().map(Into::into).collect(),
+    }
+}

@@ -1,0 +1,139 @@
+//! What the leading controller knows of the load of all nodes: the last window for decisions, and a coarser past for people.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use fondaco_model::balance::{HotKey, LoadReport, LoadWindow, MeanLoad, ResourceUse};
+use fondaco_model::{NodeId, PartitionId, StoreName};
+use parking_lot::Mutex;
+
+use crate::now_unix_ms;
+
+/// How many reports of each node are remembered for people: an hour of them at the default window.
+const SAMPLES_MAX: usize = 720;
+
+/// How many hot keys of a store are shown.
+const HOT_KEYS_MAX: usize = 20;
+
+/// The reports of nodes.
+pub(crate) struct LoadBook {
+    begun: Instant,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    window: LoadWindow,
+    past: BTreeMap<NodeId, VecDeque<Sample>>,
+}
+
+/// A report, in short.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) at_unix_ms: u64,
+    pub(crate) resources: ResourceUse,
+    /// By store: requests a second, and the latency that 99 of 100 do not exceed, in microseconds.
+    pub(crate) stores: Vec<(StoreName, f64, u64)>,
+}
+
+/// The load of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeSummary {
+    /// The last report.
+    pub(crate) last: LoadReport,
+    /// The mean over the window, if there are enough reports.
+    pub(crate) mean: Option<MeanLoad>,
+}
+
+impl Default for LoadBook {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            inner: Mutex::default(),
+        }
+    }
+}
+
+impl LoadBook {
+    fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    /// Takes a report, unless it is late or was sent twice; returns whether it was taken.
+    pub(crate) fn take(&self, report: LoadReport) -> bool {
+        let now_ms = self.now_ms();
+        let mut inner = self.inner.lock();
+        let (node, sample) = (report.node, Sample::of(&report));
+        let taken = inner.window.take(report, now_ms);
+        if taken {
+            let past = inner.past.entry(node).or_default();
+            past.push_back(sample);
+            if past.len() > SAMPLES_MAX {
+                past.pop_front();
+            }
+        }
+        taken
+    }
+
+    /// The means of a node over a window.
+    pub(crate) fn mean(&self, node: NodeId, window_ms: u64) -> Option<MeanLoad> {
+        self.inner.lock().window.mean(node, self.now_ms(), window_ms)
+    }
+
+    /// The nodes that have reported within a window.
+    pub(crate) fn summaries(&self, window_ms: u64) -> BTreeMap<NodeId, NodeSummary> {
+        let now_ms = self.now_ms();
+        let inner = self.inner.lock();
+        let window = &inner.window;
+        let each = window.nodes().filter_map(|node| {
+            let summary = NodeSummary {
+                last: window.last(node, now_ms, window_ms)?.clone(),
+                mean: window.mean(node, now_ms, window_ms),
+            };
+            Some((node, summary))
+        });
+        each.collect()
+    }
+
+    /// The bytes of partitions on a node.
+    pub(crate) fn sizes(&self) -> BTreeMap<PartitionId, u64> {
+        self.inner.lock().window.sizes()
+    }
+
+    /// The keys that are asked for most.
+    pub(crate) fn hot_keys(&self) -> Vec<HotKey> {
+        self.inner.lock().window.hot_keys(HOT_KEYS_MAX)
+    }
+
+    /// What nodes reported since a time.
+    pub(crate) fn past(&self, since_unix_ms: u64) -> BTreeMap<NodeId, Vec<Sample>> {
+        let inner = self.inner.lock();
+        let since = |samples: &VecDeque<Sample>| {
+            let samples = samples.iter().filter(|sample| sample.at_unix_ms > since_unix_ms);
+            samples.cloned().collect()
+        };
+        inner
+            .past
+            .iter()
+            .map(|(&node, samples)| (node, since(samples)))
+            .collect()
+    }
+
+    /// Partitions have moved: what was reported before says little of what nodes do now.
+    pub(crate) fn forget_window(&self) {
+        self.inner.lock().window.forget();
+    }
+}
+
+impl Sample {
+    fn of(report: &LoadReport) -> Self {
+        let stores = report.stores.iter();
+        Self {
+            at_unix_ms: now_unix_ms(),
+            resources: report.resources,
+            stores: stores
+                .map(|store| (store.store.clone(), store.requests, store.p99_us))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::decision::{Advice, Decision, Outcome};
+use super::input::{BalanceInput, BalanceMode, BalancePolicy, NodeLoad, Resource};
+use super::relief::{Levels, relieve};
+use super::rules::Draft;
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::placement::{Shares, rearrange};
+
+/// A node's claim of what it uses is doubted if others use so many times more for a request.
+const DOUBTED: f64 = 20.0;
+
+/// How many requests a second a node must get before its claim is doubted.
+const DOUBTED_FROM_REQUESTS: f64 = 100.0;
+
+/// Decides whether partitions should move.
+pub fn decide(input: &BalanceInput) -> Decision {
+    let mut decision = Decision {
+        number: input.number,
+        at_unix_ms: input.at_unix_ms,
+        mode: input.settings.mode_at(input.at_unix_ms),
+        outcome: Outcome::Nothing,
+        reasons: Vec::new(),
+        advice: Vec::new(),
+        struggling: struggling(input).into_keys().collect(),
+    };
+    if let Some(reason) = waits(input) {
+        decision.reasons.push(reason);
+        return decision;
+    }
+    let goals: [fn(&BalanceInput, &mut Decision) -> Option<Outcome>; 3] = [members, overload, newcomers];
+    if let Some(outcome) = goals.into_iter().find_map(|goal| goal(input, &mut decision)) {
+        decision.outcome = outcome;
+    }
+    if decision.mode == BalanceMode::Propose && input.settings.mode == BalanceMode::Act && decision.moves() {
+        decision
+            .reasons
+            .push("it is not the time for plans to be run: the plan is proposed".to_owned());
+    }
+    decision
+}
+
+impl Decision {
+    /// Whether partitions should move.
+    pub fn moves(&self) -> bool {
+        matches!(self.outcome, Outcome::Move { .. })
+    }
+}
+
+/// Why nothing is decided now.
+fn waits(input: &BalanceInput) -> Option<String> {
+    if input.settings.mode == BalanceMode::Off {
+        return Some("the cluster does nothing by itself: balance-mode is off".to_owned());
+    }
+    if let Some(plan) = input.plan {
+        return Some(format!("plan {plan} is under way"));
+    }
+    let cools_until = input.moved_unix_ms.map(|at| at + input.settings.cool_down_ms);
+    if let Some(until) = cools_until.filter(|&until| until > input.at_unix_ms) {
+        let seconds = (until - input.at_unix_ms).div_ceil(1000);
+        return Some(format!(
+            "partitions moved a short time ago: what that changed shows in reports in {seconds} s"
+        ));
+    }
+    None
+}
+
+/// Nodes that leave give up their partitions, dead nodes are replaced, and partitions with too few replicas get more.
+fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
+    let holds = |node: NodeId| input.partitions.iter().any(|state| state.owners.contains(&node));
+    let owners: BTreeSet<NodeId> = input
+        .partitions
+        .iter()
+        .flat_map(|state| &state.owners)
+        .copied()
+        .collect();
+    let mut members: BTreeSet<NodeId> = owners.clone();
+    let mut leaving = BTreeSet::new();
+    for node in input.nodes.iter().filter(|node| node.leaving && holds(node.node)) {
+        decision
+            .reasons
+            .push(format!("node {} leaves, and has partitions", node.node));
+        members.remove(&node.node);
+        leaving.insert(node.node);
+    }
+    let after = input.settings.replace_after_ms;
+    let dead =
+        |node: &&NodeLoad| !node.live && !node.maintenance && !node.leaving && after > 0 && node.absent_ms >= after;
+    let mut backups: Vec<&NodeLoad> = input
+        .nodes
+        .iter()
+        .filter(|node| node.backup && node.live && !node.leaving)
+        .collect();
+    for node in input.nodes.iter().filter(dead).filter(|node| holds(node.node)) {
+        let fits = |backup: &&NodeLoad| backup.group == node.group;
+        // One of its own zone, if there is one.
+        let found = backups
+            .iter()
+            .position(|backup| fits(backup) && backup.zone == node.zone);
+        let Some(at) = found.or_else(|| backups.iter().position(fits)) else {
+            decision.advice.push(Advice {
+                problem: format!("node {} has been absent for {} s", node.node, node.absent_ms / 1000),
+                help: "start it again, start a node with --backup to replace it, or give it up: fondaco rebalance run \
+                       --remove"
+                    .to_owned(),
+            });
+            continue;
+        };
+        let backup = backups.remove(at);
+        decision.reasons.push(format!(
+            "node {} has been absent for {} s: backup node {} replaces it",
+            node.node,
+            node.absent_ms / 1000,
+            backup.node
+        ));
+        members.remove(&node.node);
+        leaving.insert(node.node);
+        members.insert(backup.node);
+    }
+    let wanted = input.replicas.min(members.len() as u32) as usize;
+    let short = input
+        .partitions
+        .iter()
+        .filter(|state| state.owners.len() < wanted)
+        .count();
+    if leaving.is_empty() && short == 0 {
+        return None;
+    }
+    if short > 0 {
+        decision
+            .reasons
+            .push(format!("{short} partitions have fewer than {wanted} replicas"));
+    }
+    rearranged(input, decision, &members, leaving)
+}
+
+/// New nodes get their share.
+fn newcomers(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
+    let owners: BTreeSet<NodeId> = input
+        .partitions
+        .iter()
+        .flat_map(|state| &state.owners)
+        .copied()
+        .collect();
+    let new = input
+        .nodes
+        .iter()
+        .filter(|node| node.may_get() && !owners.contains(&node.node));
+    let new: Vec<NodeId> = new.map(|node| node.node).collect();
+    if new.is_empty() {
+        return None;
+    }
+    for node in &new {
+        decision
+            .reasons
+            .push(format!("node {node} is new, and has no partitions"));
+    }
+    let members = owners.into_iter().chain(new).collect();
+    rearranged(input, decision, &members, BTreeSet::new())
+}
+
+/// The moves to the given members.
+fn rearranged(
+    input: &BalanceInput,
+    decision: &mut Decision,
+    members: &BTreeSet<NodeId>,
+    leaving: BTreeSet<NodeId>,
+) -> Option<Outcome> {
+    let before: Vec<Vec<NodeId>> = input.partitions.iter().map(|state| state.owners.clone()).collect();
+    let known = input.nodes.iter().filter(|node| members.contains(&node.node));
+    let known: Vec<_> = known.map(NodeLoad::member).collect();
+    match rearrange(input.placement, &before, input.replicas, &known, Shares::Kept) {
+        Ok(after) => moves(&before, after, Vec::new(), leaving),
+        Err(error) => {
+            decision.reasons.push(format!("it cannot be done: {error}"));
+            None
+        }
+    }
+}
+
+fn moves(
+    before: &[Vec<NodeId>],
+    after: Vec<Vec<NodeId>>,
+    moves: Vec<super::decision::BalanceMove>,
+    leaving: BTreeSet<NodeId>,
+) -> Option<Outcome> {
+    let lists = (0..).map(PartitionId::new).zip(before.iter().zip(after));
+    let changed = lists.filter(|(_, (before, after))| *before != after);
+    let next: BTreeMap<_, _> = changed.map(|(partition, (_, after))| (partition, after)).collect();
+    (!next.is_empty()).then_some(Outcome::Move { next, moves, leaving })
+}
+
+/// The nodes that struggle, each with the resource that it has least of. A node that struggled does so until it is
+/// halfway to calm, so that it is not relieved a little again and again.
+fn struggling(input: &BalanceInput) -> BTreeMap<NodeId, Resource> {
+    let known = input.nodes.iter().filter(|node| node.known && node.live);
+    let found = known.filter_map(|node| {
+        let over = |resource: Resource| {
+            let (high, calm) = input.settings.limits(resource);
+            let limit = if input.struggled.contains(&node.node) {
+                f64::midpoint(high, calm)
+            } else {
+                high
+            };
+            node.level(resource, &input.settings) - limit
+        };
+        let most = Resource::ALL.into_iter().max_by(|&a, &b| over(a).total_cmp(&over(b)))?;
+        (over(most) > 0.0).then_some((node.node, most))
+    });
+    found.collect()
+}
+
+/// Nodes that struggle are relieved of partitions.
+fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
+    let judged = input.nodes.iter().filter(|node| node.known).count();
+    let live = input.nodes.iter().filter(|node| node.live).count();
+    let struggling = struggling(input);
+    if struggling.is_empty() {
+        decision.reasons.push(match judged {
+            0 => "no node has reported for long enough to be judged".to_owned(),
+            _ => format!(
+                "none of {judged} nodes struggles; {} have not reported for long enough",
+                live.saturating_sub(judged)
+            ),
+        });
+        return None;
+    }
+    let chosen: Vec<(NodeId, Resource)> = match input.settings.policy {
+        BalancePolicy::One => struggling
+            .iter()
+            .nth(random(input.number) as usize % struggling.len())
+            .into_iter(),
+        _ => None.into_iter(),
+    }
+    .map(|(&node, &resource)| (node, resource))
+    .collect();
+    let chosen = if chosen.is_empty() {
+        struggling.into_iter().collect()
+    } else {
+        chosen
+    };
+    let per_node = match input.settings.policy {
+        BalancePolicy::One | BalancePolicy::Each => 1,
+        BalancePolicy::Enough => input.settings.moves_max,
+    };
+    let doubted = doubted(input);
+    for node in &doubted {
+        decision.reasons.push(format!(
+            "node {node} claims to use a small part of what others use for a request: it gets nothing"
+        ));
+    }
+    let mut draft = Draft::new(input);
+    let mut levels = Levels::of(input);
+    let mut made = Vec::new();
+    for (node, resource) in chosen {
+        let level = levels.get(node, resource);
+        let (high, calm) = input.settings.limits(resource);
+        decision.reasons.push(format!(
+            "node {node} struggles: {:.0} % of its {resource}, more than {:.0} %",
+            level * 100.0,
+            high * 100.0
+        ));
+        for _ in 0..per_node {
+            if levels.get(node, resource) <= f64::midpoint(high, calm) {
+                break;
+            }
+            match relieve(&mut draft, &mut levels, node, resource, |to| doubted.contains(&to.node)) {
+                Ok(one) => {
+                    decision.reasons.push(format!(
+                        "partition {} goes from node {} to node {}: the first falls from {:.0} to {:.0} %, the second rises \
+                         from {:.0} to {:.0} %",
+                        one.partition,
+                        one.from,
+                        one.to,
+                        one.from_level.0 * 100.0,
+                        one.from_level.1 * 100.0,
+                        one.to_level.0 * 100.0,
+                        one.to_level.1 * 100.0,
+                    ));
+                    made.push(one);
+                }
+                Err(advice) => {
+                    if !made.iter().any(|one| one.from == node) {
+                        decision.advice.push(advice);
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    if made.is_empty() {
+        decision.reasons.push("no move would help".to_owned());
+    }
+    let before: Vec<Vec<NodeId>> = input.partitions.iter().map(|state| state.owners.clone()).collect();
+    moves(&before, draft.owners, made, BTreeSet::new())
+}
+
+/// Nodes whose claims cannot be: they use a small part of the processor time that others use for a request.
+fn doubted(input: &BalanceInput) -> BTreeSet<NodeId> {
+    let busy = input
+        .nodes
+        .iter()
+        .filter(|node| node.known && node.requests >= DOUBTED_FROM_REQUESTS);
+    let per_request = |node: &NodeLoad| node.cpu.0 / node.requests;
+    let mut costs: Vec<f64> = busy.clone().map(per_request).collect();
+    costs.sort_by(f64::total_cmp);
+    let Some(&median) = costs.get(costs.len() / 2) else {
+        return BTreeSet::new();
+    };
+    busy.filter(|node| per_request(node) * DOUBTED < median)
+        .map(|node| node.node)
+        .collect()
+}
+
+/// A number that depends on another one, and looks random: a step of SplitMix64.
+fn random(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,78 @@
+//! What was decided, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::input::{BalanceMode, Resource};
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// Its number, from 1 in each term of a leader.
+    pub number: u64,
+    /// When it was made, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// What the cluster did by itself then.
+    pub mode: BalanceMode,
+    /// What was decided.
+    pub outcome: Outcome,
+    /// Why, for people: a sentence for each step of the reasoning.
+    pub reasons: Vec<String>,
+    /// What moving cannot change, and what would help.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
+    /// The nodes that struggle.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub struggling: BTreeSet<NodeId>,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Nothing moves.
+    Nothing,
+    /// Partitions should move.
+    Move {
+        /// The partitions with their next owners.
+        next: BTreeMap<PartitionId, Vec<NodeId>>,
+        /// The moves, with what is expected of each; empty if they follow from nodes that come and go.
+        moves: Vec<BalanceMove>,
+        /// The nodes that lose all their partitions for good.
+        leaving: BTreeSet<NodeId>,
+    },
+}
+
+/// A move that relieves a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalanceMove {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The node that gives it up.
+    pub from: NodeId,
+    /// The node that gets it.
+    pub to: NodeId,
+    /// The resource that the first node has too little of.
+    pub resource: Resource,
+    /// The level of the first node before and after.
+    pub from_level: (f64, f64),
+    /// The level of the second node before and after.
+    pub to_level: (f64, f64),
+    /// The bytes that have to be fetched.
+    pub bytes: u64,
+}
+
+/// What moving cannot change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advice {
+    /// What is wrong.
+    pub problem: String,
+    /// What would help.
+    pub help: String,
+}

@@ -1,0 +1,230 @@
+//! Relieving a node that struggles: which of its partitions goes where.
+
+use std::collections::BTreeMap;
+
+use super::decision::{Advice, BalanceMove};
+use super::input::{BalanceInput, NodeLoad, Resource};
+use super::rules::Draft;
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+
+/// How far below the level at which a node struggles a move must leave the node that gets the partition.
+const MARGIN: f64 = 0.05;
+
+/// The rate of copying by which the cost of a move is judged, in bytes a second.
+const COPY_RATE: f64 = (64 << 20) as f64;
+
+/// The time over which a move has to pay, in seconds.
+const PAYS_WITHIN_S: f64 = 3600.0;
+
+/// The levels of nodes, as moves change them.
+pub(super) struct Levels {
+    /// By node and resource.
+    levels: BTreeMap<(NodeId, Resource), f64>,
+}
+
+impl Levels {
+    pub(super) fn of(input: &BalanceInput) -> Self {
+        let known = input.nodes.iter().filter(|node| node.known);
+        let each = known.flat_map(|node| {
+            Resource::ALL.map(|resource| ((node.node, resource), node.level(resource, &input.settings)))
+        });
+        Self { levels: each.collect() }
+    }
+
+    pub(super) fn get(&self, node: NodeId, resource: Resource) -> f64 {
+        self.levels.get(&(node, resource)).copied().unwrap_or(0.0)
+    }
+
+    fn moved(&mut self, input: &BalanceInput, part: &Part, from: &NodeLoad, to: &NodeLoad) {
+        for resource in Resource::ALL {
+            let by = |node: &NodeLoad| part.level(resource, node, input);
+            *self.levels.entry((from.node, resource)).or_insert(0.0) -= by(from);
+            *self.levels.entry((to.node, resource)).or_insert(0.0) += by(to);
+        }
+    }
+}
+
+/// What a node has of a partition, in the units of each resource.
+struct Part {
+    partition: PartitionId,
+    cores: f64,
+    requests: f64,
+    bytes: u64,
+    memory: f64,
+}
+
+impl Part {
+    /// The level by which it raises a node's.
+    fn level(&self, resource: Resource, node: &NodeLoad, input: &BalanceInput) -> f64 {
+        let share = |used: f64, all: f64| if all > 0.0 { used / all } else { 0.0 };
+        match resource {
+            Resource::Cpu => share(self.cores, node.cpu.1),
+            Resource::Memory => share(self.memory, node.memory.1 as f64),
+            Resource::Disk => share(self.bytes as f64, node.disk.1 as f64),
+            Resource::Requests => share(self.requests, input.settings.requests_max),
+        }
+    }
+}
+
+/// What a node has, in parts: its processors are divided by what partitions cost, its memory by their sizes.
+fn parts(draft: &Draft<'_>, node: &NodeLoad) -> Vec<Part> {
+    let held = || {
+        draft.input.partitions.iter().enumerate().filter_map(|(at, state)| {
+            let place = state.owners.iter().position(|&owner| owner == node.node)?;
+            // One that was moved away a moment ago, by the same decision, is not there any more.
+            draft.owners[at].contains(&node.node).then_some((at, state, place))
+        })
+    };
+    let all = || {
+        let states = draft.input.partitions.iter();
+        states.filter_map(|state| Some((state, state.owners.iter().position(|&owner| owner == node.node)?)))
+    };
+    let cost: f64 = all()
+        .map(|(state, place)| state.costs.get(place).copied().unwrap_or(0.0))
+        .sum();
+    let bytes: u64 = all().map(|(state, _)| state.bytes).sum();
+    let part = |(at, state, place): (usize, &super::input::PartitionState, usize)| Part {
+        partition: PartitionId::new(at as u32),
+        cores: node.cpu.0 * state.costs.get(place).copied().unwrap_or(0.0) / cost.max(1e-9),
+        requests: state.requests.get(place).copied().unwrap_or(0.0),
+        bytes: state.bytes,
+        memory: node.memory.0 as f64 * state.bytes as f64 / (bytes.max(1) as f64),
+    };
+    held().map(part).collect()
+}
+
+/// Finds the move that relieves a node most, and makes it in the draft.
+///
+/// # Errors
+/// No move helps: what is wrong, and what would help.
+pub(super) fn relieve(
+    draft: &mut Draft<'_>,
+    levels: &mut Levels,
+    node: NodeId,
+    resource: Resource,
+    suspect: impl Fn(&NodeLoad) -> bool,
+) -> Result<BalanceMove, Advice> {
+    let input = draft.input;
+    let Some(from) = draft.node(node) else {
+        return Err(unexplained(node, resource));
+    };
+    let parts = parts(draft, from);
+    let (high, _) = input.settings.limits(resource);
+    let before = levels.get(node, resource);
+    let mut best: Option<(f64, f64, usize, &NodeLoad)> = None;
+    for (at, part) in parts.iter().enumerate() {
+        let relief = part.level(resource, from, input);
+        if relief <= 0.0 {
+            continue;
+        }
+        for to in &input.nodes {
+            if to.node == node || !to.known || suspect(to) || draft.forbids(part.partition, node, to).is_some() {
+                continue;
+            }
+            let has_room = Resource::ALL.into_iter().all(|one| {
+                let (limit, _) = input.settings.limits(one);
+                levels.get(to.node, one) + part.level(one, to, input) <= limit - MARGIN
+            });
+            if !has_room {
+                continue;
+            }
+            let to_after = levels.get(to.node, resource) + part.level(resource, to, input);
+            let cost = part.bytes as f64 / COPY_RATE / PAYS_WITHIN_S;
+            let gain = before - (before - relief).max(to_after) - cost;
+            // Of moves that are as good, the one to the emptiest node.
+            let is_better = best
+                .is_none_or(|(most, least, ..)| gain > most + 1e-9 || gain > most - 1e-9 && to_after < least - 1e-9);
+            if gain >= input.settings.gain_min && is_better {
+                best = Some((gain, to_after, at, to));
+            }
+        }
+    }
+    let Some((_, _, at, to)) = best else {
+        return Err(advice(draft, levels, from, resource, &parts, high));
+    };
+    let part = &parts[at];
+    let to_before = levels.get(to.node, resource);
+    levels.moved(input, part, from, to);
+    draft.replace(part.partition, node, to.node);
+    Ok(BalanceMove {
+        partition: part.partition,
+        from: node,
+        to: to.node,
+        resource,
+        from_level: (before, levels.get(node, resource)),
+        to_level: (to_before, levels.get(to.node, resource)),
+        bytes: part.bytes,
+    })
+}
+
+/// Why no move relieves a node, and what would.
+fn advice(
+    draft: &Draft<'_>,
+    levels: &Levels,
+    node: &NodeLoad,
+    resource: Resource,
+    parts: &[Part],
+    high: f64,
+) -> Advice {
+    let input = draft.input;
+    let percent = |level: f64| format!("{:.0} %", level * 100.0);
+    let number = node.node;
+    let largest = parts.iter().max_by(|a, b| {
+        a.level(resource, node, input)
+            .total_cmp(&b.level(resource, node, input))
+    });
+    let largest = largest.map(|part| (part.partition, part.level(resource, node, input)));
+    if let Some((partition, level)) = largest.filter(|(_, level)| *level > high / 3.0) {
+        let hot = input.hot_keys.iter().filter(|hot| hot.partition == partition);
+        let hot = hot.max_by(|a, b| a.requests.total_cmp(&b.requests));
+        let of_partition: f64 = input.partitions[partition.get() as usize].requests.iter().sum();
+        if let Some(hot) = hot.filter(|hot| hot.requests > of_partition / 2.0) {
+            return Advice {
+                problem: format!(
+                    "one key makes up most of the load of node {number}: {}:{}, {:.0} requests a second",
+                    hot.store, hot.key, hot.requests
+                ),
+                help: "ask for it through routers, which cache hot keys; or give the store more replicas".to_owned(),
+            };
+        }
+        return Advice {
+            problem: format!(
+                "partition {partition} alone makes up {} of the {resource} of node {number}: moved as a whole, it would \
+                 overload any other node, too",
+                percent(level)
+            ),
+            help: "split the partitions of the cluster in two, or add a larger node".to_owned(),
+        };
+    }
+    let members = || input.nodes.iter().filter(|other| other.known && other.may_get());
+    let count = members().count().max(1) as f64;
+    let mean = members().map(|other| levels.get(other.node, resource)).sum::<f64>() / count;
+    let (_, calm) = input.settings.limits(resource);
+    if mean > calm {
+        let missing = (count * (mean / calm - 1.0)).ceil().max(1.0);
+        return Advice {
+            problem: format!(
+                "the whole cluster is at its limit: the mean level of {resource} is {}, and node {number} is at {}",
+                percent(mean),
+                percent(levels.get(number, resource))
+            ),
+            help: format!("add {missing:.0} nodes like those that there are"),
+        };
+    }
+    Advice {
+        problem: format!(
+            "node {number} is at {} of its {resource}, and no node may take a partition of it: the others have no room, or \
+             the rules of placement forbid it (zones, groups, machines, partitions that moved within a day)",
+            percent(levels.get(number, resource))
+        ),
+        help: "add a node in its zone and group, or move partitions by hand: fondaco rebalance plan --move".to_owned(),
+    }
+}
+
+fn unexplained(node: NodeId, resource: Resource) -> Advice {
+    Advice {
+        problem: format!("node {node} struggles with its {resource}, and is not known"),
+        help: "see the log of the leading controller".to_owned(),
+    }
+}

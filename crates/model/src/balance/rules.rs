@@ -1,0 +1,81 @@
+//! Where a replica of a partition may go: the rules of placement, which no decision breaks.
+
+use super::input::{BalanceInput, NodeLoad};
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::placement::Placement;
+
+/// Lists of owners that change step by step, under the rules.
+pub(super) struct Draft<'a> {
+    pub(super) input: &'a BalanceInput,
+    pub(super) owners: Vec<Vec<NodeId>>,
+    zones: usize,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(input: &'a BalanceInput) -> Self {
+        let members = input.nodes.iter().filter(|node| node.may_get());
+        let mut zones: Vec<&str> = members.map(|node| node.zone.as_str()).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        Self {
+            input,
+            owners: input.partitions.iter().map(|state| state.owners.clone()).collect(),
+            zones: zones.len(),
+        }
+    }
+
+    pub(super) fn node(&self, node: NodeId) -> Option<&'a NodeLoad> {
+        let nodes = &self.input.nodes;
+        nodes
+            .binary_search_by_key(&node, |node| node.node)
+            .ok()
+            .map(|at| &nodes[at])
+    }
+
+    /// Why a node may not take the place of another in the list of a partition; `None` if it may.
+    pub(super) fn forbids(&self, partition: PartitionId, from: NodeId, to: &NodeLoad) -> Option<&'static str> {
+        let list = &self.owners[partition.get() as usize];
+        if !to.may_get() {
+            return Some("it is absent, leaves, is in maintenance or waits as a backup");
+        }
+        if list.contains(&to.node) {
+            return Some("it has the partition already");
+        }
+        let others = || {
+            list.iter()
+                .filter(|&&node| node != from)
+                .filter_map(|&node| self.node(node))
+        };
+        if to.host.is_some() && others().any(|other| other.host == to.host) {
+            return Some("another replica is on its machine");
+        }
+        let given_up = self.node(from);
+        match self.input.placement {
+            Placement::All => return Some("every node has every partition"),
+            Placement::Grouped if given_up.is_none_or(|from| from.group != to.group) => {
+                return Some("it is in another group");
+            }
+            Placement::Zoned => {
+                let same = given_up.is_some_and(|from| from.zone == to.zone);
+                let most = list.len().div_ceil(self.zones.max(1));
+                if !same && others().filter(|other| other.zone == to.zone).count() >= most {
+                    return Some("its zone has enough replicas of the partition");
+                }
+            }
+            Placement::Ring | Placement::Grouped => {}
+        }
+        let since = self.input.at_unix_ms.saturating_sub(self.input.settings.stay_ms);
+        let mut departures = self.input.departures.iter();
+        let has_left =
+            departures.any(|one| one.partition == partition && one.node == to.node && one.at_unix_ms > since);
+        has_left.then_some("the partition left it a short time ago")
+    }
+
+    pub(super) fn replace(&mut self, partition: PartitionId, from: NodeId, to: NodeId) {
+        let list = &mut self.owners[partition.get() as usize];
+        if let Some(place) = list.iter().position(|&node| node == from) {
+            list[place] = to;
+        }
+    }
+}

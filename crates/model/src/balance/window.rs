@@ -1,0 +1,165 @@
+//! The reports of the last window, and their means.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::report::{HotKey, LoadReport, PartitionLoad, ResourceUse};
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+
+/// How many reports of a node a window has.
+pub const REPORTS_IN_WINDOW: usize = 10;
+
+/// How many of them are needed to judge a node.
+const REPORTS_NEEDED: usize = REPORTS_IN_WINDOW / 2;
+
+/// The last reports of all nodes.
+#[derive(Debug, Clone, Default)]
+pub struct LoadWindow(BTreeMap<NodeId, Reports>);
+
+#[derive(Debug, Clone, Default)]
+struct Reports {
+    started_unix_ms: u64,
+    number: u64,
+    /// When each arrived, by the receiver's clock, and what it said.
+    last: VecDeque<(u64, LoadReport)>,
+}
+
+/// The means of a node's reports.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MeanLoad {
+    /// Its resources.
+    pub resources: ResourceUse,
+    /// The loads of partitions, all stores together.
+    pub partitions: BTreeMap<PartitionId, PartitionLoad>,
+}
+
+impl LoadWindow {
+    /// Takes a report that arrived now, by a clock that never goes back. A report that is late or was sent twice is
+    /// ignored; returns whether it was taken.
+    pub fn take(&mut self, report: LoadReport, now_ms: u64) -> bool {
+        let known = self.0.entry(report.node).or_default();
+        let is_new = (report.started_unix_ms, report.number) > (known.started_unix_ms, known.number);
+        if !is_new || !report.resources.is_possible() {
+            return false;
+        }
+        if report.started_unix_ms > known.started_unix_ms {
+            known.last.clear();
+        }
+        (known.started_unix_ms, known.number) = (report.started_unix_ms, report.number);
+        known.last.push_back((now_ms, report));
+        if known.last.len() > REPORTS_IN_WINDOW {
+            known.last.pop_front();
+        }
+        true
+    }
+
+    /// Forgets all reports from before, since what they say no longer holds: partitions have moved.
+    pub fn forget(&mut self) {
+        self.0.values_mut().for_each(|reports| reports.last.clear());
+    }
+
+    /// The last report of a node, unless it is older than so many milliseconds.
+    pub fn last(&self, node: NodeId, now_ms: u64, age_max_ms: u64) -> Option<&LoadReport> {
+        let (at_ms, report) = self.0.get(&node)?.last.back()?;
+        (now_ms.saturating_sub(*at_ms) <= age_max_ms).then_some(report)
+    }
+
+    /// All nodes that have ever reported.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.0.keys().copied()
+    }
+
+    /// The means of a node's reports of the last `window_ms`; `None` if there are too few to judge it.
+    pub fn mean(&self, node: NodeId, now_ms: u64, window_ms: u64) -> Option<MeanLoad> {
+        let last = &self.0.get(&node)?.last;
+        // A report is about an interval before it arrives; some arrive a little late.
+        let since_ms = now_ms.saturating_sub(window_ms + window_ms / 4);
+        let reports: Vec<&LoadReport> = last
+            .iter()
+            .filter(|(at_ms, _)| *at_ms >= since_ms)
+            .map(|(_, report)| report)
+            .collect();
+        if reports.len() < REPORTS_NEEDED {
+            return None;
+        }
+        let count = reports.len() as f64;
+        let newest = reports.last()?.resources;
+        let mean =
+            |of: fn(&ResourceUse) -> f64| reports.iter().map(|report| of(&report.resources)).sum::<f64>() / count;
+        let resources = ResourceUse {
+            cpu: mean(|one| one.cpu),
+            disk_read: mean(|one| one.disk_read),
+            disk_written: mean(|one| one.disk_written),
+            network_in: mean(|one| one.network_in),
+            network_out: mean(|one| one.network_out),
+            requests: mean(|one| one.requests),
+            ..newest
+        };
+        let mut partitions = BTreeMap::new();
+        for load in reports.iter().flat_map(|report| &report.partitions) {
+            let sum = partitions.entry(load.partition).or_insert(PartitionLoad {
+                store: 0,
+                partition: load.partition,
+                requests: 0.0,
+                writes: 0.0,
+                bytes: 0.0,
+            });
+            sum.requests += load.requests / count;
+            sum.writes += load.writes / count;
+            sum.bytes += load.bytes / count;
+        }
+        Some(MeanLoad { resources, partitions })
+    }
+
+    /// The bytes of each partition, on the node that has the most of it.
+    pub fn sizes(&self) -> BTreeMap<PartitionId, u64> {
+        let mut sizes = BTreeMap::new();
+        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        for &(partition, bytes) in newest.flat_map(|(_, report)| &report.sizes) {
+            let size = sizes.entry(partition).or_insert(0);
+            *size = bytes.max(*size);
+        }
+        sizes
+    }
+
+    /// The keys that are asked for most, over all nodes, by the last reports: at most `limit` of each store.
+    pub fn hot_keys(&self, limit: usize) -> Vec<HotKey> {
+        let mut sums = BTreeMap::<(&str, &str), HotKey>::new();
+        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        for hot in newest.flat_map(|(_, report)| &report.hot_keys) {
+            let sum = sums.entry((hot.store.as_str(), &hot.key));
+            sum.and_modify(|sum| sum.requests += hot.requests)
+                .or_insert_with(|| hot.clone());
+        }
+        let mut all: Vec<HotKey> = sums.into_values().collect();
+        all.sort_by(|a, b| a.store.cmp(&b.store).then(b.requests.total_cmp(&a.requests)));
+        let mut shown = 0;
+        let mut store = None;
+        all.retain(|hot| {
+            if store.as_ref() != Some(&hot.store) {
+                (store, shown) = (Some(hot.store.clone()), 0);
+            }
+            shown += 1;
+            shown <= limit
+        });
+        all
+    }
+}
+
+impl ResourceUse {
+    /// Whether the numbers can be: finite, and not less than nothing.
+    fn is_possible(&self) -> bool {
+        let Self {
+            cpu,
+            cpu_max,
+            disk_read,
+            disk_written,
+            network_in,
+            network_out,
+            requests,
+            ..
+        } = *self;
+        let all = [cpu, cpu_max, disk_read, disk_written, network_in, network_out, requests];
+        all.iter().all(|number| number.is_finite() && *number >= 0.0) && cpu_max > 0.0
+    }
+}

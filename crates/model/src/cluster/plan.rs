@@ -1,0 +1,157 @@
+//! Plans: lists of moves of partitions between nodes, which the leading controller carries out in waves.
+//!
+//! A plan names the next owners of each of its partitions. What remains to be done follows from the routing table: the
+//! partitions whose owners are still others. So a plan's entry changes only when an operator changes its state, when a
+//! move is given up, and when it ends; and a new leader continues where the former one stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::placement::{Move, moves_of};
+use crate::routing::{RoutingTable, Stage};
+
+/// How many moves of a plan a node takes part in at a time, unless the plan says otherwise.
+pub const MOVES_PER_NODE: u32 = 2;
+
+/// How many plans that have ended are kept at least.
+pub const PLANS_KEPT: usize = 32;
+
+/// How many plans are kept at most that ended within [`PLANS_KEPT_MS`]: they tell where partitions came from.
+pub const PLANS_KEPT_MAX: usize = 500;
+
+/// See [`PLANS_KEPT_MAX`]; in milliseconds.
+pub const PLANS_KEPT_MS: u64 = 25 * 3_600_000;
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanRecord {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its state.
+    pub state: PlanState,
+    /// The partitions that it moves, with their owners when it was made.
+    pub before: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// The partitions that it moves, with their next owners.
+    pub next: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// The moves that were given up, and why. Their partitions stay where they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given_up: BTreeMap<PartitionId, String>,
+    /// The nodes that it takes all partitions from: they leave for good.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<NodeId>,
+    /// Who made it: an operator or the analyzer.
+    pub by: PlanMaker,
+    /// Why it was made, for people.
+    pub reason: String,
+    /// How many moves a node takes part in at a time.
+    pub moves_per_node: u32,
+    /// What it is expected to cost.
+    pub cost: PlanCost,
+    /// When it was made, in milliseconds since 1970.
+    pub made_unix_ms: u64,
+    /// When it ended, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
+}
+
+/// Who made a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanMaker {
+    /// A person.
+    Operator,
+    /// The leading controller.
+    Analyzer,
+}
+
+/// The state of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanState {
+    /// It waits for an operator to run it.
+    Proposed,
+    /// Its moves are carried out.
+    Running,
+    /// Moves that have begun are completed; no other begins.
+    Paused,
+    /// It has ended: all its moves are done, or given up. A final state.
+    Done,
+    /// It was cancelled, or other moves overtook it. A final state.
+    Cancelled,
+}
+
+impl PlanState {
+    /// Whether its moves are under way: one plan at a time.
+    pub fn is_under_way(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+
+    /// Whether it is final.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Done | Self::Cancelled)
+    }
+}
+
+/// The state of the move of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveState {
+    /// It has not begun.
+    Waiting,
+    /// The next owners fetch the partition.
+    Moving,
+    /// The next owners serve it.
+    Done,
+    /// It was given up, with the plan or by itself.
+    GivenUp,
+}
+
+/// What a plan is expected to cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanCost {
+    /// The bytes that nodes have to fetch.
+    pub bytes: u64,
+    /// How many of them come from another zone.
+    pub bytes_between_zones: u64,
+    /// About how long it takes, in seconds.
+    pub seconds: u64,
+}
+
+impl PlanRecord {
+    /// The partitions that are still to be moved, with their next owners.
+    pub fn remaining<'a>(&'a self, table: &'a RoutingTable) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
+        let next = self.next.iter().map(|(&partition, next)| (partition, next.as_slice()));
+        next.filter(|(partition, next)| !self.given_up.contains_key(partition) && table.owners(*partition) != *next)
+    }
+
+    /// Whether its partitions have the owners that they had when it was made, and none of them moves.
+    pub fn fits(&self, table: &RoutingTable) -> bool {
+        let mut before = self.before.iter();
+        before.all(|(&partition, owners)| table.owners(partition) == owners && table.joint(partition).is_none())
+    }
+
+    /// The replicas that it moves, in the order of partitions.
+    pub fn moves(&self) -> Vec<Move> {
+        let lists = self.before.iter().zip(self.next.values());
+        lists
+            .flat_map(|((&partition, before), after)| moves_of(partition, before, after))
+            .collect()
+    }
+
+    /// The state of the move of one of its partitions.
+    pub fn state_of(&self, partition: PartitionId, table: &RoutingTable) -> MoveState {
+        match table.moves().get(&partition) {
+            _ if self.given_up.contains_key(&partition) => MoveState::GivenUp,
+            _ if self.state == PlanState::Proposed => MoveState::Waiting,
+            Some(Stage::Begun { .. }) if self.state.is_under_way() => MoveState::Moving,
+            _ if self.next.get(&partition).map(Vec::as_slice) == Some(table.owners(partition)) => MoveState::Done,
+            _ if self.state.is_end() => MoveState::GivenUp,
+            _ => MoveState::Waiting,
+        }
+    }
+}

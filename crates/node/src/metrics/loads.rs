@@ -1,0 +1,225 @@
+//! Which partitions and keys are asked for: a sample of the requests.
+//!
+//! Every request would cost too much to look at. Each event loop looks at one of so many that it looks at some two thousand
+//! a second, and counts that one for all; a loop that gets fewer looks at each. How many that are is chosen anew at each
+//! report, so that the cost does not grow with the rate.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use fondaco_model::PartitionId;
+use parking_lot::Mutex;
+
+use crate::catalog::StoreId;
+
+/// How many requests a second a loop looks at.
+const SAMPLES_PER_SECOND: f64 = 2000.0;
+
+/// Of how many requests it looks at one at most.
+const INTERVAL_MAX: u32 = 1 << 16;
+
+/// How many partitions of stores a loop counts between two reports.
+const PLACES_MAX: usize = 1 << 16;
+
+/// How many keys a loop counts between two reports.
+const KEYS_MAX: usize = 1 << 14;
+
+/// The longest key that is counted, in bytes.
+const KEY_BYTES_MAX: usize = 256;
+
+/// The keys and partitions that one loop was asked for.
+#[derive(Debug)]
+pub(super) struct LoopLoads {
+    /// How many requests are not looked at before the next one that is.
+    left: AtomicU32,
+    interval: AtomicU32,
+    counted: Mutex<Loads>,
+}
+
+/// The keys and partitions that were asked for.
+#[derive(Debug, Default)]
+pub struct Loads {
+    /// By store and partition.
+    pub places: HashMap<(StoreId, PartitionId), Load>,
+    /// How often each key was asked for, about.
+    pub keys: HashMap<(StoreId, Box<[u8]>), f64>,
+    /// How many requests were looked at, and for how many they count.
+    looked_at: u64,
+    stand_for: u64,
+}
+
+/// What was asked of a partition of a store, about.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Load {
+    /// Keys read and written.
+    pub requests: f64,
+    /// Keys written.
+    pub writes: f64,
+    /// Bytes of values.
+    pub bytes: f64,
+}
+
+/// A key that a request names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) store: StoreId,
+    pub(crate) partition: PartitionId,
+    pub(crate) key: &'a [u8],
+    pub(crate) is_write: bool,
+    /// The bytes of its value.
+    pub(crate) bytes: u64,
+}
+
+impl Default for LoopLoads {
+    fn default() -> Self {
+        Self {
+            left: AtomicU32::new(0),
+            interval: AtomicU32::new(1),
+            counted: Mutex::default(),
+        }
+    }
+}
+
+impl LoopLoads {
+    /// Whether to look at the next request. Only the loop's own thread.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        let left = self.left.load(Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Counts a request that was looked at, and chooses the next one.
+    pub(super) fn count<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
+        let interval = self.interval.load(Relaxed);
+        // At random, so that no pattern of requests is always met at the same place; on average one of `interval`.
+        self.left.store(fastrand::u32(0..2 * interval - 1), Relaxed);
+        let weight = f64::from(interval);
+        let mut counted = self.counted.lock();
+        counted.looked_at += 1;
+        counted.stand_for += u64::from(interval);
+        for one in asked {
+            counted.add(one, weight);
+        }
+    }
+
+    /// What was counted since it was taken last, `elapsed` ago.
+    fn take(&self, elapsed: Duration) -> Loads {
+        let taken = std::mem::take(&mut *self.counted.lock());
+        let rate = taken.stand_for as f64 / elapsed.as_secs_f64().max(1e-3);
+        let interval = (rate / SAMPLES_PER_SECOND).round() as u32;
+        self.interval.store(interval.clamp(1, INTERVAL_MAX), Relaxed);
+        taken
+    }
+}
+
+impl Loads {
+    fn add(&mut self, asked: Asked<'_>, weight: f64) {
+        let place = (asked.store, asked.partition);
+        if self.places.len() < PLACES_MAX || self.places.contains_key(&place) {
+            let load = self.places.entry(place).or_default();
+            load.requests += weight;
+            load.writes += if asked.is_write { weight } else { 0.0 };
+            load.bytes += weight * asked.bytes as f64;
+        }
+        if asked.key.len() > KEY_BYTES_MAX {
+            return;
+        }
+        let key = (asked.store, Box::from(asked.key));
+        if self.keys.len() < KEYS_MAX || self.keys.contains_key(&key) {
+            *self.keys.entry(key).or_default() += weight;
+        }
+    }
+
+    /// Adds what other loops counted.
+    fn merge(&mut self, other: Self) {
+        for (place, load) in other.places {
+            let sum = self.places.entry(place).or_default();
+            sum.requests += load.requests;
+            sum.writes += load.writes;
+            sum.bytes += load.bytes;
+        }
+        for (key, count) in other.keys {
+            *self.keys.entry(key).or_default() += count;
+        }
+    }
+}
+
+/// What all loops counted since it was taken last, `elapsed` ago.
+pub(super) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, elapsed: Duration) -> Loads {
+    loops.fold(Loads::default(), |mut sum, one| {
+        sum.merge(one.take(elapsed));
+        sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(partition: u32, key: &[u8]) -> Asked<'_> {
+        Asked {
+            store: StoreId::new(1).unwrap(),
+            partition: PartitionId::new(partition),
+            key,
+            is_write: partition == 1,
+            bytes: 10,
+        }
+    }
+
+    /// Requests are counted as often as they come, however many are looked at.
+    #[test]
+    fn a_sample_stands_for_all_requests() {
+        let loads = LoopLoads::default();
+        for per_second in [100_u32, 1_000_000, 50_000] {
+            // The first second sets the interval.
+            for second in 0..2 {
+                for request in 0..per_second {
+                    if loads.is_due() {
+                        // A third of the requests is for partition 1.
+                        let partition = u32::from(request % 3 == 0);
+                        loads.count(std::iter::once(asked(
+                            partition,
+                            if partition == 1 { b"hot" } else { b"cold" },
+                        )));
+                    }
+                }
+                let taken = loads.take(Duration::from_secs(1));
+                if second == 0 {
+                    continue;
+                }
+                let samples = taken.looked_at;
+                assert!(
+                    samples <= 2_400 && samples >= u64::from(per_second.min(1_600)),
+                    "{samples} of {per_second}"
+                );
+                let load = |partition| taken.places[&(StoreId::new(1).unwrap(), PartitionId::new(partition))];
+                let share = load(1).requests / (load(0).requests + load(1).requests);
+                assert!((share - 1.0 / 3.0).abs() < 0.06, "{share}");
+                let all = load(0).requests + load(1).requests;
+                assert!(
+                    (all / f64::from(per_second) - 1.0).abs() < 0.15,
+                    "{all} of {per_second}"
+                );
+                assert_eq!(load(1).writes, load(1).requests);
+                assert_eq!(load(0).bytes, 10.0 * load(0).requests);
+                let hot = taken.keys[&(StoreId::new(1).unwrap(), Box::from(&b"hot"[..]))];
+                assert_eq!(hot, load(1).requests);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut loads = Loads::default();
+        for number in 0..100_000_u32 {
+            loads.add(asked(number % 16384, &number.to_le_bytes()), 1.0);
+        }
+        loads.add(asked(0, &[0; 1000]), 1.0);
+        assert_eq!(loads.keys.len(), KEYS_MAX);
+    }
+}
