@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backup, balance, build, cluster, completions, config, graph, inspect, look_up, marks, nodes, push, rebalance,
-    repair, roles, scan, status, store, versions, why,
+    repair, roles, scan, status, store, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -89,6 +89,11 @@ pub enum Command {
     Drain(marks::DrainOptions),
     /// Take nodes out of service for a while, or back into it
     Maintenance(marks::MaintenanceOptions),
+    /// Manage the users of the cluster
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// Show what people changed lately, and who did
+    Audit(user::AuditOptions),
     /// Show the data that a node has lost, and accept the loss
     #[command(subcommand)]
     Repair(repair::RepairCommand),

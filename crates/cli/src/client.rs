@@ -158,6 +158,11 @@ impl Client {
         self.read(self.send(http::Method::PATCH, path, Some((JSON, &serde_json::to_vec(body)?)))?)
     }
 
+    /// Sends PUT with JSON, and parses the answer.
+    pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
+        self.read(self.send(http::Method::PUT, path, Some((JSON, &serde_json::to_vec(body)?)))?)
+    }
+
     /// Sends DELETE, and ignores the body of the answer.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.send(http::Method::DELETE, path, None).map(drop)

@@ -102,6 +102,8 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Why(options) => commands::why::why(&options, output),
         Command::Drain(options) => commands::marks::drain(options, output),
         Command::Maintenance(options) => commands::marks::maintenance(&options, output),
+        Command::User(command) => commands::user::run(command, output),
+        Command::Audit(options) => commands::user::audit(&options, output),
         Command::Repair(command) => commands::repair::run(command, output),
         Command::Backup(options) => commands::backup::back_up(&options, output),
         Command::Restore(options) => commands::backup::restore(&options, output),

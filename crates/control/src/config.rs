@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fondaco_model::{NodeId, PartitionCount, Placement, StoreName};
-use fondaco_node::{PasswordDigest, User};
+use fondaco_node::{Password, PasswordDigest, User};
 
 use crate::error::ControlError;
 
@@ -290,7 +290,7 @@ impl Config {
                 .map_err(|reason| ControlError::InvalidConfig(format!("user {:?}: {reason}", user.name)))?;
             Ok(User {
                 name: user.name.clone(),
-                password,
+                password: Password::Digest(password),
                 stores: user.stores.clone(),
                 writes: user.writes.clone(),
                 admin: user.admin,

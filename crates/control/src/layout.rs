@@ -13,11 +13,14 @@ pub(crate) fn count(node: NodeId) -> Result<EntryPath, CoordinationError> {
     format!("counts/{node}").parse()
 }
 
+/// The last changes that people made: written by the process that carries a change out, read when it is asked for.
+pub(crate) const AUDIT: &str = "audit";
+
 /// The folder of the leader election.
 pub(crate) const ELECTION: &str = "election";
 
 /// The entries that every process watches.
-const MEMBERS_LOOK_AT: [&str; 10] = [
+const MEMBERS_LOOK_AT: [&str; 11] = [
     "cluster",
     "routing",
     "numbers",
@@ -25,6 +28,7 @@ const MEMBERS_LOOK_AT: [&str; 10] = [
     "announcements",
     "routers",
     "plans",
+    "users",
     "stores",
     // After the stores: when a store's entry is gone, the record of its dropping can be read.
     "dropped",
@@ -35,11 +39,12 @@ const MEMBERS_LOOK_AT: [&str; 10] = [
 pub(crate) const REPORTS: &str = "reports";
 
 /// The folders of entries.
-pub(crate) const FOLDERS: [&str; 7] = [
+pub(crate) const FOLDERS: [&str; 8] = [
     "nodes",
     "announcements",
     "routers",
     "plans",
+    "users",
     "stores",
     "dropped",
     REPORTS,

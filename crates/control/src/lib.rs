@@ -14,7 +14,9 @@
 //! The model decides; this crate observes, asks the model, and carries out its decisions. A single node is a cluster of
 //! one, with the same code. This crate reads no values and serves no fast path: the crate `node` does.
 
+mod access;
 mod agent;
+mod audit;
 mod bootstrap;
 mod change_signal;
 mod changes;

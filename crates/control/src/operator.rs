@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
 use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, StoreChange};
 use fondaco_model::cluster::{
-    Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving,
+    Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
+    VersionDetail, not_serving,
 };
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{NodeId, StoreDefinition, StoreKind, StoreName, VersionNumber};
@@ -244,6 +245,31 @@ impl Operator {
             operator::cancel_plan(view, Some(number), now_unix_ms()).map(Some)
         })?;
         tracing::info!(number, "the plan is cancelled");
+        Ok(())
+    }
+
+    /// Adds a user, or changes one: `record` makes the new record of the former one.
+    pub(crate) fn put_user(
+        &self,
+        name: &UserName,
+        record: impl Fn(Option<&UserRecord>) -> UserRecord,
+    ) -> Result<UserRecord, ControlError> {
+        let mut put = None;
+        self.change(&[RecordPath::User(name.clone())], |view| {
+            let user = record(view.users.get(name).map(|user| &user.record));
+            put = Some(user.clone());
+            operator::put_user(view, user).map(Some)
+        })?;
+        tracing::info!(user = %name, "the user is added or changed");
+        // A change that was carried out has a record.
+        put.ok_or_else(|| OperatorError::UserNotFound { user: name.clone() }.into())
+    }
+
+    /// Deletes a user.
+    pub(crate) fn delete_user(&self, name: &UserName) -> Result<(), ControlError> {
+        let paths = [RecordPath::User(name.clone())];
+        self.change(&paths, |view| operator::delete_user(view, name).map(Some))?;
+        tracing::info!(user = %name, "the user is deleted");
         Ok(())
     }
 

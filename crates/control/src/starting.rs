@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
 use fondaco_node::{
-    Access, BufferBudget, GraphQueries, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog,
+    BufferBudget, GraphQueries, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedAccess, SharedCatalog,
 };
+use fondaco_protocol::SessionKey;
 use tokio::sync::{Semaphore, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
+use crate::audit::Audit;
 use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Role, ZooKeeperConfig};
 use crate::controller::{Candidate, ControllerWork};
@@ -22,7 +24,7 @@ use crate::data_dir::DataDir;
 use crate::dev_handle::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
-use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};
+use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, STREAMS_MAX, Traffic, Users};
 use crate::load::{Journal, Leader, ReportingParts, ReportingWork};
 use crate::memory::MemoryPlan;
 use crate::metered_coordination::{Counts, MeteredCoordination};
@@ -125,10 +127,12 @@ impl Fondaco {
         let catalog = Arc::new(SharedCatalog::loading());
         let remembered = place.data_dir.as_ref().and_then(|dir| Memory::read(&dir.view_file()));
         let (coordination, counts) = MeteredCoordination::around(place.coordination);
+        let access = Arc::new(SharedAccess::new(users));
         let (mirror, mirror_thread) = Mirror::start(
             &coordination,
             config.role.decides(),
             Arc::clone(&settings),
+            Arc::clone(&access),
             remembered.map(Memory::into_view),
         )?;
         // Listen before anything is opened: a taken port is found before a fetch resumes.
@@ -154,6 +158,7 @@ impl Fondaco {
             memory,
             buffers: buffers.clone(),
             graphs: Arc::clone(&graphs),
+            access: Arc::clone(&access),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
         let journal = place.data_dir.as_ref().map(|dir| dir.root().join("decisions.jsonl"));
@@ -199,7 +204,7 @@ impl Fondaco {
             advertised: starting.resp_addr.map(|_| starting.advertised_resp()).transpose()?,
             loops,
             tls,
-            access: Access::new(users),
+            access,
             peers: peer_access,
             default_store: config.default_store.clone(),
             http: Some(starting.advertised_http()?),
@@ -265,6 +270,7 @@ struct Starting<'a> {
     buffers: BufferBudget,
     /// Set when the process serves RESP.
     graphs: Arc<OnceLock<GraphQueries>>,
+    access: Arc<SharedAccess>,
 }
 
 impl Starting<'_> {
@@ -420,6 +426,17 @@ impl Starting<'_> {
                 mirror: self.mirror.clone(),
             },
             metrics: Arc::clone(&self.metrics),
+            token: self.config.token.clone(),
+            is_tls: self.config.tls.is_some(),
+            users: self.config.token.as_deref().map(|token| {
+                Arc::new(Users {
+                    mirror: self.mirror.clone(),
+                    access: Arc::clone(&self.access),
+                    key: SessionKey::new(token),
+                })
+            }),
+            audit: Arc::new(Audit::new(Arc::clone(&self.coordination))),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             files: Arc::new(Semaphore::new(FILES_AT_ONCE_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX)),
             resp_addr: self.resp_addr,

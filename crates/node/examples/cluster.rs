@@ -18,8 +18,8 @@ use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
 use fondaco_node::{
-    Access, BufferBudget, Catalog, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
-    ServingStore, Settings, SharedCatalog, StoreId,
+    BufferBudget, Catalog, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving, ServingStore,
+    Settings, SharedCatalog, StoreId,
 };
 
 #[path = "../../format/tests/written/mod.rs"]
@@ -115,7 +115,7 @@ fn start() -> Result<(Server, Arc<SharedCatalog>), Box<dyn Error>> {
         advertised: None,
         loops: 1,
         tls: None,
-        access: Access::default(),
+        access: Arc::default(),
         replicas: None,
         peers: PeerAccess::default(),
         buffers: BufferBudget::new(1 << 30),

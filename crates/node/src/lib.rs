@@ -25,7 +25,7 @@ mod server;
 mod settings;
 mod single_value;
 
-pub use access::{Access, PasswordDigest, PeerAccess, User};
+pub use access::{Access, Password, PasswordDigest, PeerAccess, SharedAccess, User, hash_password};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use graph::GraphQueries;
 pub use membership::{Member, Membership};

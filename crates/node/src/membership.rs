@@ -242,7 +242,7 @@ pub(crate) mod tests {
             let patterns = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
             let user = User {
                 name: "user".into(),
-                password: crate::access::PasswordDigest::of(b"x"),
+                password: crate::access::Password::Digest(crate::access::PasswordDigest::of(b"x")),
                 stores: patterns(stores),
                 writes: patterns(writes),
                 admin: false,

@@ -15,11 +15,13 @@ mod envelope;
 mod key;
 pub mod proof;
 pub mod replica;
+mod session;
 mod signature;
 mod trust;
 
 pub use envelope::{Envelope, EnvelopeError};
 pub use key::{InvalidKey, WireKey};
+pub use session::SessionKey;
 pub use signature::{RequestKey, SIGNED_MS_MAX, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
 pub use trust::{TrustError, trusting};
 

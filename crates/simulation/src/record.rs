@@ -36,6 +36,7 @@ impl From<Record> for Value {
             Record::Store(store) => Self::Store(store),
             Record::Dropped(dropped) => Self::Dropped(dropped),
             Record::Plan(plan) => Self::Plan(plan),
+            Record::User(user) => unreachable!("no simulated operator makes users: {user:?}"),
         }
     }
 }
@@ -84,5 +85,6 @@ fn take(view: &mut ClusterView, path: &RecordPath) {
         RecordPath::Store(name) => _ = view.stores.remove(name),
         RecordPath::Dropped(id) => _ = view.dropped.remove(id),
         RecordPath::Plan(number) => _ = view.plans.remove(number),
+        RecordPath::User(name) => _ = view.users.remove(name),
     }
 }

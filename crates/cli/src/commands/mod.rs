@@ -22,6 +22,7 @@ pub mod scan;
 pub mod status;
 pub mod store;
 mod upload;
+pub mod user;
 mod versioned_options;
 pub mod versions;
 pub mod why;

@@ -347,6 +347,7 @@ fn every_command_has_help_with_an_example() {
     for group in [
         ("store", &["create", "list", "show", "alter", "drop"][..]),
         ("config", &["show", "set"]),
+        ("user", &["list", "put", "drop"]),
         (
             "rebalance",
             &["plan", "run", "status", "list", "pause", "resume", "cancel"],

@@ -11,6 +11,7 @@ use fondaco_model::Identity;
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
     Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Revised, RouterRecord, StoreRecord,
+    UserRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
     stores: Vec<Revised<StoreRecord>>,
     #[serde(default)]
     dropped: Vec<Revised<DroppedStore>>,
+    #[serde(default)]
+    users: Vec<Revised<UserRecord>>,
 }
 
 impl Memory {
@@ -45,6 +48,7 @@ impl Memory {
             routers: view.routers.clone().into_iter().collect(),
             stores: view.stores.values().cloned().collect(),
             dropped: view.dropped.values().cloned().collect(),
+            users: view.users.values().cloned().collect(),
         }
     }
 
@@ -96,6 +100,11 @@ impl Memory {
                 .dropped
                 .into_iter()
                 .map(|one| (one.record.record.id, one))
+                .collect(),
+            users: self
+                .users
+                .into_iter()
+                .map(|user| (user.record.name.clone(), user))
                 .collect(),
             ..ClusterView::default()
         }

@@ -1,7 +1,7 @@
 //! The state that the handlers of the control port share.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fondaco_model::cluster::ClusterView;
@@ -9,11 +9,13 @@ use fondaco_model::{NodeId, StoreName, VersionNumber};
 use fondaco_node::{GraphQueries, NodeMetrics, SharedCatalog};
 use tokio::sync::Semaphore;
 
+use super::callers::Users;
 use super::elsewhere::Elsewhere;
 use super::error::ApiError;
 use super::resources::{KeyMemoryResource, NodeStatus};
 use super::traffic::Traffic;
 use crate::agent::AgentWork;
+use crate::audit::Audit;
 use crate::config::Role;
 use crate::controller::ControllerWork;
 use crate::dev_handle::DevHandle;
@@ -50,6 +52,15 @@ pub(crate) struct AppParts {
     /// The graphs, once the process serves RESP.
     pub(crate) graphs: Arc<OnceLock<GraphQueries>>,
     pub(crate) settings: LiveSettings,
+    /// The token of the port, if it has one.
+    pub(crate) token: Option<String>,
+    /// Whether the port speaks TLS.
+    pub(crate) is_tls: bool,
+    /// Recognises users, if the port asks for any.
+    pub(crate) users: Option<Arc<Users>>,
+    pub(crate) audit: Arc<Audit>,
+    /// How many streams of events may be open.
+    pub(crate) streams: Arc<Semaphore>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) exposition: Exposition,
     pub(crate) traffic: Arc<Traffic>,
@@ -63,6 +74,16 @@ pub(crate) struct AppParts {
     pub(crate) program_version: &'static str,
 }
 
+/// The state that handlers answer from, for what may outlive the process's end.
+pub(super) struct WeakApp(Weak<AppParts>);
+
+impl WeakApp {
+    /// The state, unless the process ends.
+    pub(super) fn upgrade(&self) -> Option<App> {
+        self.0.upgrade().map(App)
+    }
+}
+
 impl std::ops::Deref for App {
     type Target = AppParts;
 
@@ -74,6 +95,11 @@ impl std::ops::Deref for App {
 impl App {
     pub(crate) fn new(parts: AppParts) -> Self {
         Self(Arc::new(parts))
+    }
+
+    /// The state, as long as the process serves.
+    pub(super) fn weak(&self) -> WeakApp {
+        WeakApp(Arc::downgrade(&self.0))
     }
 
     /// Runs work that may wait for a disk on a thread where it delays no request.

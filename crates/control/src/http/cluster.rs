@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use fondaco_model::NodeId;
-use fondaco_model::cluster::ClusterView;
 use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::cluster::{ClusterView, NodeMark};
+use fondaco_model::{NodeId, SlotPrefix, StoreName};
 
 use super::app::App;
-use super::body::{JsonBody, PathTexts};
+use super::body::{JsonBody, PathTexts, QueryOf};
 use super::error::{ApiError, ErrorResource};
-use super::resources::{Adoption, ClusterNode, ClusterResource, ClusterRouter, NewMark, NodeList, RoutingResource};
+use super::resources::{
+    Adoption, ClusterNode, ClusterResource, ClusterRouter, KeyOwner, KeyPlaceResource, NewMark, NodeList,
+    RoutingResource,
+};
 use crate::controller::Candidate;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
@@ -69,6 +72,59 @@ pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResour
         Some(routing) => Ok(Json((&routing.record).into())),
         None => Err(ControlError::from(no_routing(&view)).into()),
     }
+}
+
+/// The key that is looked for.
+#[derive(Debug, Clone, serde::Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyQuery {
+    /// The key as on the wire: `store:key`.
+    key: String,
+}
+
+/// Show which nodes would answer for a key, whether or not it exists.
+#[utoipa::path(get, path = "/v1/where", tag = "cluster", params(KeyQuery), responses(
+    (status = 200, description = "The place of the key", body = KeyPlaceResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, no_routing", body = ErrorResource),
+))]
+pub(super) async fn place(
+    State(app): State<App>,
+    QueryOf(KeyQuery { key }): QueryOf<KeyQuery>,
+) -> Result<Json<KeyPlaceResource>, ApiError> {
+    let named = key.split_once(':').filter(|(_, key)| !key.is_empty());
+    let (name, key) = named.ok_or_else(|| ApiError::invalid("a key is written as store:key"))?;
+    let name: StoreName = name.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+    let view = app.operator.mirror().view();
+    let store = view.stores.get(&name).map(|store| &store.record);
+    let store = store.ok_or_else(|| ControlError::from(OperatorError::StoreNotFound { store: name.clone() }))?;
+    let table = view
+        .routing
+        .as_ref()
+        .ok_or_else(|| ControlError::from(no_routing(&view)))?;
+    let table = &table.record;
+    let slot = SlotPrefix::of(&name).slot(key.as_bytes());
+    let partition = table.partitions().partition_of(slot);
+    let replicas = view.replicas(store);
+    let owner = |&node: &NodeId| {
+        let record = view.nodes.get(&node).map(|node| &node.record);
+        KeyOwner {
+            node: node.get(),
+            resp: record.map(|record| record.resp.clone()).unwrap_or_default(),
+            live: view.is_live(node),
+            resting: record.is_some_and(|record| record.mark == Some(NodeMark::Maintenance)),
+            late: store.late.contains(&node),
+        }
+    };
+    let next = table.next(partition).unwrap_or_default();
+    Ok(Json(KeyPlaceResource {
+        store: name.to_string(),
+        key: key.to_owned(),
+        slot: slot.get(),
+        partition: partition.get(),
+        owners: table.owners(partition).iter().take(replicas).map(owner).collect(),
+        next: next.iter().take(replicas).map(|node| node.get()).collect(),
+    }))
 }
 
 /// Mark a node as leaving for good, or for maintenance; or take its mark away.

@@ -56,6 +56,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         403,
         "a browser sent it for a web page of another origin, and the control port has no token",
     ),
+    (
+        "forbidden",
+        403,
+        "the caller's role, or right to read the store, does not allow this",
+    ),
     ("route_not_found", 404, "there is no such path"),
     ("store_not_found", 404, "no store has this name"),
     ("version_not_found", 404, "the store does not keep this version"),
@@ -72,6 +77,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         404,
         "the leading controller has made no decision with this number, or has forgotten it",
     ),
+    ("user_not_found", 404, "no user of the cluster has this name"),
     ("plan_not_found", 404, "no plan has this number, or it ended long ago"),
     (
         "loss_not_found",
@@ -149,6 +155,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         409,
         "no controller leads that could be asked: try again in a moment",
     ),
+    ("too_many_users", 409, "the cluster has the maximum number of users"),
     ("plan_state", 409, "the state of the plan does not allow this"),
     (
         "plan_outdated",
@@ -365,6 +372,8 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::NodeNotFound { .. } => "node_not_found",
         OperatorError::NodeAbsent { .. } => "node_absent",
         OperatorError::Placement(_) => "placement",
+        OperatorError::TooManyUsers { .. } => "too_many_users",
+        OperatorError::UserNotFound { .. } => "user_not_found",
     }
 }
 

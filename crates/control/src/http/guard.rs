@@ -13,22 +13,29 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::{Authority, PathAndQuery};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use fondaco_model::StoreName;
+use fondaco_model::cluster::ControlRole;
 use fondaco_node::BufferBudget;
 use fondaco_protocol::{RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable, now_unix_ms};
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
+use super::app::App;
+use super::callers::{CSRF_HEADER, Caller, Users};
 use super::connections::{Connection, Connections};
 use super::error::ApiError;
 use super::records::MERGE_BYTES_MAX;
+use super::resources::AuditEntry;
+use super::rights::{self, Right};
 use super::traffic::Traffic;
 use super::uploads::MANIFEST_BYTES_MAX;
+use crate::audit::Audit;
 
 /// The longest body of a request, in bytes: a lookup of many long keys.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
@@ -45,9 +52,6 @@ const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
 /// How much memory a request uses whose body is written to the disk as it arrives, in bytes.
 const STREAMED_BYTES: u64 = 1 << 20;
 
-/// The paths that need no token: their callers have none, and the answers disclose nothing.
-const OPEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
-
 /// The checks and limits of the port.
 #[derive(Clone)]
 pub(super) struct Guard {
@@ -56,6 +60,9 @@ pub(super) struct Guard {
     signed: Option<Arc<Signed>>,
     /// The advertised name of this port. The operator chose it, so no web page is served under it.
     advertised: Option<Arc<str>>,
+    /// The users of the cluster, where there is a token.
+    users: Option<Arc<Users>>,
+    audit: Arc<Audit>,
     requests: Arc<Connections>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
@@ -67,6 +74,14 @@ struct Signed {
     /// `host:port`, as other processes know this port.
     recipient: String,
     seen: Mutex<SeenSignatures>,
+}
+
+/// What a request shows of its sender at once.
+enum Admitted {
+    /// Who it is; with the signature, if the request is signed.
+    As(Caller, Option<Signature>),
+    /// Perhaps a user, as these headers say.
+    User(Method, HeaderMap),
 }
 
 /// Why a request is refused.
@@ -81,18 +96,15 @@ enum Stranger {
     TooMany,
     /// The body differs from the signed one, or is too long.
     WrongBody,
+    /// A browser with a session sends a change without what the pages of the console send.
+    WrongPage,
 }
 
 impl Guard {
     /// A guard that requires `token`, if there is one. `own` is this port's `host:port` for other processes; `name` is
     /// its host if the operator chose it.
-    pub(super) fn new(
-        token: Option<&str>,
-        own: &str,
-        name: Option<&str>,
-        traffic: Arc<Traffic>,
-        buffers: BufferBudget,
-    ) -> Self {
+    pub(super) fn new(token: Option<&str>, own: &str, name: Option<&str>, app: &App, buffers: BufferBudget) -> Self {
+        let traffic = Arc::clone(&app.traffic);
         let signed = token.map(|token| Signed {
             key: RequestKey::new(token),
             recipient: own.to_owned(),
@@ -105,6 +117,8 @@ impl Guard {
             token: token.map(Into::into),
             signed: signed.map(Arc::new),
             advertised: name.and_then(name_of_host).map(Into::into),
+            users: app.users.clone(),
+            audit: Arc::clone(&app.audit),
         }
     }
 
@@ -140,14 +154,12 @@ impl Guard {
         self.token.is_none() && page != host
     }
 
-    /// Whether the sender of a request proves that it has the token. Returns the signature if the request is signed.
-    fn admit(&self, request: &Request) -> Result<Option<Signature>, Stranger> {
+    /// Who sends a request: someone who proves to have the token, another process, or a user. Returns the signature if
+    /// the request is signed.
+    fn admit(&self, request: &Request) -> Result<Admitted, Stranger> {
         let (Some(token), Some(signed)) = (&self.token, &self.signed) else {
-            return Ok(None);
+            return Ok(Admitted::As(Caller::admin(""), None));
         };
-        if is_open(request) {
-            return Ok(None);
-        }
         let given = request.headers().get(header::AUTHORIZATION);
         let given = given.map_or(&b""[..], HeaderValue::as_bytes);
         if let Some(given) = std::str::from_utf8(given)
@@ -155,12 +167,31 @@ impl Guard {
             .filter(|given| Signature::is_meant(given))
         {
             let signature = given.parse().map_err(|()| Stranger::Unproven)?;
-            return signed.admit(request, &signature).map(|()| Some(signature));
+            return signed
+                .admit(request, &signature)
+                .map(|()| Admitted::As(Caller::node(), Some(signature)));
         }
         let is_token = given.split_at_checked("Bearer ".len()).is_some_and(|(scheme, given)| {
             scheme.eq_ignore_ascii_case(b"Bearer ") && given.ct_eq(token.as_bytes()).into()
         });
-        is_token.then_some(None).ok_or(Stranger::Unproven)
+        if is_token {
+            return Ok(Admitted::As(Caller::admin("token"), None));
+        }
+        Ok(Admitted::User(request.method().clone(), request.headers().clone()))
+    }
+
+    /// The user whom the headers of a request name.
+    async fn user(&self, method: &Method, headers: &HeaderMap) -> Result<Caller, Stranger> {
+        let users = self.users.as_ref().ok_or(Stranger::Unproven)?;
+        let caller = users.of(headers).await.ok_or(Stranger::Unproven)?;
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        if !is_read && let Some(csrf) = &caller.csrf {
+            let shown = headers.get(CSRF_HEADER).map_or(&b""[..], HeaderValue::as_bytes);
+            if !bool::from(shown.ct_eq(csrf.as_bytes())) {
+                return Err(Stranger::WrongPage);
+            }
+        }
+        Ok(caller)
     }
 }
 
@@ -204,7 +235,7 @@ impl IntoResponse for Stranger {
         let (code, message) = match self {
             Self::Unproven => (
                 "unauthorized",
-                "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"",
+                "the control port needs its token, or a user with a role: send the header \"Authorization: Bearer TOKEN\"",
             ),
             Self::WrongTime => (
                 "unauthorized",
@@ -219,6 +250,10 @@ impl IntoResponse for Stranger {
                 "too many signed requests were received within a minute: try again later",
             ),
             Self::WrongBody => ("unauthorized", "the body is not the one that was signed"),
+            Self::WrongPage => (
+                "foreign_origin",
+                "a change of someone who is signed in needs the header fondaco-csrf, as GET /v1/session tells it",
+            ),
         };
         let mut response = ApiError::new(code, message).into_response();
         let headers = response.headers_mut();
@@ -231,8 +266,49 @@ impl IntoResponse for Stranger {
     }
 }
 
-fn is_open(request: &Request) -> bool {
-    OPEN_PATHS.contains(&request.uri().path())
+/// The operation that a request is for: the template of its path, and what it asks of its caller. A path that is not
+/// known asks for a viewer, so that strangers do not find out which are.
+fn operation(request: &Request) -> (String, Right) {
+    let matched = request.extensions().get::<MatchedPath>();
+    let path = matched.map_or_else(|| request.uri().path().to_owned(), |path| path.as_str().to_owned());
+    let right = match matched {
+        Some(_) => rights::right(&path, request.method()),
+        None => Right::Role(ControlRole::Viewer),
+    };
+    (path, right)
+}
+
+/// Whether a caller may do what an operation asks for.
+///
+/// # Errors
+/// The refusal.
+fn check_right(caller: &Caller, right: Right, path: &str, request: &Request) -> Result<(), ApiError> {
+    let (Right::Role(needed) | Right::Data(needed)) = right else {
+        return Ok(());
+    };
+    if caller.role < needed {
+        let message = format!("{} is a {}, and this needs the role {needed}", caller.name, caller.role);
+        return Err(ApiError::new("forbidden", message));
+    }
+    if let Right::Data(_) = right {
+        let store = store_in(path, request.uri().path());
+        if !caller.may_read(store.as_ref()) {
+            let message = match store {
+                Some(store) => format!("{} has no right to read store {store}", caller.name),
+                None => format!("{} has no right to read all stores", caller.name),
+            };
+            return Err(ApiError::new("forbidden", message));
+        }
+    }
+    Ok(())
+}
+
+/// The store that a path names, where its template does.
+fn store_in(template: &str, path: &str) -> Option<StoreName> {
+    let mut parts = template.split('/').zip(path.split('/'));
+    let (_, name) = parts.find(|(part, _)| *part == "{store}")?;
+    let name = percent_encoding::percent_decode_str(name).decode_utf8().ok()?;
+    name.parse().ok()
 }
 
 /// The host of `host` or `host:port`; `None` if it is malformed.
@@ -337,12 +413,51 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         let message = "a web page of another origin must not use the control port: configure a token";
         return ApiError::new("foreign_origin", message).into_response();
     }
-    let signature = match guard.admit(&request) {
-        Ok(signature) => signature,
+    let (path, right) = operation(&request);
+    let mut request = request;
+    let admitted = match guard.admit(&request) {
+        Ok(Admitted::As(caller, signature)) => Ok((caller, signature)),
+        Ok(Admitted::User(method, headers)) => guard.user(&method, &headers).await.map(|caller| (caller, None)),
+        Err(stranger) => Err(stranger),
+    };
+    let (caller, signature) = match admitted {
+        Ok((caller, signature)) => (Some(caller), signature),
+        Err(_) if right == Right::Open => (None, None),
         Err(stranger) => return stranger.into_response(),
     };
+    if let Some(caller) = &caller {
+        if let Err(refusal) = check_right(caller, right, &path, &request) {
+            tracing::warn!(user = caller.name, method = %request.method(), path, "refused at the control port");
+            return refusal.into_response();
+        }
+        request.extensions_mut().insert(caller.clone());
+    }
+    let is_change = rights::is_change(&path, request.method());
+    let audited = caller
+        .filter(|caller| is_change && !caller.is_node)
+        .map(|caller| AuditEntry {
+            at_unix_ms: now_unix_ms(),
+            user: caller.name,
+            role: caller.role.to_string(),
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+            status: 0,
+            note: String::new(),
+        });
+    let response = limited(guard, request, next, signature, right == Right::Open).await;
+    if let Some(mut entry) = audited {
+        entry.status = response.status().as_u16();
+        let audit = Arc::clone(&guard.audit);
+        // The change is made: its entry waits for nothing, and nothing waits for it.
+        tokio::task::spawn_blocking(move || audit.add(&entry));
+    }
+    response
+}
+
+/// Answers a request within the limits of the port.
+async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<Signature>, is_open: bool) -> Response {
     // A busy node is alive and must not be restarted for it: health checks need no place.
-    let (request, place) = match is_open(&request) {
+    let (request, place) = match is_open {
         true => (request, None),
         false => match take_place(guard, request).await {
             Ok((request, place)) => (request, Some(place)),

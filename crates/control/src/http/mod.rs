@@ -6,11 +6,14 @@
 
 mod app;
 mod body;
+mod callers;
 mod cluster;
 mod connections;
+mod console;
 mod dev;
 mod elsewhere;
 mod error;
+mod events;
 mod files;
 mod frame;
 mod graphs;
@@ -25,12 +28,13 @@ mod pushes;
 mod records;
 mod request_heads;
 pub(crate) mod resources;
+mod rights;
 pub(crate) mod server;
+mod sessions;
 mod stores;
 pub(crate) mod traffic;
 mod uploads;
-
-use std::sync::Arc;
+mod users;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -39,8 +43,10 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use fondaco_node::BufferBudget;
 
 pub(crate) use app::{App, AppParts};
+pub(crate) use callers::Users;
 pub(crate) use elsewhere::Elsewhere;
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
+pub(crate) use events::STREAMS_MAX;
 pub(crate) use files::FILES_AT_ONCE_MAX;
 pub use frame::{FRAME_BYTES_MAX, Frame};
 pub use openapi::document;
@@ -111,6 +117,15 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/nodes", Method::GET, get(cluster::nodes)),
         ("/v1/routing", Method::GET, get(cluster::routing)),
         ("/v1/nodes/{node}/mark", Method::POST, post(cluster::mark)),
+        ("/v1/session", Method::GET, get(sessions::show)),
+        ("/v1/session", Method::POST, post(sessions::begin)),
+        ("/v1/session", Method::DELETE, delete(sessions::end)),
+        ("/v1/users", Method::GET, get(users::list)),
+        ("/v1/users/{user}", Method::PUT, put(users::put)),
+        ("/v1/users/{user}", Method::DELETE, delete(users::delete)),
+        ("/v1/audit", Method::GET, get(users::audit)),
+        ("/v1/events", Method::GET, get(events::stream)),
+        ("/v1/where", Method::GET, get(cluster::place)),
         ("/v1/load", Method::GET, get(load::show)),
         ("/v1/load", Method::POST, post(load::report)),
         ("/v1/load/history", Method::GET, get(load::history)),
@@ -139,12 +154,24 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
     ]
 }
 
+/// The pages for people, which are no operations.
+fn pages() -> [(&'static str, MethodRouter<App>); 3] {
+    [
+        ("/console", get(console::redirect)),
+        ("/console/", get(console::index)),
+        ("/console/{*file}", get(console::file)),
+    ]
+}
+
 /// The service that answers requests. `own` is its `host:port` for other processes; without a token it answers to IP
 /// addresses, `localhost`, and the host of `name`.
 pub(crate) fn router(app: App, token: Option<&str>, own: &str, name: Option<&str>, buffers: BufferBudget) -> Router {
-    let guard = guard::Guard::new(token, own, name, Arc::clone(&app.traffic), buffers);
+    let guard = guard::Guard::new(token, own, name, &app, buffers);
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
+    let router = pages()
+        .into_iter()
+        .fold(router, |router, (path, handler)| router.route(path, handler));
     router
         .fallback(|| async { ApiError::new("route_not_found", "there is no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {

@@ -6,7 +6,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::{ERROR_CODES, ErrorResource};
-use super::{cluster, dev, files, graphs, load, lookup, losses, node, plans, pushes, records, stores, uploads};
+use super::{
+    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, sessions, stores, uploads,
+    users,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -38,6 +41,15 @@ use super::{cluster, dev, files, graphs, load, lookup, losses, node, plans, push
         cluster::nodes,
         cluster::routing,
         cluster::mark,
+        sessions::show,
+        sessions::begin,
+        sessions::end,
+        users::list,
+        users::put,
+        users::delete,
+        users::audit,
+        events::stream,
+        cluster::place,
         load::show,
         load::report,
         load::history,
@@ -77,6 +89,7 @@ use super::{cluster, dev, files, graphs, load, lookup, losses, node, plans, push
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "The members of the cluster, and the owners of partitions"),
+        (name = "access", description = "Users, sessions of browsers, and what people changed"),
         (name = "load", description = "The load of the cluster, and decisions about it"),
         (name = "plans", description = "Moves of partitions between nodes"),
         (name = "node", description = "The answering process"),

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath, WatchEvent};
 use fondaco_model::Identity;
 use fondaco_model::cluster::{ClusterView, Discontinuity, RecordPath};
-use fondaco_node::Settings;
+use fondaco_node::{Settings, SharedAccess};
 use parking_lot::Mutex;
 use reading::{Found, Problems, Reading};
 
@@ -54,6 +54,8 @@ struct Shared {
     decides: bool,
     /// Settings, updated here when they change.
     settings: Arc<Settings>,
+    /// Users, updated here when they change.
+    access: Arc<SharedAccess>,
     events: AtomicU64,
     full: AtomicU64,
 }
@@ -91,10 +93,12 @@ impl Mirror {
         coordination: &Arc<dyn Coordination>,
         decides: bool,
         settings: Arc<Settings>,
+        access: Arc<SharedAccess>,
         remembered: Option<ClusterView>,
     ) -> Result<(Self, JoinHandle<()>), ControlError> {
         let mut state = State::default();
         if let Some(view) = remembered {
+            crate::access::take_up(&view, &access);
             state.sighting.view = Arc::new(view);
             state.sighting.origin = Origin::Memory;
             // The remembered view was not confirmed since.
@@ -108,6 +112,7 @@ impl Mirror {
             own,
             decides,
             settings,
+            access,
             events: AtomicU64::new(0),
             full: AtomicU64::new(0),
         }));
@@ -302,6 +307,9 @@ impl Shared {
         let before = former.settings.as_ref().map(|before| before.revision);
         if let Some(changed) = found.settings.as_ref().filter(|found| Some(found.revision) != before) {
             changed.record.take_up(&self.settings);
+        }
+        if found.view.users != former.view.users {
+            crate::access::take_up(&found.view, &self.access);
         }
         self.accept(found, all);
         Ok(Taken::All)

@@ -143,6 +143,7 @@ fn known(view: &ClusterView, folder: &str) -> Vec<String> {
         "stores" => names(&view.stores),
         "dropped" => names(&view.dropped),
         "plans" => names(&view.plans),
+        "users" => names(&view.users),
         _ => names(&view.reports),
     }
 }
@@ -169,6 +170,7 @@ fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Re
         RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
         RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
         RecordPath::Plan(number) => put(&mut view.plans, number, parse(entry)?),
+        RecordPath::User(name) => put(&mut view.users, name, parse(entry)?),
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The OpenAPI document against a running node: every operation answers as documented.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -27,6 +29,22 @@ struct Walk {
 }
 
 impl Walk {
+    /// Opens a stream of events, and reads the first.
+    fn first_event(&mut self) {
+        let mut stream = TcpStream::connect(self.node.client.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .write_all(b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        let mut reader = BufReader::new(stream);
+        while !answer.contains("event: hello") {
+            assert!(reader.read_line(&mut answer).unwrap() > 0, "{answer}");
+        }
+        assert!(answer.contains("text/event-stream"), "{answer}");
+        self.seen.insert(("/v1/events".to_owned(), "get".to_owned()));
+    }
+
     /// Makes a request, and validates its answer against the documented operation.
     fn step(&mut self, method: &str, path: &str, concrete: &str, body: Value, expected: u16) {
         let operation = self.document["paths"][path][method.to_lowercase()].clone();
@@ -171,6 +189,25 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": "maintenance"}), 200);
     walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": null}), 200);
     walk.step("POST", mark, "/v1/nodes/7/mark", json!({"mark": "leaving"}), 404);
+    walk.step("GET", "/v1/session", "/v1/session", null(), 200);
+    walk.step("POST", "/v1/session", "/v1/session", json!({}), 200);
+    walk.step("DELETE", "/v1/session", "/v1/session", null(), 204);
+    walk.step("GET", "/v1/users", "/v1/users", null(), 200);
+    let user = "/v1/users/{user}";
+    walk.step(
+        "PUT",
+        user,
+        "/v1/users/ann",
+        json!({"password": "a long password", "role": "viewer"}),
+        200,
+    );
+    walk.step("PUT", user, "/v1/users/ann", json!({"password": "short"}), 400);
+    walk.step("DELETE", user, "/v1/users/ann", null(), 204);
+    walk.step("DELETE", user, "/v1/users/ann", null(), 404);
+    walk.step("GET", "/v1/audit", "/v1/audit", null(), 200);
+    walk.step("GET", "/v1/where", "/v1/where?key=pymk:1", null(), 200);
+    walk.step("GET", "/v1/where", "/v1/where?key=1", null(), 400);
+    walk.first_event();
     let load = "/v1/load";
     walk.step("GET", load, load, null(), 200);
     walk.step("GET", "/v1/load/history", "/v1/load/history?since=5", null(), 200);

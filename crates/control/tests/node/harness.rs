@@ -101,6 +101,8 @@ impl Builds {
 pub struct Client {
     pub addr: SocketAddr,
     pub token: Option<String>,
+    /// More headers of each request.
+    pub headers: Vec<(String, String)>,
     agent: ureq::Agent,
 }
 
@@ -113,6 +115,7 @@ impl Client {
         Self {
             addr,
             token: None,
+            headers: Vec::new(),
             agent: config.into(),
         }
     }
@@ -124,6 +127,9 @@ impl Client {
             .uri(format!("http://{}{path}", self.addr));
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         let mut response = self.agent.run(request.body(body).unwrap())?;
         let content_type = response.headers().get("content-type");

@@ -1,5 +1,6 @@
 //! A node, tested from outside: through its control port, its catalog, and kill signals.
 
+mod access;
 mod crash;
 mod disk_full;
 mod document;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::plan::PlanRecord;
 use super::record::{ClusterRecord, DroppedStore, NodeRecord, Numbers, StoreRecord};
+use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -92,6 +93,8 @@ pub enum RecordPath {
     Dropped(u16),
     /// A plan, by its number.
     Plan(u64),
+    /// A user.
+    User(UserName),
 }
 
 impl RecordPath {
@@ -111,6 +114,7 @@ impl RecordPath {
             Some(("stores", name)) => name.parse().ok().map(Self::Store),
             Some(("dropped", id)) => id.parse().ok().map(Self::Dropped),
             Some(("plans", number)) => number.parse().ok().map(Self::Plan),
+            Some(("users", name)) => name.parse().ok().map(Self::User),
             Some(_) => None,
         }
     }
@@ -129,6 +133,7 @@ impl fmt::Display for RecordPath {
             Self::Store(name) => write!(f, "stores/{name}"),
             Self::Dropped(id) => write!(f, "dropped/{id}"),
             Self::Plan(number) => write!(f, "plans/{number}"),
+            Self::User(name) => write!(f, "users/{name}"),
         }
     }
 }
@@ -151,6 +156,8 @@ pub enum Record {
     Dropped(Box<DroppedStore>),
     /// At [`RecordPath::Plan`].
     Plan(Box<PlanRecord>),
+    /// At [`RecordPath::User`].
+    User(Box<UserRecord>),
 }
 
 #[cfg(test)]
@@ -170,6 +177,7 @@ mod tests {
             RecordPath::Store("Member-Features.v2".parse().unwrap()),
             RecordPath::Dropped(7),
             RecordPath::Plan(12),
+            RecordPath::User("ann".parse().unwrap()),
         ] {
             assert_eq!(RecordPath::parse(&path.to_string()), Some(path));
         }

@@ -26,6 +26,7 @@ mod quorum;
 mod readiness;
 mod record;
 mod topology;
+mod user;
 mod view;
 
 pub use admission::{AdmissionError, Membership};
@@ -45,4 +46,5 @@ pub use record::{
     ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};
+pub use user::{ControlRole, UserName, UserNameError, UserRecord};
 pub use view::{ClusterView, Revised};

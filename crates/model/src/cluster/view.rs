@@ -8,6 +8,7 @@ use super::plan::PlanRecord;
 use super::record::{
     Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
 };
+use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -51,6 +52,8 @@ pub struct ClusterView {
     pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
     /// The plans: proposed, under way, and the last ones that ended.
     pub plans: BTreeMap<u64, Revised<PlanRecord>>,
+    /// The users.
+    pub users: BTreeMap<UserName, Revised<UserRecord>>,
     /// The reports of nodes about their replicas.
     pub reports: BTreeMap<NodeId, ReportRecord>,
 }

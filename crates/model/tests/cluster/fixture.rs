@@ -151,6 +151,7 @@ impl Cluster {
             RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
             RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
             RecordPath::Dropped(id) => self.view.dropped.get(id).map(|entry| entry.revision),
+            RecordPath::User(name) => self.view.users.get(name).map(|entry| entry.revision),
             RecordPath::Plan(number) => self.view.plans.get(number).map(|entry| entry.revision),
             // Only adoptions write it, and they get its revision separately.
             RecordPath::Cluster => None,

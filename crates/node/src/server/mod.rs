@@ -35,7 +35,7 @@ use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
 
-use crate::access::{Access, PeerAccess};
+use crate::access::{PeerAccess, SharedAccess};
 use crate::catalog::SharedCatalog;
 use crate::compute::Compute;
 use crate::forward::Quotas;
@@ -61,7 +61,7 @@ pub struct ServerConfig {
     /// How to speak TLS, if at all.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// The users, and what each may read.
-    pub access: Access,
+    pub access: Arc<SharedAccess>,
     /// How other nodes are reached.
     pub peers: PeerAccess,
     /// What this node holds of versioned stores; nothing of a router.

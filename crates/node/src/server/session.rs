@@ -6,7 +6,7 @@ use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
 use super::{ServerState, refusal};
-use crate::access::User;
+use crate::access::{SharedAccess, User};
 use crate::catalog::Catalog;
 use crate::forward::Forwarder;
 
@@ -16,6 +16,8 @@ pub(crate) struct Session {
     /// The user of the client; `None` where there are no users, or before it has authenticated.
     user: Option<User>,
     authenticated: bool,
+    /// How often the users had changed when this was last looked at.
+    turn: u64,
     /// The nonce that the client's next proof has to be of.
     pub(crate) challenge: Option<String>,
     /// How often the client gave a wrong password on this connection.
@@ -56,7 +58,8 @@ impl Session {
         Self {
             protocol: Protocol::Resp2,
             user: None,
-            authenticated: shared.config.access.is_open(),
+            authenticated: shared.config.access.load().is_open(),
+            turn: shared.config.access.turn(),
             challenge: None,
             wrong_passwords: 0,
             replies: Replies::On,
@@ -72,6 +75,27 @@ impl Session {
     #[inline]
     pub(crate) fn is_authenticated(&self) -> bool {
         self.authenticated
+    }
+
+    /// Looks again at what the client may do, if the users have changed: one that is gone or has another password ends.
+    #[inline]
+    pub(crate) fn follow_users(&mut self, users: &SharedAccess) {
+        if self.turn != users.turn() {
+            self.look_again(users);
+        }
+    }
+
+    #[cold]
+    fn look_again(&mut self, users: &SharedAccess) {
+        self.turn = users.turn();
+        let access = users.load();
+        match &self.user {
+            None => self.authenticated = self.authenticated && access.is_open(),
+            Some(user) => match access.user(&user.name).filter(|now| now.password == user.password) {
+                Some(now) => self.user = Some(now.clone()),
+                None => self.closing = true,
+            },
+        }
     }
 
     pub(crate) fn log_in(&mut self, user: User) {

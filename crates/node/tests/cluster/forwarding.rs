@@ -1,7 +1,8 @@
 //! Replies to a plain client, wherever the keys are.
 
-use fondaco_node::{Access, Counter, PasswordDigest, PeerAccess, User};
+use fondaco_node::{Counter, Password, PasswordDigest, PeerAccess, SharedAccess, User};
 use redis::Value;
+use std::sync::Arc;
 
 use crate::harness::{Cluster, elements, text, value, wire_key};
 
@@ -176,12 +177,16 @@ fn the_topology_is_sent_once_per_change() {
 fn rights_are_checked_at_the_node_of_the_client() {
     let user = |name: &str, stores: &str| User {
         name: name.into(),
-        password: PasswordDigest::of(name.as_bytes()),
+        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
         stores: vec![stores.into()],
         writes: Vec::new(),
         admin: false,
     };
-    let access = Access::new(vec![user("node", "*"), user("reader", "pymk"), user("stranger", "x")]);
+    let access = Arc::new(SharedAccess::new(vec![
+        user("node", "*"),
+        user("reader", "pymk"),
+        user("stranger", "x"),
+    ]));
     let peers = PeerAccess {
         user: Some("node".into()),
         password: Some("node".into()),

@@ -9,8 +9,8 @@ use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, StoreKind, StoreName, VersionNumber, slot_of_key};
 use fondaco_node::{
-    Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
-    ServingStore, Settings, SharedCatalog, StoreId,
+    BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
+    ServingStore, Settings, SharedAccess, SharedCatalog, StoreId,
 };
 pub use fondaco_testing::eventually;
 use redis::{ConnectionLike, Value};
@@ -54,7 +54,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn start(member: Member, access: Access, peers: PeerAccess) -> Self {
+    fn start(member: Member, access: Arc<SharedAccess>, peers: PeerAccess) -> Self {
         let catalog = Arc::new(SharedCatalog::new());
         let settings = Arc::new(Settings::default());
         let metrics = Arc::new(NodeMetrics::new(LOOPS));
@@ -135,14 +135,7 @@ impl Node {
 impl Cluster {
     /// Starts `nodes` nodes, with `replicas` replicas of each partition; they hold version 1 of `keys` keys.
     pub fn start(nodes: usize, replicas: usize, partitions: u32, keys: usize) -> Self {
-        Self::guarded(
-            nodes,
-            replicas,
-            partitions,
-            keys,
-            Access::default(),
-            PeerAccess::default(),
-        )
+        Self::guarded(nodes, replicas, partitions, keys, Arc::default(), PeerAccess::default())
     }
 
     /// The same with users: the nodes authenticate to each other as `peers` says.
@@ -151,7 +144,7 @@ impl Cluster {
         replicas: usize,
         partitions: u32,
         keys: usize,
-        access: Access,
+        access: Arc<SharedAccess>,
         peers: PeerAccess,
     ) -> Self {
         let ids: Vec<NodeId> = (1..).take(nodes).map(|n| NodeId::new(n).unwrap()).collect();
@@ -253,11 +246,7 @@ impl Cluster {
 
     /// A router in front of the nodes.
     pub fn router(&self) -> Node {
-        let router = Node::start(
-            Member::Router(Identity::of(7)),
-            Access::default(),
-            PeerAccess::default(),
-        );
+        let router = Node::start(Member::Router(Identity::of(7)), Arc::default(), PeerAccess::default());
         router.publish(&self.topology);
         router
     }

@@ -1,8 +1,9 @@
 //! Errors for users without the right to read or write a store, and for wrong passwords.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_node::{Access, Counter, PasswordDigest, User};
+use fondaco_node::{Counter, Password, PasswordDigest, SharedAccess, User};
 use fondaco_protocol::proof::{End, Introduction, ProofKey};
 use redis::Value;
 
@@ -12,17 +13,17 @@ use crate::harness::{Cluster, Connection, Shape, bulk};
 fn guarded() -> Cluster {
     let user = |name: &str, stores: &[&str], writes: &[&str]| User {
         name: name.into(),
-        password: PasswordDigest::of(name.as_bytes()),
+        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
         stores: stores.iter().map(|&store| store.into()).collect(),
         writes: writes.iter().map(|&store| store.into()).collect(),
         admin: false,
     };
     Cluster::start(Shape {
-        access: Access::new(vec![
+        access: Arc::new(SharedAccess::new(vec![
             user("node", &[], &["*"]),
             user("reader", &["s"], &[]),
             user("stranger", &["x"], &["x"]),
-        ]),
+        ])),
         ..Shape::default()
     })
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fondaco_model::versioned::{Resolution, VersionedChange};
-use fondaco_node::{Access, PasswordDigest, PeerAccess, User};
+use fondaco_node::{Password, PasswordDigest, PeerAccess, SharedAccess, User};
 use redis::{ConnectionLike, Value};
 
 use crate::harness::{Cluster, Connection, PATIENCE, Shape, bulk, until};
@@ -421,17 +422,17 @@ fn a_cluster_client_is_not_redirected_to_a_hanging_node() {
 fn no_command_writes_without_the_right_to_write() {
     let user = |name: &str, stores: &[&str], writes: &[&str]| User {
         name: name.into(),
-        password: PasswordDigest::of(name.as_bytes()),
+        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
         stores: stores.iter().map(|&store| store.into()).collect(),
         writes: writes.iter().map(|&store| store.into()).collect(),
         admin: false,
     };
     let cluster = Cluster::start(Shape {
-        access: Access::new(vec![
+        access: Arc::new(SharedAccess::new(vec![
             user("node", &[], &["*"]),
             user("reader", &["s"], &[]),
             user("stranger", &["x"], &["x"]),
-        ]),
+        ])),
         peers: PeerAccess {
             user: Some("node".into()),
             password: Some("node".into()),

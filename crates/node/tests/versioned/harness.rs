@@ -11,8 +11,8 @@ use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
 use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, StoreName, slot_of_key};
 use fondaco_node::{
-    Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig,
-    Settings, SharedCatalog,
+    BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Settings,
+    SharedAccess, SharedCatalog,
 };
 use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
@@ -30,7 +30,7 @@ pub struct Shape {
     pub replicas: u32,
     pub partitions: u32,
     pub settings: VersionedChange,
-    pub access: Access,
+    pub access: Arc<SharedAccess>,
     pub peers: PeerAccess,
     pub default_store: Option<StoreName>,
     /// Creates the storage engine of each node.
@@ -44,7 +44,7 @@ impl Default for Shape {
             replicas: 1,
             partitions: 4,
             settings: VersionedChange::default(),
-            access: Access::default(),
+            access: Arc::default(),
             peers: PeerAccess::default(),
             default_store: None,
             engine: Box::new(|_| Arc::new(MemoryEngine::new())),

@@ -1,9 +1,10 @@
 //! Commands that monitors, exporters and graphical tools send.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fondaco_node::{Access, PasswordDigest, User};
+use fondaco_node::{Password, PasswordDigest, SharedAccess, User};
 use redis::Value;
 
 use crate::harness::{Cluster, Connection, Shape, bulk, until};
@@ -248,13 +249,13 @@ fn slow_requests_are_logged_and_counted() {
 fn only_operators_see_rights_and_everyone_its_own_name() {
     let user = |name: &str, admin: bool| User {
         name: name.into(),
-        password: PasswordDigest::of(name.as_bytes()),
+        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
         stores: vec!["s".into()],
         writes: vec!["cart-*".into()],
         admin,
     };
     let cluster = Cluster::start(Shape {
-        access: Access::new(vec![user("app", false), user("operator", true)]),
+        access: Arc::new(SharedAccess::new(vec![user("app", false), user("operator", true)])),
         ..Shape::default()
     });
     let mut connection = cluster.nodes[0].connect();

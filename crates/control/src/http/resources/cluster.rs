@@ -101,6 +101,38 @@ pub struct ClusterNode {
     pub mark: Option<super::NodeMarkName>,
 }
 
+/// Where a key is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct KeyPlaceResource {
+    /// Its store.
+    pub store: String,
+    /// The key, without the store.
+    pub key: String,
+    /// Its slot.
+    pub slot: u16,
+    /// Its partition.
+    pub partition: u32,
+    /// The nodes that have it, in the order of preference.
+    pub owners: Vec<KeyOwner>,
+    /// The nodes that get it, if its partition moves.
+    pub next: Vec<u32>,
+}
+
+/// A node that has a key.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct KeyOwner {
+    /// The node.
+    pub node: u32,
+    /// Its RESP address.
+    pub resp: String,
+    /// Whether it is live.
+    pub live: bool,
+    /// Whether it is in maintenance: others are asked first.
+    pub resting: bool,
+    /// Whether it does not have the store's current version yet: it is not asked.
+    pub late: bool,
+}
+
 /// A live router.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ClusterRouter {

@@ -1,5 +1,6 @@
 //! The resources of the HTTP port: the JSON objects of requests and answers, and their schemas.
 
+mod access;
 mod cluster;
 mod graph;
 mod load;
@@ -13,9 +14,10 @@ mod upload;
 mod version;
 mod versioned;
 
+pub use access::{AuditEntry, AuditList, ControlRoleName, NewUser, SessionResource, UserList, UserResource};
 pub use cluster::{
-    Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, NodeList, PlacementName,
-    RoutingResource,
+    Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, KeyOwner, KeyPlaceResource,
+    NodeList, PlacementName, RoutingResource,
 };
 pub use graph::{GraphQuery, GraphRows};
 pub use load::{

@@ -46,6 +46,10 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
         let record = Record::Plan(Box::new(plan.record.clone()));
         records.insert(RecordPath::Plan(number), record);
     }
+    for (name, user) in &known.users {
+        let record = Record::User(Box::new(user.record.clone()));
+        records.insert(RecordPath::User(name.clone()), record);
+    }
     if let Some(numbers) = &known.numbers {
         records.insert(RecordPath::Numbers, Record::Numbers(numbers.record));
     }

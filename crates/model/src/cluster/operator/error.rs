@@ -1,5 +1,6 @@
 //! Reasons why an operator's request is refused.
 
+use crate::cluster::user::UserName;
 use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
@@ -229,6 +230,18 @@ pub enum OperatorError {
     NodeAbsent {
         /// The node.
         node: NodeId,
+    },
+    /// The cluster has the maximum number of users.
+    #[error("there are {max} users, which is the limit: delete one first: fondaco user drop NAME")]
+    TooManyUsers {
+        /// The limit.
+        max: usize,
+    },
+    /// No user has this name.
+    #[error("no user {user} of the cluster: fondaco user list shows those that exist")]
+    UserNotFound {
+        /// The name.
+        user: UserName,
     },
     /// The nodes cannot be given partitions as the cluster's placement requires.
     #[error(transparent)]

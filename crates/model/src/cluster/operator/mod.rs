@@ -9,6 +9,7 @@ mod dropping;
 mod error;
 mod routing;
 mod store;
+mod user;
 mod version;
 
 pub use adoption::{ADOPTED_AT_ONCE_MAX, Present, accept, adopt};
@@ -18,6 +19,7 @@ pub use routing::{
     AnalyzerPlan, MoveCosts, PlanRequest, analyzer_plan, cancel_plan, mark_node, pause_plan, propose_plan, run_plan,
 };
 pub use store::{StoreChange, alter_store, create_store, versioned_settings};
+pub use user::{USERS_MAX, delete_user, put_user};
 pub use version::{PUSHES_MAX, cancel_push, push, roll_back, swap};
 
 use super::change::{Change, Record, RecordPath};

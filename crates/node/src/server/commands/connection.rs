@@ -46,8 +46,8 @@ pub(super) async fn auth(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<()
 }
 
 async fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Result<(), Refusal> {
-    let access = &call.context.shared.config.access;
-    if access.is_open() {
+    let users = &call.context.shared.config.access;
+    if users.load().is_open() {
         // As Redis has it: the default user without a password accepts any.
         return match name {
             None => Err(
@@ -59,10 +59,10 @@ async fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Re
             Some(_) => Err(WRONG_PASSWORD.into()),
         };
     }
-    match access.authenticate(name, password) {
+    match users.authenticate(name, password).await {
         Some(user) => {
             call.client.described().user = user.name.clone();
-            call.session.log_in(user.clone());
+            call.session.log_in(user);
             Ok(())
         }
         None => Err(refuse_password(call, name).await),
@@ -83,7 +83,8 @@ pub(super) async fn prove(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(
         return Err(SYNTAX_ERROR.into());
     };
     let shared = &call.context.shared;
-    if shared.config.access.is_open() {
+    let access = shared.config.access.load();
+    if access.is_open() {
         return Err("ERR FONDACO.PROVE without any user configured here: no credentials are needed".into());
     }
     let Some(server_nonce) = call.session.challenge.take() else {
@@ -99,7 +100,7 @@ pub(super) async fn prove(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(
         address: address.as_bytes(),
         user,
     };
-    match shared.config.access.prove(&introduction, proof) {
+    match access.prove(&introduction, proof) {
         Some((user, own)) => {
             call.client.described().user = user.name.clone();
             call.session.log_in(user.clone());
@@ -116,7 +117,8 @@ async fn refuse_password(call: &mut Call<'_>, name: Option<&[u8]>) -> Refusal {
     call.context.metrics.add(Counter::AuthenticationFailures, 1);
     if let Some(count) = shared.guesses.note(shared.now_ms()) {
         // Only names that are known: people give their password in the place of the name, too.
-        let user = shared.config.access.known_name(name).unwrap_or("unknown");
+        let access = shared.config.access.load();
+        let user = access.known_name(name).unwrap_or("unknown");
         tracing::warn!(client = call.client.address, user, count, "wrong user or password");
     }
     call.session.wrong_passwords += 1;

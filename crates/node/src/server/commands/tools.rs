@@ -158,7 +158,8 @@ pub(super) fn acl(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal>
         CommandId::AclWhoAmI => reply.bulk(call.client.described().user.as_bytes()),
         CommandId::AclList => {
             only_operators(call)?;
-            let users = call.context.shared.config.access.users();
+            let access = call.context.shared.config.access.load();
+            let users = access.users();
             if users.is_empty() {
                 reply.array(1);
                 reply.bulk(b"user default on nopass ~* &* +@all");
@@ -258,7 +259,7 @@ mod tests {
     fn a_user_is_listed_with_its_patterns_and_without_its_password() {
         let user = User {
             name: "app".into(),
-            password: crate::access::PasswordDigest::of(b"secret"),
+            password: crate::access::Password::Digest(crate::access::PasswordDigest::of(b"secret")),
             stores: vec!["pymk".into()],
             writes: vec!["cart-*".into()],
             admin: false,

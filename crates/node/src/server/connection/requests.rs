@@ -75,6 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// to be done.
     #[inline]
     pub(super) fn take_requests(&mut self, began: Instant) -> Turn {
+        self.session.follow_users(&self.context.shared.config.access);
         let catalog = self.context.shared.catalog.load();
         let taking = Taking {
             catalog: &catalog,

@@ -1,0 +1,72 @@
+//! What people change through control ports: the last changes in coordination, all of them in the log of the process that
+//! carries them out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fondaco_coordination::{Coordination, CoordinationError};
+
+use crate::error::ControlError;
+use crate::http::resources::AuditEntry;
+use crate::layout::AUDIT;
+
+/// How many changes are kept.
+const KEPT_MAX: usize = 500;
+
+/// How often a write is tried when other processes are faster.
+const ATTEMPTS_MAX: u32 = 20;
+
+/// Writes down what people change.
+pub(crate) struct Audit {
+    coordination: Arc<dyn Coordination>,
+}
+
+impl Audit {
+    pub(crate) fn new(coordination: Arc<dyn Coordination>) -> Self {
+        Self { coordination }
+    }
+
+    /// The last changes, the latest last.
+    pub(crate) fn read(&self) -> Result<VecDeque<AuditEntry>, ControlError> {
+        let entry = self.coordination.read(&AUDIT.parse()?)?;
+        Ok(entry.map(|entry| parse(&entry.bytes)).unwrap_or_default())
+    }
+
+    /// Adds a change. It is in the log, whether or not it can be written down.
+    pub(crate) fn add(&self, entry: &AuditEntry) {
+        tracing::info!(
+            target: "audit",
+            user = entry.user, role = entry.role, method = entry.method, path = entry.path, status = entry.status,
+            "changed by a person"
+        );
+        for _ in 0..ATTEMPTS_MAX {
+            match self.try_to_add(entry) {
+                Err(ControlError::Coordination(CoordinationError::Conflict { .. })) => {}
+                Err(error) => return tracing::warn!(%error, "a change cannot be written down in coordination"),
+                Ok(()) => return,
+            }
+        }
+    }
+
+    fn try_to_add(&self, entry: &AuditEntry) -> Result<(), ControlError> {
+        let path = AUDIT.parse()?;
+        let known = self.coordination.read(&path)?;
+        let mut entries = known.as_ref().map(|known| parse(&known.bytes)).unwrap_or_default();
+        entries.push_back(entry.clone());
+        while entries.len() > KEPT_MAX {
+            entries.pop_front();
+        }
+        let bytes = serde_json::to_vec(&entries).map_err(|error| ControlError::InvalidMetadata {
+            entry: AUDIT.to_owned(),
+            reason: error.to_string(),
+        })?;
+        self.coordination
+            .write(&path, &bytes, known.map(|known| known.revision))?;
+        Ok(())
+    }
+}
+
+/// What was written down; nothing if it cannot be read, so that it is begun anew.
+fn parse(bytes: &[u8]) -> VecDeque<AuditEntry> {
+    serde_json::from_slice(bytes).unwrap_or_default()
+}
