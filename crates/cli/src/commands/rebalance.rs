@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(
             plan_text(&plan),
             "NODE  GETS  GIVES UP\n   1     0         2\n   2     1         0\n   4     2         0\n\
-             3 replicas of partitions are fetched, of every version that stores keep: about 3.00 MiB, 0 B of them from \
+             3 replicas of partitions are fetched, of every version that stores keep: about 3.0 MiB, 0 B of them from \
              other zones; about 2 min\n"
         );
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use super::node::Dev;
 
@@ -56,6 +57,55 @@ fn every_metric_is_documented() {
     for name in names {
         let name = name.trim_end_matches("_total");
         assert!(text.contains(&format!("_{name}")), "{name}");
+    }
+}
+
+/// Runs `promtool` in the folder of the alert rules.
+fn promtool(arguments: &[&str]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/prometheus");
+    let output = Command::new("promtool").args(arguments).current_dir(folder).output();
+    let output = output.expect("promtool cannot be run; tests/set-up installs it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+#[test]
+fn alerts_are_valid_and_fire_when_they_have_to() {
+    promtool(&["check", "rules", "fondaco.rules.yml"]);
+    promtool(&["test", "rules", "fondaco.rules.test.yml"]);
+}
+
+#[test]
+fn every_alert_has_a_test_and_an_entry_in_the_runbook() {
+    let (rules, tests) = (
+        document("deploy/prometheus/fondaco.rules.yml"),
+        document("deploy/prometheus/fondaco.rules.test.yml"),
+    );
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: BTreeSet<&str> = alerts.collect();
+    let runbook = document("docs/runbook.md");
+    let entries: BTreeSet<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(alerts, entries);
+    for alert in alerts {
+        assert!(tests.contains(&format!("name: {alert} fires")), "{alert} has no test");
+        assert!(
+            rules.contains(&format!("docs/runbook.md#{}", alert.to_lowercase())),
+            "{alert} has no link"
+        );
+    }
+    let metrics = document("docs/operations.md");
+    for word in rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+        if let Some(metric) = word.strip_prefix("fondaco_") {
+            let metric = metric.strip_suffix("_total").unwrap_or(metric);
+            assert!(
+                metrics.contains(&format!("_{metric}")),
+                "{metric} is no documented metric"
+            );
+        }
     }
 }
 

@@ -56,3 +56,36 @@ fn answer(name: &str) -> Result<Response, ApiError> {
     }
     Ok(response)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The names of the files of the pages in a folder.
+    fn found(folder: &Path, prefix: &str, names: &mut BTreeSet<String>) {
+        for entry in folder.read_dir().unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => found(&entry.path(), &format!("{name}/"), names),
+                false if name.ends_with(".rs") || name.ends_with(".md") => {}
+                false => assert!(names.insert(name)),
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_pages_is_served() {
+        let mut names = BTreeSet::new();
+        found(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/console"),
+            "",
+            &mut names,
+        );
+        let served: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(names, served);
+    }
+}

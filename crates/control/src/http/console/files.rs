@@ -1,4 +1,41 @@
 //! The files of the pages.
 
-/// Their names, and what is in them.
-pub(super) const FILES: [(&str, &str); 1] = [("index.html", include_str!("index.html"))];
+/// The name of each file, and what is in it.
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!($name))),*]
+    };
+}
+
+/// All files of the pages.
+pub(super) const FILES: &[(&str, &str)] = files![
+    "api.js",
+    "chart.js",
+    "dialog.js",
+    "dom.js",
+    "format.js",
+    "history.js",
+    "icon.svg",
+    "index.html",
+    "live.js",
+    "main.js",
+    "node_actions.js",
+    "page.js",
+    "parts.js",
+    "plan_parts.js",
+    "style.css",
+    "table.js",
+    "views/decisions.js",
+    "views/events.js",
+    "views/load.js",
+    "views/lookup.js",
+    "views/node.js",
+    "views/nodes.js",
+    "views/overview.js",
+    "views/plan.js",
+    "views/plans.js",
+    "views/settings.js",
+    "views/store.js",
+    "views/stores.js",
+    "views/users.js",
+];

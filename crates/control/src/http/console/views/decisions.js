@@ -1,0 +1,42 @@
+// What the leading controller decided about the load, and why.
+
+import { check } from '../dialog.js';
+import { h } from '../dom.js';
+import { bytes, percent, time } from '../format.js';
+import { badge, heading, nodeLink, planLink } from '../parts.js';
+
+export const title = 'Decisions';
+
+export async function load(page) {
+  const [one] = page.parameters;
+  if (one) return { decisions: [await page.get(`/v1/decisions/${encodeURIComponent(one)}`, [])], one };
+  return page.get('/v1/decisions?count=200', ['decisions', 'plans']);
+}
+
+export function draw(page, { decisions, one }) {
+  const shown = page.state.moves ? decisions.filter(({ moves }) => moves) : decisions;
+  return [
+    heading(one ? `Decision ${one}` : 'Decisions', one ? h('a', { href: '#/decisions' }, 'all decisions') : check('only moves', {
+      checked: page.state.moves, onchange: (event) => {
+        page.state.moves = event.target.checked;
+        page.draw();
+      },
+    })),
+    shown.length === 0 && h('p', { class: 'quiet' }, page.state.moves ? 'No decision moved anything.' : 'The leading controller has decided nothing yet.'),
+    h('ol', { class: 'decisions' }, shown.map((decision) => h('li', { class: 'panel', 'data-key': `decision ${decision.number}` }, article(decision, one)))),
+  ];
+}
+
+const article = (decision, one) => [
+  h('div', { class: 'heading' },
+    h('h2', null, one ? `Decision ${decision.number}` : h('a', { href: `#/decisions/${decision.number}` }, `Decision ${decision.number}`)),
+    h('time', null, time(decision.at_unix_ms)), badge(decision.mode),
+    decision.moves ? badge('moves', 'busy') : badge('nothing moves'),
+    decision.plan !== null && planLink(decision.plan)),
+  h('ul', { class: 'reasons' }, decision.reasons.map((reason) => h('li', null, reason))),
+  decision.advice.map(({ problem, help }) => h('p', { class: 'banner warn' }, h('b', null, problem), `: ${help}`)),
+  decision.relief.length > 0 && h('ul', { class: 'reasons' }, decision.relief.map((move) => h('li', null,
+    `partition ${move.partition}: `, nodeLink(move.from), ` ${percent(move.from_percent_before)} → ${percent(move.from_percent_after)}, `,
+    nodeLink(move.to), ` ${percent(move.to_percent_before)} → ${percent(move.to_percent_after)} of ${move.resource}, ${bytes(move.bytes)} to fetch`))),
+  one && decision.input !== null && h('details', null, h('summary', null, 'What it was made of'), h('pre', null, JSON.stringify(decision.input, null, 1))),
+];
