@@ -10,7 +10,7 @@ QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial
 	scan_reads selection times unreadable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-console bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -24,7 +24,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients ## Run all tests
+test: test-rust test-clients test-console ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -34,6 +34,17 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	@# Not "cargo build -p fondaco": with other features it would compile half of the dependencies again.
 	$(CARGO) test --no-run
 	tests/clients/run
+
+test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (two minutes)
+	tests/set-up
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	tests/console/run
+
+package: ## Build the Debian package into target/debian, with cargo-deb, which it installs into .cache
+	$(CARGO) build --release -p fondaco
+	mkdir -p target/debian
+	deploy/debian/build target/release/fondaco target/debian
 
 bench: ## Measure against peers, into bench/results (an hour, on a quiet machine)
 	bench/run
