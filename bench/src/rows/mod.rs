@@ -15,6 +15,7 @@ mod node_death;
 mod push_cluster;
 mod push_tail;
 mod push_zipf;
+mod rebalance;
 mod routed;
 mod router_cache;
 mod swap;
@@ -47,7 +48,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 23] = [
+pub const ROWS: [RowSpec; 24] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -127,6 +128,11 @@ pub const ROWS: [RowSpec; 23] = [
         name: "routed",
         work: "reads through the router against reads at the nodes, three nodes",
         measure: routed::measure,
+    },
+    RowSpec {
+        name: "rebalance",
+        work: "reads while a partition moves from one of three nodes to another",
+        measure: rebalance::measure,
     },
     RowSpec {
         name: "router-cache",

@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::cluster::{Wait, wait_until};
 use crate::dataset::{append_value, key};
 use crate::load::library::Library;
+use crate::peers::fondaco::PARTITIONS;
 
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 const START_WAIT: Wait = Wait {
@@ -206,7 +207,8 @@ impl Replicas {
     /// The tree of a partition; `None` while the node cannot be reached, or is building it.
     fn tree(&mut self, node: NodeId, partition: PartitionId) -> Option<Tree> {
         let mut request = self.request("FONDACO.RTREE");
-        request.arg(self.store.as_str()).arg(partition.get()).arg(0).arg(0);
+        let of = request.arg(self.store.as_str()).arg(PARTITIONS);
+        of.arg(partition.get()).arg(0).arg(0);
         let answer = self
             .connection(node)
             .and_then(|connection| Ok(request.query::<(u8, u8, Vec<u8>)>(connection)?));

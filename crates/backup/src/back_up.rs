@@ -187,12 +187,23 @@ impl<'a> Reading<'a> {
     fn beside(&self) -> anyhow::Result<Reading<'a>> {
         let mut cluster = Cluster::new(self.ports)?;
         let topology = cluster.look_up(self.replicas)?;
+        self.check_count(&topology)?;
         Ok(Reading {
             cluster,
             topology,
             sources: self.sources.clone(),
             ..*self
         })
+    }
+
+    /// Files are of partitions by their numbers, which mean other partitions after a split.
+    fn check_count(&self, now: &Topology) -> anyhow::Result<()> {
+        let (before, now) = (self.topology.partitions, now.partitions);
+        anyhow::ensure!(
+            before == now,
+            "the {before} partitions were split while the store was read, and are {now} now: back it up again"
+        );
+        Ok(())
     }
 
     /// Writes everything. Returns its files.
@@ -270,20 +281,27 @@ impl<'a> Reading<'a> {
             }
             self.location.delete_file(&self.names.of_partition(partition))?;
             // If no node answers, the previous topology stays.
-            self.topology = match self.cluster.look_up(self.replicas) {
-                Ok(topology) => topology,
-                Err(_) => continue,
+            let Ok(topology) = self.cluster.look_up(self.replicas) else {
+                continue;
             };
+            self.check_count(&topology)?;
+            self.topology = topology;
         }
     }
 
     fn try_partition(&mut self, partition: usize) -> anyhow::Result<RecordsFile> {
         let nodes = self.sources.of(&self.topology, partition)?;
-        let epoch = self.topology.epoch;
+        let (epoch, partitions) = (self.topology.epoch, self.topology.partitions);
         let mut replicas = Vec::with_capacity(nodes.len());
         for node in nodes {
             let port = self.cluster.node(node)?;
-            replicas.push(Pages::of_partition(&self.store, partition, epoch, node, port));
+            replicas.push(Pages::of_partition(
+                &self.store,
+                (partitions, partition),
+                epoch,
+                node,
+                port,
+            ));
         }
         let mut replicas = Replicas::new(self.value_type, replicas.into_iter());
         let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;
@@ -292,6 +310,7 @@ impl<'a> Reading<'a> {
         }
         let file = writer.finish()?;
         let now = self.cluster.look_up(self.replicas)?;
+        self.check_count(&now)?;
         let before = std::mem::replace(&mut self.topology, now);
         if before.owners_of(partition) != self.topology.owners_of(partition) {
             let reason = anyhow!("partition {partition} was moved while it was read: let the moves end");

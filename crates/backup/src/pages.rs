@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use fondaco_control::http::Frame;
+use fondaco_model::PartitionCount;
 use fondaco_model::versioned::Record;
 
 use crate::cluster::{Passing, StoreId, ask};
@@ -25,11 +26,19 @@ enum Next {
 }
 
 impl<'a> Pages<'a> {
-    /// The records of a partition, in the order of the hashes of the keys.
-    pub fn of_partition(store: &StoreId<'_>, partition: usize, epoch: u64, node: u32, port: &'a dyn Port) -> Self {
+    /// The records of a partition of so many, in the order of slots and of the hashes of keys.
+    pub fn of_partition(
+        store: &StoreId<'_>,
+        (partitions, partition): (PartitionCount, usize),
+        epoch: u64,
+        node: u32,
+        port: &'a dyn Port,
+    ) -> Self {
         let StoreId { name, created_unix_ms } = store;
-        let path =
-            format!("/v1/stores/{name}/partitions/{partition}/records?epoch={epoch}&created_unix_ms={created_unix_ms}");
+        let path = format!(
+            "/v1/stores/{name}/partitions/{partition}/records?partitions={partitions}&epoch={epoch}\
+             &created_unix_ms={created_unix_ms}"
+        );
         Self::of(path, node, port)
     }
 

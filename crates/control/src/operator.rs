@@ -248,6 +248,15 @@ impl Operator {
         Ok(())
     }
 
+    /// Splits each partition in two.
+    pub(crate) fn split_partitions(&self) -> Result<(), ControlError> {
+        self.change(&[RecordPath::Routing], |view| {
+            operator::split_partitions(view).map(Some)
+        })?;
+        tracing::info!("each partition is two now");
+        Ok(())
+    }
+
     /// Adds a user, or changes one: `record` makes the new record of the former one.
     pub(crate) fn put_user(
         &self,

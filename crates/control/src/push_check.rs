@@ -7,7 +7,7 @@ use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSou
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest};
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
-use fondaco_model::{NodeId, PartitionSet, StoreName};
+use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
 use fondaco_storage::Location;
 
 use crate::data_dir::version_dirs;
@@ -88,7 +88,7 @@ impl PushCheck {
             return Err(OperatorError::PushInProgress { store, version }.into());
         }
         let view = operator.mirror().view();
-        let partitions = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?.partitions;
+        let partitions = view.buildable().ok_or(OperatorError::NoCluster)?;
         let source = self.source(node, name, source)?;
         let bytes = read_manifest(&*source).map_err(|error| {
             let error = ControlError::from(error);
@@ -108,10 +108,10 @@ impl PushCheck {
                 found: manifest.store,
             }));
         }
-        if manifest.partitions != partitions {
+        if !partitions.contains(&manifest.partitions) {
             return Err(ControlError::Fetch(FetchError::WrongPartitions {
                 location: source.name(),
-                expected: partitions,
+                expected: *partitions.end(),
                 found: manifest.partitions,
             }));
         }
@@ -126,10 +126,10 @@ impl PushCheck {
         let (needed_bytes, links) = match &self.stores_dir {
             Some(dir) => {
                 let dir = dir.join(name.as_str());
-                let wanted = node.and_then(|node| wanted(&view, node, &store));
+                let wanted = node.and_then(|node| wanted(&view, node, &store, manifest.partitions));
                 let target = FetchTarget {
                     store: name,
-                    partitions,
+                    partitions: manifest.partitions,
                     wanted: wanted.as_ref(),
                     manifest_checksum: None,
                     fetching_dir: &dir,
@@ -170,10 +170,11 @@ impl PushCheck {
     }
 }
 
-/// The partitions of a store that a node should hold; `None` if unknown.
-fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord) -> Option<PartitionSet> {
+/// The partitions of a version of a store, built for so many, that a node should hold; `None` if unknown.
+fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord, built_for: PartitionCount) -> Option<PartitionSet> {
     let table = &view.routing.as_ref()?.record;
-    Some(table.partitions_of(node, view.replicas(store)).collect())
+    let partitions: PartitionSet = table.partitions_of(node, view.replicas(store)).collect();
+    Some(partitions.among(table.partitions(), built_for))
 }
 
 fn read_manifest(source: &dyn FetchSource) -> Result<Vec<u8>, FetchError> {
@@ -198,6 +199,7 @@ fn detail(source: &dyn FetchSource, manifest: &Manifest, identity: Checksum) -> 
     VersionDetail {
         source: source.name(),
         manifest_checksum: identity.to_string(),
+        partitions: manifest.partitions,
         bytes: manifest.files_bytes(),
         index_bytes: manifest.index_bytes(),
         records: manifest.records,

@@ -204,7 +204,7 @@ fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
 /// About how many keys a versioned store has, from the reports of the nodes that hold its partitions.
 fn keys(view: &ClusterView, record: &StoreRecord) -> Option<u64> {
     record.definition.versioned?;
-    let partitions = view.cluster.as_ref()?.partitions.get();
+    let partitions = view.partitions()?.get();
     let reports = view.reports.values();
     let reports = reports.filter_map(|report| report.stores.get(&record.definition.name));
     let (keys, held) = reports

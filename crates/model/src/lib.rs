@@ -40,6 +40,6 @@ pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementE
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{RoutingTable, RoutingTableError, Stage, Steps};
-pub use slot::{SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
+pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

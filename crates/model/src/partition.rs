@@ -31,7 +31,7 @@ impl fmt::Display for PartitionId {
 }
 
 /// How many partitions a cluster has: a power of two from 1 to [`SLOT_COUNT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct PartitionCount(u32);
 
@@ -49,6 +49,24 @@ impl PartitionCount {
     /// The number itself.
     pub const fn get(self) -> u32 {
         self.0
+    }
+
+    /// How many bits of a slot tell partitions apart: its first ones.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0.trailing_zeros()
+    }
+
+    /// The number after each partition is split in two: partition p becomes 2p and 2p + 1. `None` if there is a partition for
+    /// each slot already.
+    pub fn doubled(self) -> Option<Self> {
+        Self::try_from(self.0 * 2).ok()
+    }
+
+    /// The partition that has all slots of partition `of` among another number of partitions, `others`: among as many or
+    /// more, the first of them.
+    pub const fn covering(self, of: PartitionId, others: Self) -> PartitionId {
+        PartitionId(((of.0 as u64) * self.0 as u64 / others.0 as u64) as u32)
     }
 
     /// The partition that a slot lies in.

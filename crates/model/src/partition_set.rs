@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::partition::PartitionId;
+use crate::partition::{PartitionCount, PartitionId};
 use crate::slot::SLOT_COUNT;
 
 /// Some of a cluster's partitions.
@@ -43,6 +43,20 @@ impl PartitionSet {
     pub fn covers(&self, other: &Self) -> bool {
         let mine = self.words.iter().copied().chain(std::iter::repeat(0));
         other.words.iter().zip(mine).all(|(theirs, mine)| theirs & !mine == 0)
+    }
+
+    /// The partitions that have slots of these, when there are `to` partitions in place of `from`.
+    pub fn among(&self, from: PartitionCount, to: PartitionCount) -> Self {
+        if from == to {
+            return self.clone();
+        }
+        let parts = (to.get() / from.get()).max(1);
+        let mut among = Self::EMPTY;
+        for partition in self.iter() {
+            let first = to.covering(partition, from).get();
+            (first..first + parts).for_each(|part| among.insert(PartitionId::new(part)));
+        }
+        among
     }
 
     /// Adds a partition.

@@ -9,6 +9,9 @@ use crate::name::StoreName;
 /// The number of slots.
 pub const SLOT_COUNT: u32 = 16384;
 
+/// How many bits a slot has.
+pub const SLOT_BITS: u32 = SLOT_COUNT.trailing_zeros();
+
 /// A slot: a number below [`SLOT_COUNT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u16);

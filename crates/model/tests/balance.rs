@@ -4,7 +4,7 @@ use fondaco_model::balance::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Decision, Departure, HotKey, LoadReport, LoadWindow,
     NodeLoad, Outcome, PartitionState, ResourceUse, decide,
 };
-use fondaco_model::{NodeId, PartitionId, Placement};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, Placement};
 
 fn node(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
@@ -339,6 +339,7 @@ fn a_decision_is_made_again_from_what_was_kept() {
 
 fn report(started: u64, number: u64, cpu: f64) -> LoadReport {
     LoadReport {
+        divided: PartitionCount::ONE,
         node: node(1),
         started_unix_ms: started,
         number,

@@ -50,6 +50,6 @@ pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, Replicat
 pub use peers::Peers;
 pub use reads::listing::{KeysListed, RecordsPage};
 pub use replicas::{ReplicaStatus, Replicas};
-pub use table_key::REPLICA_KEY_BYTES_MAX;
+pub use table_key::{REPLICA_KEY_BYTES_MAX, tree_position};
 pub use writes::batcher::WriteBatcher;
 pub use writes::direct::{DirectEnd, DirectPlace, DirectWrite};

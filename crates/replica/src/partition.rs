@@ -6,13 +6,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fondaco_model::versioned::HashTree;
-use fondaco_model::{NodeId, PartitionId};
+use fondaco_model::{NodeId, PartitionCount, PartitionId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::catching_up::Compared;
+use crate::table_key::within;
 
 /// How many changes are remembered while a tree is built. If there are more, it is built again.
 const MISSED_MAX: usize = 1 << 20;
@@ -27,6 +29,10 @@ pub(crate) const UNREADABLE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Partition {
     id: PartitionId,
+    /// How many partitions there were when it was made.
+    count: PartitionCount,
+    /// What it was split into.
+    halves: OnceLock<[Arc<Partition>; 2]>,
     /// Whether requests are still accepted for it.
     is_held: AtomicBool,
     /// Whether all its records were deleted, after it was given up.
@@ -36,17 +42,17 @@ pub(crate) struct Partition {
     /// How many keys had a time to live in the last sweep.
     expiring: AtomicU64,
     tree: Mutex<Tree>,
-    /// Damaged records that were found: the hashes of their keys, and the digests of their present bytes.
+    /// Damaged records that were found: the positions of their keys, and the digests of their present bytes.
     damaged: Mutex<HashSet<(u64, u64)>>,
     exchanges: Mutex<Exchanges>,
     /// When another node last asked for its tree, to compare it with its own.
     asked: Mutex<Option<Instant>>,
 }
 
-/// A change of a record: its key's hash, and the digests of the old and the new record.
+/// A change of a record: its key's position, and the digests of the old and the new record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
-    pub(crate) hash: u64,
+    pub(crate) position: u64,
     pub(crate) before: Option<u64>,
     pub(crate) after: Option<u64>,
 }
@@ -102,9 +108,11 @@ pub(crate) struct Began {
 }
 
 impl Partition {
-    pub(crate) fn new(id: PartitionId) -> Self {
+    pub(crate) fn new(count: PartitionCount, id: PartitionId) -> Self {
         Self {
             id,
+            count,
+            halves: OnceLock::new(),
             is_held: AtomicBool::new(true),
             is_cleared: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
@@ -118,6 +126,52 @@ impl Partition {
 
     pub(crate) fn id(&self) -> PartitionId {
         self.id
+    }
+
+    /// How many partitions there were when it was made.
+    pub(crate) fn count(&self) -> PartitionCount {
+        self.count
+    }
+
+    /// The partitions that it is split into, which have its state. Their trees are built anew. Those that still have this one, as writes do
+    /// that wait for their shard, go on to the right half.
+    pub(crate) fn split(&self, count: PartitionCount) -> &[Arc<Self>; 2] {
+        let half = |id| {
+            let flag = |flag: &AtomicBool| AtomicBool::new(flag.load(Acquire));
+            let half = Self {
+                is_held: flag(&self.is_held),
+                is_cleared: flag(&self.is_cleared),
+                is_behind: flag(&self.is_behind),
+                exchanges: Mutex::new(self.exchanges().clone()),
+                asked: Mutex::new(*self.asked.lock()),
+                ..Self::new(count, PartitionId::new(id))
+            };
+            Arc::new(half)
+        };
+        // Changes are applied to this partition, or to its halves.
+        let mut tree = self.tree();
+        *tree = Tree::default();
+        self.halves
+            .get_or_init(|| [half(2 * self.id.get()), half(2 * self.id.get() + 1)])
+    }
+
+    /// The partition that has a position now: this one, or what it was split into.
+    pub(crate) fn now(self: &Arc<Self>, position: u64) -> &Arc<Self> {
+        let mut now = self;
+        while let Some(half) = now.half(position) {
+            now = half;
+        }
+        now
+    }
+
+    fn half(&self, position: u64) -> Option<&Arc<Self>> {
+        let halves = self.halves.get()?;
+        Some(&halves[(within(self.count, position) >> 63) as usize])
+    }
+
+    /// Whether it was split.
+    pub(crate) fn is_split(&self) -> bool {
+        self.halves.get().is_some()
     }
 
     /// Whether requests are still accepted for it.
@@ -160,6 +214,11 @@ impl Partition {
     pub(crate) fn fall_behind(&self) {
         self.is_behind.store(true, Release);
         self.exchanges().begin_turn();
+        self.halves
+            .get()
+            .into_iter()
+            .flatten()
+            .for_each(|half| half.fall_behind());
     }
 
     /// It was compared with enough other replicas.
@@ -191,9 +250,18 @@ impl Partition {
     /// Applies changes that were written, in this order. Only in the turn of the partition's shard.
     pub(crate) fn changed(&self, changes: impl Iterator<Item = Change> + Clone) {
         let mut tree = self.tree();
+        if self.is_split() {
+            drop(tree);
+            for change in changes {
+                if let Some(half) = self.half(change.position) {
+                    half.changed([change].into_iter());
+                }
+            }
+            return;
+        }
         if let Some(grown) = &mut tree.grown {
             // Applied back to back, so that memory loads their leaves in parallel.
-            changes.clone().for_each(|change| apply(grown, change));
+            changes.clone().for_each(|change| self.apply(grown, change));
         }
         let Some(missed) = &mut tree.missed else { return };
         missed.extend(changes);
@@ -223,7 +291,7 @@ impl Partition {
         let mut tree = self.tree();
         // There is no tree if too much was written meanwhile, or a stored record was found damaged.
         if let (Some(missed), Some(mut scanned)) = (tree.missed.take(), scanned) {
-            missed.into_iter().for_each(|change| apply(&mut scanned, change));
+            missed.into_iter().for_each(|change| self.apply(&mut scanned, change));
             tree.grown = Some(scanned);
         }
     }
@@ -231,24 +299,32 @@ impl Partition {
     /// The tree no longer matches the table: it is built again.
     pub(crate) fn forget_tree(&self) {
         *self.tree() = Tree::default();
+        self.halves
+            .get()
+            .into_iter()
+            .flatten()
+            .for_each(|half| half.forget_tree());
     }
 
     /// A stored record was found damaged: the tree has counted other bytes. A tree that is built later counts these,
     /// however often they are found again.
-    pub(crate) fn found_damaged(&self, hash: u64, digest: u64) {
-        if self.note_damaged(hash, digest) {
+    pub(crate) fn found_damaged(&self, position: u64, digest: u64) {
+        if let Some(half) = self.half(position) {
+            return half.found_damaged(position, digest);
+        }
+        if self.note_damaged(position, digest) {
             self.forget_tree();
         }
     }
 
     /// Notes a damaged record that neither the tree nor the one under construction counts. Returns whether it was
     /// unknown.
-    pub(crate) fn note_damaged(&self, hash: u64, digest: u64) -> bool {
+    pub(crate) fn note_damaged(&self, position: u64, digest: u64) -> bool {
         let mut damaged = self.damaged.lock();
-        if damaged.len() >= DAMAGED_MAX && !damaged.contains(&(hash, digest)) {
+        if damaged.len() >= DAMAGED_MAX && !damaged.contains(&(position, digest)) {
             damaged.clear();
         }
-        damaged.insert((hash, digest))
+        damaged.insert((position, digest))
     }
 
     /// How many records were found damaged and are not replaced yet; a lower bound if there are many.
@@ -257,9 +333,9 @@ impl Partition {
     }
 
     /// The damaged record under a key was replaced: damage found there from now on is new.
-    pub(crate) fn replaced_damaged(&self, hash: u64) {
+    pub(crate) fn replaced_damaged(&self, position: u64) {
         let mut damaged = self.damaged.lock();
-        damaged.retain(|(of, _)| *of != hash);
+        damaged.retain(|(of, _)| *of != position);
     }
 
     /// Queries the tree; `None` before it is built.
@@ -325,6 +401,10 @@ impl Partition {
         })
     }
 
+    fn apply(&self, tree: &mut HashTree, change: Change) {
+        tree.replace(within(self.count, change.position), change.before, change.after);
+    }
+
     fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock()
     }
@@ -334,21 +414,21 @@ impl Partition {
     }
 }
 
-fn apply(tree: &mut HashTree, change: Change) {
-    tree.replace(change.hash, change.before, change.after);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn change(hash: u64, before: Option<u64>, after: Option<u64>) -> Change {
-        Change { hash, before, after }
+        Change {
+            position: hash,
+            before,
+            after,
+        }
     }
 
     #[test]
     fn writes_during_the_scan_are_in_the_tree() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         assert!(partition.wants_tree());
         partition.changed([change(1, None, Some(10))].into_iter());
         partition.begin_tree();
@@ -368,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_tree_forgotten_during_its_scan_is_built_again() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         partition.begin_tree();
         partition.forget_tree();
         partition.end_tree(Some(HashTree::default()));
@@ -377,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_oldest_last_exchange_counts_for_all_nodes() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
         assert_eq!(partition.exchanged_with_all(&[]), Some(u64::MAX));
         let exchanged = |node, began_ms| {
@@ -393,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_complete_comparison_counts_after_the_peer_loses_data() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         let one = NodeId::FIRST;
         let mut expected = Compared::InPart;
         for compared in [Compared::InPart, Compared::Whole, Compared::InPart] {
@@ -409,7 +489,7 @@ mod tests {
 
     #[test]
     fn exchanges_across_a_change_of_ownership_do_not_count() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         let one = NodeId::new(1).unwrap();
         let take_back = |partition: &Partition| partition.take_back(2);
         let begin_anew = |partition: &Partition| partition.begin_anew(3);
@@ -431,7 +511,7 @@ mod tests {
 
     #[test]
     fn taking_a_partition_back_rebuilds_its_tree() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         partition.begin_tree();
         partition.end_tree(Some(HashTree::default()));
         partition.give_up();
@@ -442,7 +522,7 @@ mod tests {
 
     #[test]
     fn each_damaged_record_rebuilds_the_tree_only_once() {
-        let partition = Partition::new(PartitionId::new(0));
+        let partition = Partition::new(PartitionCount::ONE, PartitionId::new(0));
         let make = || {
             partition.begin_tree();
             partition.end_tree(Some(HashTree::default()));

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
-use fondaco_model::{NodeId, PartitionSet};
+use fondaco_model::{NodeId, PartitionCount, PartitionSet};
 use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -33,8 +33,8 @@ use crate::worker::{Signal, Worker};
 use crate::writes::committer::{Committers, ShardDots};
 use crate::writes::queue::Queue;
 
-/// The table of hints. A table named `hints`, of an earlier layout, is not read.
-const HINTS: &str = "hints-2";
+/// The table of hints. Tables of earlier layouts have other names, and are not read.
+const HINTS: &str = "hints-3";
 
 /// How many requests may wait for reads from the disk.
 const READS_WAITING_MAX: usize = 4096;
@@ -57,6 +57,8 @@ struct Threads {
 /// The status of a store on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaStatus {
+    /// How many partitions there are, as far as this node knows.
+    pub partitions: PartitionCount,
     /// The partitions that are held, now or under the plan in progress.
     pub held: PartitionSet,
     /// Those that have everything that the owners had when they were assigned to this node.
@@ -127,6 +129,7 @@ impl Replicas {
         let holding = self.shared.holding.load();
         let store = holding.stores.get(&store)?;
         let mut status = ReplicaStatus {
+            partitions: holding.count(),
             held: PartitionSet::EMPTY,
             synchronised: PartitionSet::EMPTY,
             surplus: store.surplus.iter().filter(|partition| !partition.is_cleared()).count(),
@@ -335,6 +338,7 @@ impl Shared {
             hints,
             hint_book: HintBook::default(),
             holding: ArcSwap::default(),
+            first_count: OnceLock::new(),
             changing: Mutex::default(),
             incarnation: Incarnation::open(&host, opening)?,
             metrics,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change, EngineKind, Update};
-use fondaco_model::{NodeId, PartitionId};
+use fondaco_model::{NodeId, PartitionCount};
 use fondaco_protocol::replica::{
     KeyRecord, Known, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
@@ -23,14 +23,16 @@ use crate::membership::dropped_stores::Dropping;
 use crate::membership::incarnation::Incarnation;
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{ReplicaOptions, ReplicatedStore};
+use crate::partition::Partition;
 use crate::peers::Peers;
 use crate::reads::{Readers, Wanted};
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
+use crate::table_key::partition_at;
 use crate::worker::Signal;
 use crate::writes::answer::{Answer, Parts};
 use crate::writes::commit::{Job, Put, Task};
-use crate::writes::committer::{ShardDots, Work, shard_of};
+use crate::writes::committer::{ShardDots, Work};
 use crate::writes::queue::Queue;
 
 /// The size of a queued job without its data, in bytes.
@@ -65,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) hints: Arc<dyn Table>,
     pub(crate) hint_book: HintBook,
     pub(crate) holding: ArcSwap<Holding>,
+    /// How many partitions there were when the process heard of the cluster.
+    pub(crate) first_count: OnceLock<PartitionCount>,
     /// Held while the stores are changed, or while all partitions of an engine fall behind.
     pub(crate) changing: Mutex<()>,
     pub(crate) incarnation: Incarnation,
@@ -150,7 +154,11 @@ impl Shared {
         let (command, epoch) = (request.operation.command(), request.epoch);
         let counted = |error: &ReplicaError| self.metrics.refused(error);
         let place_of = |key: &Bytes| holding.place(store, key, command, epoch).inspect_err(counted);
-        let admit = |partition| holding.admit(partition, command, epoch).inspect_err(counted);
+        let admit = |partitions, partition| {
+            let admitted = holding.admit_count(partitions);
+            let admitted = admitted.and_then(|()| holding.admit(partition, command, epoch));
+            admitted.inspect_err(counted)
+        };
         match request.operation {
             ReplicaOperation::Get { part, keys } => {
                 let keys = keys.iter().map(|key| (key, Wanted::Part(part)));
@@ -173,7 +181,7 @@ impl Shared {
             } => match place_of(&key) {
                 Ok(place) => {
                     let bytes = key.len() + value_bytes(&update);
-                    let shard = self.shard_of(place.partition.id());
+                    let shard = self.shard_at(place.position);
                     let put = Put {
                         place,
                         over,
@@ -211,18 +219,20 @@ impl Shared {
                 });
             }
             ReplicaOperation::Tree {
+                partitions,
                 partition,
                 depth,
                 nodes,
-            } => match admit(partition) {
+            } => match admit(partitions, partition) {
                 Ok(()) => crate::anti_entropy::serving::tree(self, store, partition, depth, nodes, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::Sync {
+                partitions,
                 partition,
                 depth,
                 leaves,
-            } => match admit(partition) {
+            } => match admit(partitions, partition) {
                 Ok(()) => crate::anti_entropy::serving::sync(self, store, partition, depth, leaves, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
@@ -247,7 +257,7 @@ impl Shared {
                 Ok(place) => place,
                 Err(error) => return answer(ReplicaReply::Error(error)),
             };
-            let shard = self.shard_of(place.partition.id());
+            let shard = self.shard_at(place.position);
             let at = portions.iter().position(|portion| portion.shard == shard);
             let at = at.unwrap_or_else(|| {
                 portions.push(Portion {
@@ -322,8 +332,22 @@ impl Shared {
     }
 
     /// Which shard a partition belongs to.
-    pub(crate) fn shard_of(&self, partition: PartitionId) -> usize {
-        shard_of(partition, self.shards.len())
+    pub(crate) fn shard_of(&self, partition: &Partition) -> usize {
+        let (count, id) = (self.first_count(), partition.id());
+        count.covering(id, partition.count()).get() as usize % self.shards.len()
+    }
+
+    /// Which shard the partition of a position belongs to.
+    pub(crate) fn shard_at(&self, position: u64) -> usize {
+        partition_at(self.first_count(), position).get() as usize % self.shards.len()
+    }
+
+    /// How many partitions there were when the process heard of the cluster: partitions that are split since stay in their shard.
+    fn first_count(&self) -> PartitionCount {
+        match self.first_count.get() {
+            Some(count) => *count,
+            None => PartitionCount::ONE,
+        }
     }
 
     /// Sends a request to a node, which may be this one. Returns at once.

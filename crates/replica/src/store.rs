@@ -12,14 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
-use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, ValueType, member, slot_of_key};
+use fondaco_model::{
+    NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
+};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 
 use crate::membership::admitted::admitted;
 use crate::membership::catching_up::{Other, has_enough};
 use crate::membership::incarnation::Lasting;
 use crate::partition::Partition;
-use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, record_key};
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, partition_at, position, record_key};
 
 /// The stores that a node holds, at one moment.
 #[derive(Default)]
@@ -74,7 +76,7 @@ pub(crate) struct HeldStore {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) partition: Arc<Partition>,
-    pub(crate) hash: u64,
+    pub(crate) position: u64,
     pub(crate) key: Bytes,
     /// The key in the store's table.
     pub(crate) table_key: Bytes,
@@ -96,10 +98,15 @@ impl Holding {
         })
     }
 
-    /// The partition of a key.
-    pub(crate) fn partition_of(&self, store: &StoreName, key: &[u8]) -> PartitionId {
-        let count = self.cluster.as_ref().map(|cluster| cluster.table.partitions());
-        count.map_or(PartitionId::new(0), |count| partition_of(count, store, key))
+    /// How many partitions there are.
+    pub(crate) fn count(&self) -> PartitionCount {
+        let table = self.cluster.as_ref().map(|cluster| &cluster.table);
+        table.map_or(PartitionCount::ONE, |table| table.partitions())
+    }
+
+    /// The partition of a position.
+    pub(crate) fn partition_at(&self, position: u64) -> PartitionId {
+        partition_at(self.count(), position)
     }
 
     /// The location of a key of a store, for a command of a coordinator that uses the table of an epoch.
@@ -114,14 +121,15 @@ impl Holding {
         epoch: Option<NonZeroU64>,
     ) -> Result<Place, ReplicaError> {
         check_key(key)?;
-        let id = self.partition_of(&store.name, key);
+        let position = store.position(key);
+        let id = self.partition_at(position);
         let partition = store.partition(id)?;
         self.admit(id, command, epoch)?;
         let is_counted_read = command == ReplicaCommand::Get && epoch.is_some();
         if is_counted_read && (partition.is_behind() || self.is_yet_to_own(store, partition, epoch)) {
             return Err(self.behind(store, id));
         }
-        Ok(store.place_in(partition, key))
+        Ok(store.place_at(partition, position, key))
     }
 
     /// The error for a read of a partition that has lost data here.
@@ -170,16 +178,31 @@ impl Holding {
         }
     }
 
-    /// Whether a write that was admitted for a partition under the store's former table may be committed under the
+    /// Admits a command for a partition of so many.
+    ///
+    /// # Errors
+    /// `OLDTABLE` if there are more or fewer: one of the two nodes has yet to hear of a split.
+    pub(crate) fn admit_count(&self, asked: PartitionCount) -> Result<(), ReplicaError> {
+        let known = self.count();
+        match known == asked {
+            true => Ok(()),
+            false => Err(ReplicaError::new(
+                ReplicaErrorCode::OldTable,
+                format!("this node knows of {known} partitions, and the comparison of {asked}: ask again in a moment"),
+            )),
+        }
+    }
+
+    /// Whether a write that was admitted for a position under the store's former table may be committed under the
     /// present one.
     ///
     /// # Errors
     /// `OLDTABLE`.
-    pub(crate) fn admit_late(&self, store: &HeldStore, partition: PartitionId) -> Result<(), ReplicaError> {
+    pub(crate) fn admit_late(&self, store: &HeldStore, position: u64) -> Result<(), ReplicaError> {
         match &self.cluster {
             Some(cluster) if cluster.table.epoch() != store.epoch => admitted(
                 &cluster.table,
-                partition,
+                self.partition_at(position),
                 ReplicaCommand::Put,
                 NonZeroU64::new(store.epoch),
             ),
@@ -206,8 +229,9 @@ impl Holding {
     /// `BADKEY`.
     pub(crate) fn place_anywhere(&self, store: &HeldStore, key: &Bytes) -> Result<Place, ReplicaError> {
         check_key(key)?;
-        let id = self.partition_of(&store.name, key);
-        Ok(store.place_in(&Arc::new(Partition::new(id)), key))
+        let position = store.position(key);
+        let partition = Partition::new(self.count(), self.partition_at(position));
+        Ok(store.place_at(&Arc::new(partition), position, key))
     }
 
     /// The other current and next owners of a partition of a store, which take its writes until the plan is finished.
@@ -284,6 +308,15 @@ impl Holding {
     }
 }
 
+impl Place {
+    /// Goes on to what its partition was split into, if it was.
+    pub(crate) fn follow(&mut self) {
+        if self.partition.is_split() {
+            self.partition = Arc::clone(self.partition.now(self.position));
+        }
+    }
+}
+
 impl HeldStore {
     /// The identity of the store.
     pub(crate) fn identity(&self) -> StoreIdentity {
@@ -312,23 +345,37 @@ impl HeldStore {
         self.partitions.values().chain(&*self.surplus)
     }
 
-    /// The hash of a key: its position within its partition.
-    pub(crate) fn key_hash(&self, key: &[u8]) -> u64 {
-        member::key_hash(self.value_type, key)
+    /// The slot of a key.
+    pub(crate) fn slot(&self, key: &[u8]) -> Slot {
+        slot_of_key(&self.name, key)
+    }
+
+    /// The position of a key.
+    pub(crate) fn position(&self, key: &[u8]) -> u64 {
+        self.position_in(self.slot(key), key)
+    }
+
+    /// The position of a key, given its slot.
+    #[inline]
+    pub(crate) fn position_in(&self, slot: Slot, key: &[u8]) -> u64 {
+        position(slot, member::key_hash(self.value_type, key))
     }
 
     /// The key in its table.
-    pub(crate) fn record_key(&self, partition: PartitionId, key: &[u8]) -> Bytes {
-        record_key(partition, self.key_hash(key), key)
+    pub(crate) fn record_key(&self, key: &[u8]) -> Bytes {
+        record_key(self.position(key), key)
     }
 
     /// The location of a key of a partition.
     pub(crate) fn place_in(&self, partition: &Arc<Partition>, key: &Bytes) -> Place {
-        let hash = self.key_hash(key);
+        self.place_at(partition, self.position(key), key)
+    }
+
+    fn place_at(&self, partition: &Arc<Partition>, position: u64, key: &Bytes) -> Place {
         Place {
-            table_key: record_key(partition.id(), hash, key),
+            table_key: record_key(position, key),
             partition: Arc::clone(partition),
-            hash,
+            position,
             key: key.clone(),
         }
     }
@@ -358,11 +405,6 @@ fn check_key(key: &[u8]) -> Result<(), ReplicaError> {
             key.len()
         ),
     ))
-}
-
-/// The partition of a key of a store.
-pub(crate) fn partition_of(count: PartitionCount, store: &StoreName, key: &[u8]) -> PartitionId {
-    count.partition_of(slot_of_key(store, key))
 }
 
 /// The error for a partition that this node does not hold.

@@ -1,20 +1,21 @@
 //! Keys of tables, under which records are stored.
 //!
 //! ```text
-//! a store's table    partition (u16) ++ hash of the key (u64) ++ key          → record
-//! the hints' table   node (u32) ++ store (u16) ++ created (u64) ++ partition (u16) ++ hash (u64) ++ key → record
+//! a store's table    position (u64) ++ key                                                  → record
+//! the hints' table   node (u32) ++ store (u16) ++ created (u64) ++ position (u64) ++ key    → record
 //! ```
 //!
-//! All numbers are big-endian, so that a partition, and within it any node of its hash tree, is one range of keys; and
-//! so are the hints for one node.
+//! The position of a key is its slot (14 bits) and the first 50 bits of its hash. All numbers are big-endian. So a
+//! partition is one range of keys however many partitions there are, and within it any node of its hash tree; and so are
+//! the hints for one node. When partitions are split, no record moves.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_engine::KEY_BYTES_MAX as TABLE_KEY_BYTES_MAX;
-use fondaco_model::{NodeId, PartitionId};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, SLOT_BITS, Slot, member};
 use smallvec::SmallVec;
 
 /// The length of the prefix before the key in a store's table.
-pub(crate) const PREFIX_BYTES: usize = 2 + 8;
+pub(crate) const PREFIX_BYTES: usize = 8;
 
 /// The length of the prefix before that in the table of hints.
 pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
@@ -22,20 +23,39 @@ pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
 /// The longest key of a versioned store, in bytes: it fits into both tables.
 pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
 
-/// The hash of a key, without regard to its store.
-pub(crate) fn key_hash(key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(key)
+/// The position of a key, given its slot and its hash.
+#[inline]
+pub(crate) fn position(slot: Slot, hash: u64) -> u64 {
+    u64::from(slot.get()) << (64 - SLOT_BITS) | hash >> SLOT_BITS
+}
+
+/// The partition of a position.
+#[inline]
+pub(crate) fn partition_at(count: PartitionCount, position: u64) -> PartitionId {
+    PartitionId::new(position.checked_shr(64 - count.bits()).unwrap_or(0) as u32)
+}
+
+/// A position within its partition: the bits that tell its keys apart, first.
+#[inline]
+pub(crate) fn within(count: PartitionCount, position: u64) -> u64 {
+    position << count.bits()
+}
+
+/// The position of a key within its partition of so many, given its slot and its hash: its first bits select the nodes of
+/// the partition's hash tree that it is below.
+pub fn tree_position(partitions: PartitionCount, slot: Slot, hash: u64) -> u64 {
+    within(partitions, position(slot, hash))
 }
 
 /// The key of a record in its store's table.
-pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes {
-    record_key_before(partition, hash, key, 0).into()
+pub(crate) fn record_key(position: u64, key: &[u8]) -> Bytes {
+    record_key_before(position, key, 0).into()
 }
 
 /// The same, in a buffer with room for so many more bytes.
-pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
+pub(crate) fn record_key_before(position: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
-    put_prefix(&mut bytes, partition, hash);
+    bytes.put_u64(position);
     bytes.put_slice(key);
     bytes
 }
@@ -49,10 +69,8 @@ pub(crate) struct JoinedKeys {
 }
 
 impl JoinedKeys {
-    pub(crate) fn push(&mut self, partition: PartitionId, hash: u64, key: &[u8]) {
-        let mut prefix = [0; PREFIX_BYTES];
-        put_prefix(&mut &mut prefix[..], partition, hash);
-        self.bytes.extend_from_slice(&prefix);
+    pub(crate) fn push(&mut self, position: u64, key: &[u8]) {
+        self.bytes.extend_from_slice(&position.to_be_bytes());
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }
@@ -68,54 +86,63 @@ impl JoinedKeys {
 }
 
 /// Runs `look` with the key of a record in its store's table; without allocating if the key is short.
-pub(crate) fn with_record_key<T>(partition: PartitionId, hash: u64, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
+pub(crate) fn with_record_key<T>(position: u64, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT_BYTES: usize = 64;
     let mut short = [0; PREFIX_BYTES + SHORT_BYTES];
     let Some(short) = short.get_mut(..PREFIX_BYTES + key.len()) else {
-        return look(&record_key(partition, hash, key));
+        return look(&record_key(position, key));
     };
-    put_prefix(&mut &mut *short, partition, hash);
+    short[..PREFIX_BYTES].copy_from_slice(&position.to_be_bytes());
     short[PREFIX_BYTES..].copy_from_slice(key);
     look(short)
 }
 
-/// The partition, the hash and the key from a key of a store's table; `None` if it has another form.
-pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, Bytes)> {
-    let (partition, rest) = table_key.split_first_chunk::<2>()?;
-    let (hash, _) = rest.split_first_chunk::<8>()?;
-    let partition = PartitionId::new(u16::from_be_bytes(*partition).into());
-    Some((partition, u64::from_be_bytes(*hash), table_key.slice(PREFIX_BYTES..)))
+/// The position and the key from a key of a store's table; `None` if it has another form.
+pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(u64, Bytes)> {
+    let (position, _) = table_key.split_first_chunk::<PREFIX_BYTES>()?;
+    Some((u64::from_be_bytes(*position), table_key.slice(PREFIX_BYTES..)))
 }
 
-/// The range of the keys of a partition whose hashes begin with these `bits` bits. It has no end if it is the last one;
-/// it is empty if `first_bits` has more bits than that.
-pub(crate) fn range(partition: PartitionId, bits: u32, first_bits: u64) -> (Bytes, Option<Bytes>) {
-    let bound = |at: u64| match bits {
-        0 if at == 0 => partition_bound(partition.get()),
-        0..64 if at >> bits != 0 => partition_bound(partition.get() + 1),
-        _ => {
-            let mut bytes = BytesMut::with_capacity(PREFIX_BYTES);
-            put_prefix(&mut bytes, partition, at << (64 - bits));
-            Some(bytes.freeze())
-        }
+/// The range of the keys of a partition whose positions within it begin with these `bits` bits. It has no end if it is
+/// the last one; it is empty if `first_bits` has more bits than that.
+pub(crate) fn range(
+    count: PartitionCount,
+    partition: PartitionId,
+    bits: u32,
+    first_bits: u64,
+) -> (Bytes, Option<Bytes>) {
+    let partition = u64::from(partition.get());
+    if first_bits.checked_shr(bits).unwrap_or(0) != 0 {
+        let nothing = beginning_with(partition, count.bits()).0;
+        return (nothing.clone(), Some(nothing));
+    }
+    // Of a deeper node than there are bits, the first ones count.
+    let shown = bits.min(64 - count.bits());
+    let first_bits = first_bits >> (bits - shown);
+    beginning_with(
+        partition.checked_shl(shown).unwrap_or(0) | first_bits,
+        count.bits() + shown,
+    )
+}
+
+/// The range of the keys of a set's members, given its slot and its key.
+pub(crate) fn range_of_set(slot: Slot, set: &[u8]) -> (Bytes, Option<Bytes>) {
+    let bits = SLOT_BITS + member::SET_BITS;
+    let first = position(slot, member::set_bits(set) << (64 - member::SET_BITS));
+    beginning_with(first >> (64 - bits), bits)
+}
+
+/// The range of the keys whose positions begin with these bits.
+fn beginning_with(first_bits: u64, bits: u32) -> (Bytes, Option<Bytes>) {
+    let bound = |at: u64| match at.checked_shl(64 - bits) {
+        _ if bits < 64 && at >> bits != 0 => None,
+        position => Some(Bytes::copy_from_slice(&position.unwrap_or(0).to_be_bytes())),
     };
-    let after = match first_bits.checked_add(1) {
-        Some(after) => bound(after),
-        None => partition_bound(partition.get() + 1),
+    let first = match first_bits {
+        0 => Bytes::new(),
+        _ => bound(first_bits).unwrap_or_default(),
     };
-    (bound(first_bits).unwrap_or_default(), after)
-}
-
-/// Where a partition begins; `None` after the last possible one.
-fn partition_bound(partition: u32) -> Option<Bytes> {
-    let number = u16::try_from(partition).ok()?;
-    Some(Bytes::copy_from_slice(&number.to_be_bytes()))
-}
-
-fn put_prefix(bytes: &mut impl BufMut, partition: PartitionId, hash: u64) {
-    // There are at most as many partitions as slots.
-    bytes.put_u16(partition.get() as u16);
-    bytes.put_u64(hash);
+    (first, first_bits.checked_add(1).and_then(bound))
 }
 
 /// The identity of a store: a later store may reuse the number of a dropped one, but not its creation time.
@@ -130,16 +157,16 @@ pub(crate) struct StoreIdentity {
 pub(crate) struct HintKey {
     pub(crate) node: NodeId,
     pub(crate) store: StoreIdentity,
-    /// The partition of the key.
-    pub(crate) partition: PartitionId,
+    /// The position of the key in its store.
+    pub(crate) position: u64,
     pub(crate) key: Bytes,
 }
 
 /// The key of a hint in the table of hints.
-pub(crate) fn hint_key(node: NodeId, store: StoreIdentity, partition: PartitionId, key: &[u8]) -> Bytes {
+pub(crate) fn hint_key(node: NodeId, store: StoreIdentity, position: u64, key: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HINT_BYTES + PREFIX_BYTES + key.len());
     put_hint_prefix(&mut bytes, node, store);
-    put_prefix(&mut bytes, partition, key_hash(key));
+    bytes.put_u64(position);
     bytes.put_slice(key);
     bytes.freeze()
 }
@@ -149,15 +176,14 @@ pub(crate) fn parse_hint_key(table_key: &Bytes) -> Option<HintKey> {
     let (node, rest) = table_key.split_first_chunk::<4>()?;
     let (id, rest) = rest.split_first_chunk::<2>()?;
     let (created_unix_ms, rest) = rest.split_first_chunk::<8>()?;
-    let (partition, rest) = rest.split_first_chunk::<2>()?;
-    rest.split_first_chunk::<8>()?;
+    let (position, _) = rest.split_first_chunk::<PREFIX_BYTES>()?;
     Some(HintKey {
         node: NodeId::new(u32::from_be_bytes(*node))?,
         store: StoreIdentity {
             id: u16::from_be_bytes(*id),
             created_unix_ms: u64::from_be_bytes(*created_unix_ms),
         },
-        partition: PartitionId::new(u16::from_be_bytes(*partition).into()),
+        position: u64::from_be_bytes(*position),
         key: table_key.slice(HINT_BYTES + PREFIX_BYTES..),
     })
 }
@@ -194,33 +220,51 @@ mod tests {
 
     use super::*;
 
+    fn count(bits: u32) -> PartitionCount {
+        PartitionCount::try_from(1 << bits).unwrap()
+    }
+
     proptest! {
         #[test]
-        fn a_key_is_only_in_the_range_of_its_hash(
-            partition in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)], key in prop::collection::vec(any::<u8>(), 1..100), off in 0..64u64,
+        fn a_key_is_only_in_the_range_of_its_position(
+            count_bits in 0..=14u32, slot in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)],
+            hash in any::<u64>(), key in prop::collection::vec(any::<u8>(), 1..100), off in 0..64u64,
         ) {
-            let partition = PartitionId::new(partition);
-            let hash = key_hash(&key);
-            let stored = record_key(partition, hash, &key);
-            let own = hash.checked_shr(64 - bits).unwrap_or(0);
+            let count = count(count_bits);
+            let slot = Slot::new(slot as u16).unwrap();
+            let position = position(slot, hash);
+            let partition = partition_at(count, position);
+            prop_assert_eq!(partition, count.partition_of(slot));
+            let stored = record_key(position, &key);
+            let own = within(count, position).checked_shr(64 - bits).unwrap_or(0);
             let asked = (own ^ off) & 1u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1);
-            let (from, to) = range(partition, bits, asked);
+            let (from, to) = range(count, partition, bits, asked);
             let inside = stored >= from && to.is_none_or(|to| stored < to);
-            prop_assert_eq!(inside, asked == own);
-            with_record_key(partition, hash, &key, |looked_for| assert_eq!(looked_for, stored));
-            prop_assert_eq!(parse_record_key(&stored), Some((partition, hash, Bytes::from(key))));
+            // The last bits are those of the partition, which are shifted out.
+            let is_same = if bits == 64 { asked >> count_bits == own >> count_bits } else { asked == own };
+            prop_assert_eq!(inside, is_same);
+            with_record_key(position, &key, |looked_for| assert_eq!(looked_for, stored));
+            prop_assert_eq!(parse_record_key(&stored), Some((position, Bytes::from(key))));
+        }
+
+        #[test]
+        fn halves_of_a_partition_are_the_partitions_after_a_split(count_bits in 0..14u32, slot in 0..16384u32, hash in any::<u64>()) {
+            let (before, after) = (count(count_bits), count(count_bits + 1));
+            let position = position(Slot::new(slot as u16).unwrap(), hash);
+            let (parent, child) = (partition_at(before, position), partition_at(after, position));
+            prop_assert_eq!(child.get() >> 1, parent.get());
+            prop_assert_eq!(range(before, parent, 1, u64::from(child.get() & 1)), range(after, child, 0, 0));
         }
 
         #[test]
         fn hints_are_in_the_range_of_their_node(node in 1..u32::MAX, other in 1..u32::MAX, key in prop::collection::vec(any::<u8>(), 1..40)) {
             let (node, other) = (NodeId::new(node).unwrap(), NodeId::new(other).unwrap());
-            let partition = PartitionId::new(3);
             let identity = |(id, created_unix_ms)| StoreIdentity { id, created_unix_ms };
             let stores = [(6, 9), (7, 8), (7, 9), (7, 10), (7, u64::MAX), (8, 9), (u16::MAX, u64::MAX)].map(identity);
             for store in stores {
-                let stored = hint_key(node, store, partition, &key);
+                let stored = hint_key(node, store, 3, &key);
                 let parsed = parse_hint_key(&stored).unwrap();
-                prop_assert_eq!(parsed, HintKey { node, store, partition, key: Bytes::from(key.clone()) });
+                prop_assert_eq!(parsed, HintKey { node, store, position: 3, key: Bytes::from(key.clone()) });
                 let (from, to) = hints_of(other);
                 prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
                 for asked in stores {
@@ -234,7 +278,7 @@ mod tests {
     #[test]
     fn impossible_tree_nodes_have_empty_ranges() {
         for (bits, node) in [(0, 1), (0, u64::from(u32::MAX)), (4, 16), (28, u64::from(u32::MAX))] {
-            let (from, to) = range(PartitionId::new(7), bits, node);
+            let (from, to) = range(count(4), PartitionId::new(7), bits, node);
             assert_eq!(Some(from), to, "{node} of {bits} bits");
         }
     }
@@ -247,13 +291,13 @@ mod tests {
             id: 1,
             created_unix_ms: 1,
         };
-        assert!(hint_key(node, store, PartitionId::new(0), &key).len() <= TABLE_KEY_BYTES_MAX);
-        assert!(record_key(PartitionId::new(0), 0, &key).len() <= TABLE_KEY_BYTES_MAX);
+        assert!(hint_key(node, store, 0, &key).len() <= TABLE_KEY_BYTES_MAX);
+        assert!(record_key(0, &key).len() <= TABLE_KEY_BYTES_MAX);
     }
 
     #[test]
     fn malformed_table_keys_are_rejected() {
-        assert_eq!(parse_record_key(&Bytes::from_static(b"123456789")), None);
+        assert_eq!(parse_record_key(&Bytes::from_static(b"1234567")), None);
         assert_eq!(parse_hint_key(&Bytes::from_static(b"\0\0\0\x01")), None);
         assert_eq!(parse_hint_key(&Bytes::from_static(&[0; 40])), None);
     }

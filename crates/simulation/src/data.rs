@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_model::cluster::{ClusterView, ReplicaKey, VersionDetail};
-use fondaco_model::{Identity, NodeId, PartitionSet};
+use fondaco_model::{Identity, NodeId, PartitionCount, PartitionSet};
 
 /// The checksum of the manifest of a build.
 pub(crate) fn checksum(build: u64) -> String {
@@ -37,8 +37,8 @@ struct Source {
 }
 
 impl Sources {
-    /// Builds a version.
-    pub(crate) fn build(&mut self) -> VersionDetail {
+    /// Builds a version for so many partitions.
+    pub(crate) fn build(&mut self, partitions: PartitionCount) -> VersionDetail {
         self.last_build += 1;
         let build = self.last_build;
         let place = format!("file:///versions/{build}");
@@ -51,6 +51,7 @@ impl Sources {
         VersionDetail {
             source: place,
             manifest_checksum: checksum(build),
+            partitions,
             bytes: 1_000,
             index_bytes: 10,
             records: 64,

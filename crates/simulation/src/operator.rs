@@ -33,7 +33,7 @@ impl World {
         };
         let change = match self.rng.u32(..100) {
             0..40 if view.stores.contains_key(&name) => {
-                let detail = self.sources.build();
+                let detail = self.sources.build(self.partitions);
                 operator::push(&view, &name, detail, unix_ms).ok()
             }
             0..45 => {
@@ -90,6 +90,11 @@ impl World {
             96..98 => {
                 let last = view.plans.keys().last().copied().unwrap_or(1);
                 operator::pause_plan(&view, last, self.rng.bool()).ok()
+            }
+            98 => {
+                // Some runs have many partitions after a while.
+                let few = view.partitions().is_some_and(|partitions| partitions.get() < 256);
+                few.then(|| operator::split_partitions(&view).ok()).flatten()
             }
             _ => operator::cancel_plan(&view, None, unix_ms).ok(),
         };

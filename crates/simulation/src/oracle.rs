@@ -121,12 +121,14 @@ impl World {
         what: &str,
     ) {
         let holders = self.holders(name, version, build);
-        let missing = self.partitions.partitions().find(|&partition| {
+        // Versions are built for as many partitions as there were at first.
+        let missing = table.partitions().partitions().find(|&partition| {
+            let built = self.partitions.covering(partition, table.partitions());
             let owners = table.owners(partition).iter().take(replicas);
             !owners.into_iter().any(|owner| {
                 holders
                     .get(&owner.get())
-                    .is_some_and(|(held, excused)| *excused || held.contains(partition))
+                    .is_some_and(|(held, excused)| *excused || held.contains(built))
             })
         });
         if let Some(partition) = missing {
@@ -253,6 +255,7 @@ impl World {
                 let record = &store.record;
                 let replicas = view.replicas(record);
                 let partitions: PartitionSet = table.record.partitions_of(agent.node(), replicas).collect();
+                let partitions = partitions.among(table.record.partitions(), self.partitions);
                 if !partitions.is_empty() {
                     let kept = record.versions.kept();
                     wanted.extend(kept.map(|version| ((name.clone(), version), partitions.clone())));

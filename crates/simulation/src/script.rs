@@ -16,7 +16,7 @@ impl World {
         let change = match step {
             Step::Create => operator::create_store(&view, StoreDefinition::batch(name), 0).ok(),
             Step::Push => {
-                let detail = self.sources.build();
+                let detail = self.sources.build(self.partitions);
                 operator::push(&view, &name, detail, 0).ok()
             }
             Step::EndLeader => {

@@ -17,7 +17,7 @@ const FLAW_SEEDS: usize = 500;
 fn first(flaw: Flaw) -> u64 {
     match flaw {
         Flaw::AnswersForWhatItLost => 140,
-        Flaw::CollectsEarly | Flaw::FinishesAtOnce => 330,
+        Flaw::FinishesAtOnce => 330,
         Flaw::KeepsIncarnation | Flaw::TakesAnyTable => 90,
         Flaw::DropsHints => 440,
         _ => 0,

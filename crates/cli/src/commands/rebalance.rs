@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fondaco_control::http::{
     ClusterNode, ClusterResource, MoveStateName, NewMove, NewPlan, PlanList, PlanMakerName, PlanResource,
-    PlanStateName, ReplicaStateName, StoreList,
+    PlanStateName, ReplicaStateName, RoutingResource, StoreList,
 };
 use serde::Serialize;
 
@@ -38,6 +38,21 @@ pub enum RebalanceCommand {
     /// Cancel the running plan, or a proposed one
     #[command(after_help = "Example:\n  fondaco rebalance cancel")]
     Cancel(StateOptions),
+    /// Split each partition in two, so that more nodes can share them
+    #[command(after_help = "\
+Both halves of a partition stay on the nodes that have it, and are moved like any other. Versions that were built before
+stay as they are. It takes effect at once, and cannot be undone.
+
+Example:
+  fondaco rebalance split")]
+    Split(SplitOptions),
+}
+
+/// `fondaco rebalance split`.
+#[derive(Debug, Args)]
+pub struct SplitOptions {
+    #[command(flatten)]
+    node: ControlPort,
 }
 
 /// `fondaco rebalance plan`.
@@ -192,6 +207,7 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&list, |list| list_text(&list.plans))
         }
         RebalanceCommand::Pause(options) => change(&options, "pause", output),
+        RebalanceCommand::Split(options) => split(&options, output),
         RebalanceCommand::Resume(options) => change(&options, "resume", output),
         RebalanceCommand::Cancel(options) => {
             let client = Client::new(&options.node)?;
@@ -206,6 +222,16 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
             })
         }
     }
+}
+
+fn split(options: &SplitOptions, output: &Output) -> anyhow::Result<()> {
+    let routing: RoutingResource = Client::new(&options.node)?.post("/v1/routing/split", &serde_json::json!({}))?;
+    output.result(&routing, |routing| {
+        format!(
+            "there are {} partitions now; the halves of each are where it was\n",
+            routing.partitions
+        )
+    })
 }
 
 fn change(options: &StateOptions, what: &str, output: &Output) -> anyhow::Result<()> {

@@ -24,6 +24,7 @@ mod readers;
 mod security;
 mod sets;
 mod sources;
+mod splits;
 mod store;
 mod swaps;
 mod uploads;

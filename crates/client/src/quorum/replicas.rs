@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{self, KEEPERS_MAX, VersionedSettings};
-use fondaco_model::{NodeId, PartitionId, StoreName};
+use fondaco_model::{NodeId, Slot, StoreName};
 use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
@@ -48,27 +48,29 @@ impl Store {
         }
     }
 
-    /// The nodes that have a partition, in the order of the routing table.
-    pub(super) fn owners(&self, directory: &Directory, partition: PartitionId) -> Nodes {
+    /// The nodes that have the partition of a slot, in the order of the routing table.
+    pub(super) fn owners(&self, directory: &Directory, slot: Slot) -> Nodes {
         let Some((_, store)) = directory.store(self.name.as_str()) else {
             return Nodes::new();
         };
         let members = directory.members();
+        let partition = directory.topology().partitions.partition_of(slot);
         directory
             .replicas(store, partition)
             .map(|place| members[place].id)
             .collect()
     }
 
-    /// The other nodes that take the writes of a partition while a plan changes its owners: the next or the former
+    /// The other nodes that take the writes of the partition of a slot while a plan changes its owners: the next or the former
     /// owners; `None` if they are the current ones.
-    pub(super) fn joint_owners(&self, directory: &Directory, partition: PartitionId) -> Option<Nodes> {
+    pub(super) fn joint_owners(&self, directory: &Directory, slot: Slot) -> Option<Nodes> {
         let topology = directory.topology();
+        let partition = topology.partitions.partition_of(slot);
         topology.joint.get(&partition)?;
         let (_, store) = directory.store(self.name.as_str())?;
         let joint = topology.joint_replicas(store, partition);
         let joint: Nodes = joint.filter(|&node| directory.member(node).is_some()).collect();
-        let now = self.owners(directory, partition);
+        let now = self.owners(directory, slot);
         let is_same = joint.len() == now.len() && joint.iter().all(|node| now.contains(node));
         (!is_same).then_some(joint)
     }

@@ -315,8 +315,7 @@ fn read(
     moment: &Moment<'_>,
 ) -> Result<Get, ClientError> {
     let store = Store::of(moment.latest, key.store())?;
-    let partition = moment.latest.topology().partitions.partition_of(key.slot());
-    let owners = store.owners(moment.latest, partition);
+    let owners = store.owners(moment.latest, key.slot());
     let first = owners.iter().copied().find(|&node| is_well(moment.latest, node));
     let options = ReadOptions {
         deadline: times.deadline,

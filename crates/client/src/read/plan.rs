@@ -205,7 +205,12 @@ impl Read {
         let directory = moment.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
         if is_newer {
+            let (before, now) = (self.directory.topology().partitions, directory.topology().partitions);
             self.directory = Arc::clone(directory);
+            if before != now {
+                let keyed = self.states.iter_mut().zip(self.keys.iter());
+                keyed.for_each(|(state, key)| state.partition = now.partition_of(key.slot()));
+            }
         }
         // Even if it is not newer: a store that was not in flux when the directory was taken may be now.
         for place in 0..self.parts.len() {

@@ -370,7 +370,14 @@ impl AgentWork {
                     "version {current} of store {name:?} cannot be served completely: {damage}; {again}"
                 ));
             }
-            let is_open = found.is_some_and(|version| version.open.covers(owned));
+            let count = routing.record.partitions();
+            let built_for = store
+                .record
+                .details
+                .get(&current)
+                .map_or(count, |detail| detail.partitions);
+            let own = owned.among(count, built_for);
+            let is_open = found.is_some_and(|version| version.open.covers(&own));
             if !owned.is_empty() && !is_open {
                 let reason = self.shared.why_not(name, current);
                 let reason = reason.unwrap_or_else(|| "it is being fetched".to_owned());

@@ -221,6 +221,7 @@ impl VersionedStores {
             let status = self.replicas.status(record.id)?;
             let local = LocalVersioned {
                 id: record.id,
+                partitions: status.partitions,
                 held: status.held.len() as u64,
                 keys: status.keys,
                 synchronised: status.synchronised,

@@ -313,8 +313,6 @@ impl Work {
                 if shared.disk.is_behind_with_deleting() {
                     return;
                 }
-                // Without a cluster record, nothing is decided.
-                let Some(cluster) = &view.cluster else { return };
                 let address = |peer: &NodeId| view.nodes.get(peer).map(|node| node.record.http.clone());
                 let upload = UploadSource::of(&detail.source);
                 shared.fetches.begin(Job {
@@ -322,7 +320,7 @@ impl Work {
                     uploaded_at: upload.and_then(|upload| address(&upload.node)),
                     key: (store, version),
                     partitions,
-                    partition_count: cluster.partitions,
+                    partition_count: detail.partitions,
                     detail,
                     peers: peers.iter().filter_map(address).collect(),
                 });

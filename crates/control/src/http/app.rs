@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fondaco_model::cluster::ClusterView;
-use fondaco_model::{NodeId, StoreName, VersionNumber};
+use fondaco_model::{NodeId, PartitionCount, StoreName, VersionNumber};
 use fondaco_node::{GraphQueries, NodeMetrics, SharedCatalog};
 use tokio::sync::Semaphore;
 
@@ -201,7 +201,7 @@ impl App {
             data_directory: data_dir.map(|dir| dir.root().display().to_string()),
             disk_available_bytes: data_dir.and_then(|dir| dir.available_bytes()),
             versions_in_trash: self.agent.as_ref().map(|agent| agent.trashed()),
-            partitions: cluster.map_or(0, |cluster| cluster.partitions.get()),
+            partitions: view.partitions().map_or(0, PartitionCount::get),
             resident_bytes: process::resident_bytes(),
             keys_in_memory: self.keys_in_memory(),
             clients: self.metrics.clients(),

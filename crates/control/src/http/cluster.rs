@@ -74,6 +74,16 @@ pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResour
     }
 }
 
+/// Split each partition in two, which stay on the nodes that have it. It cannot be undone.
+#[utoipa::path(post, path = "/v1/routing/split", tag = "cluster", responses(
+    (status = 200, description = "The routing table, with twice as many partitions", body = RoutingResource),
+    (status = "default", description = "An error: no_routing, plan_in_progress, too_many_partitions", body = ErrorResource),
+))]
+pub(super) async fn split(State(app): State<App>) -> Result<Json<RoutingResource>, ApiError> {
+    app.blocking(|app| Ok(app.operator.split_partitions()?)).await?;
+    routing(State(app)).await
+}
+
 /// The key that is looked for.
 #[derive(Debug, Clone, serde::Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -171,7 +181,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
     let table = view.routing.as_ref().map(|routing| &routing.record);
     Ok(ClusterResource {
         identity: cluster.identity.to_string(),
-        partitions: cluster.partitions.get(),
+        partitions: view.partitions().unwrap_or(cluster.partitions).get(),
         placement: cluster.placement.into(),
         replicas: cluster.replicas,
         nodes_initial: cluster.nodes_initial,

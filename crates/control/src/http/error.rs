@@ -168,6 +168,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "there is no such partition, the first node does not have it, or the second does",
     ),
     ("nothing_to_move", 409, "the plan would change nothing"),
+    (
+        "too_many_partitions",
+        409,
+        "there are as many partitions as slots: they cannot be split",
+    ),
     ("node_absent", 409, "the node is absent"),
     (
         "member_busy",
@@ -369,6 +374,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::OutdatedPlan { .. } => "plan_outdated",
         OperatorError::NoPartition { .. } | OperatorError::ImpossibleMove { .. } => "impossible_move",
         OperatorError::NothingToMove => "nothing_to_move",
+        OperatorError::TooManyPartitions { .. } => "too_many_partitions",
         OperatorError::NodeNotFound { .. } => "node_not_found",
         OperatorError::NodeAbsent { .. } => "node_absent",
         OperatorError::Placement(_) => "placement",

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use fondaco_model::cluster::ClusterView;
 use futures_core::Stream;
 use tokio::sync::mpsc;
+use utoipa::ToSchema;
 
 use super::app::App;
 use super::error::{ApiError, ErrorResource};
@@ -35,9 +36,18 @@ struct Seen {
     decision: u64,
 }
 
+/// An event of the stream.
+#[derive(ToSchema)]
+pub(super) struct Event {
+    /// `hello` at first; `change` after a change; `load` when there may be new figures.
+    event: &'static str,
+    /// JSON: of a change `{"what": ["nodes", …]}`, else `{}`.
+    data: String,
+}
+
 /// Wait for changes: `text/event-stream` with the events `hello`, `change` (`{"what": ["nodes", …]}`) and `load`.
 #[utoipa::path(get, path = "/v1/events", tag = "load", responses(
-    (status = 200, description = "The events", content_type = "text/event-stream", body = String),
+    (status = 200, description = "The events", content_type = "text/event-stream", body = Event),
     (status = "default", description = "An error: overloaded", body = ErrorResource),
 ))]
 pub(super) async fn stream(State(app): State<App>) -> Result<Response, ApiError> {
@@ -52,7 +62,7 @@ pub(super) async fn stream(State(app): State<App>) -> Result<Response, ApiError>
         let Some(mut seen) = theirs.upgrade().map(|app| Seen::now(&app)) else {
             return;
         };
-        if send(&sender, "hello", "{}").await.is_err() {
+        if send(&sender, Event::plain("hello")).await.is_err() {
             return;
         }
         let (mut since_load, mut since_any) = (Duration::ZERO, Duration::ZERO);
@@ -69,15 +79,18 @@ pub(super) async fn stream(State(app): State<App>) -> Result<Response, ApiError>
             let what = now.differs_in(&seen);
             seen = now;
             if !what.is_empty() {
-                let data = serde_json::json!({ "what": what }).to_string();
-                if send(&sender, "change", &data).await.is_err() {
+                let event = Event {
+                    event: "change",
+                    data: serde_json::json!({ "what": what }).to_string(),
+                };
+                if send(&sender, event).await.is_err() {
                     return;
                 }
                 since_any = Duration::ZERO;
             }
             if since_load >= period {
                 since_load = Duration::ZERO;
-                if send(&sender, "load", "{}").await.is_err() {
+                if send(&sender, Event::plain("load")).await.is_err() {
                     return;
                 }
                 since_any = Duration::ZERO;
@@ -108,9 +121,19 @@ impl Stream for Events {
     }
 }
 
-async fn send(sender: &mpsc::Sender<Result<Bytes, Infallible>>, event: &str, data: &str) -> Result<(), ()> {
-    let text = format!("event: {event}\ndata: {data}\n\n");
+async fn send(sender: &mpsc::Sender<Result<Bytes, Infallible>>, event: Event) -> Result<(), ()> {
+    let text = format!("event: {}\ndata: {}\n\n", event.event, event.data);
     sender.send(Ok(Bytes::from(text))).await.map_err(|_| ())
+}
+
+impl Event {
+    /// An event that says nothing else.
+    fn plain(event: &'static str) -> Self {
+        Self {
+            event,
+            data: "{}".to_owned(),
+        }
+    }
 }
 
 impl Seen {

@@ -30,14 +30,18 @@ const DECISIONS_MAX: u32 = 3_000;
 
 /// Take a node's report of its load; sent by nodes to the leading controller.
 #[utoipa::path(post, path = "/v1/load", tag = "load", request_body = serde_json::Value, responses(
-    (status = 204, description = "The report was taken, or is older than one that was"),
+    (status = 204, description = "The report was taken, or is older than one that was, or names other partitions than there are"),
     (status = "default", description = "An error: invalid_request, not_leading", body = ErrorResource),
 ))]
 pub(super) async fn report(
     State(app): State<App>,
     JsonBody(report): JsonBody<LoadReport>,
 ) -> Result<StatusCode, ApiError> {
-    leading(&app).ok_or(ControlError::NotLeading)?.book().take(report);
+    let book = leading(&app).ok_or(ControlError::NotLeading)?.book();
+    // A node that has yet to hear of a split, or has heard of it earlier, means other partitions.
+    if app.operator.mirror().view().partitions() == Some(report.divided) {
+        book.take(report);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

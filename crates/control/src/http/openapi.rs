@@ -40,6 +40,7 @@ use super::{
         cluster::adopt,
         cluster::nodes,
         cluster::routing,
+        cluster::split,
         cluster::mark,
         sessions::show,
         sessions::begin,

@@ -14,7 +14,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::{PartitionId, StoreName};
+use fondaco_model::{PartitionCount, PartitionId, StoreName};
 use fondaco_protocol::replica::{KeyRecord, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{RecordsPage, Replicas};
 use serde::Deserialize;
@@ -46,6 +46,8 @@ const MERGE_TIME_MAX_MS: u64 = 20_000;
 struct Asked {
     /// Where a page begins: the position given by the page before.
     after: Option<String>,
+    /// How many partitions there are, as far as the caller knows.
+    partitions: Option<u32>,
     /// The epoch of the routing table by which this node was chosen.
     epoch: Option<u64>,
     /// The creation time of the store that is meant.
@@ -69,6 +71,7 @@ impl Asked {
     ("store" = String, Path, description = "The store"),
     ("partition" = u32, Path, description = "The partition"),
     ("after" = Option<String>, Query, description = "The position to continue at: the header `fondaco-next` of the page before"),
+    ("partitions" = u32, Query, description = "How many partitions there are: refused if they were split meanwhile"),
     ("epoch" = Option<u64>, Query, description = "The epoch of the routing table by which this node was chosen: refused if it is too old"),
     ("created_unix_ms" = Option<u64>, Query, description = "The creation time of the store that is meant: another store of this name is not found"),
 ), responses(
@@ -83,11 +86,19 @@ pub(super) async fn partition(
 ) -> Result<Response, ApiError> {
     let asked = Asked::of(&uri)?;
     let epoch = asked.epoch();
+    let partitions = asked.partitions.map(PartitionCount::try_from).transpose();
+    let partitions = partitions.map_err(|error| ApiError::invalid(error.to_string()))?;
+    let partitions =
+        partitions.ok_or_else(|| ApiError::invalid("say how many partitions there are: ?partitions=64"))?;
+    let partition = (partitions, PartitionId::new(partition));
     page(&app, &store, asked, move |replicas, store, after| {
-        let held = replicas.records_page(store, PartitionId::new(partition), epoch, after, PAGE_BYTES);
+        let held = replicas.records_page(store, partition, epoch, after, PAGE_BYTES);
         held.map_err(|message| ApiError::new("internal", message))?
             .ok_or_else(|| {
-                let message = format!("this node does not own partition {partition}: read the routing table again");
+                let (partitions, partition) = partition;
+                let message = format!(
+                    "this node does not own partition {partition} of {partitions}: read the routing table again"
+                );
                 ApiError::new("old_routing", message)
             })
     })

@@ -62,7 +62,7 @@ pub(super) async fn begin(
         check_kind(app, &name)?;
         let agent = storage(app)?;
         let view = app.operator.mirror().view();
-        let partitions = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?.partitions;
+        let partitions = view.buildable().ok_or(OperatorError::NoCluster)?;
         let node = number(agent)?;
         let room = |bytes| agent.make_room(bytes);
         let upload = agent.uploads().begin(&name, partitions, &manifest, room)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fondaco_model::balance::{HotKey, LoadReport, PartitionLoad, ResourceUse, StoreLoad};
-use fondaco_model::{HistogramSnapshot, NodeId, PartitionId, StoreName};
+use fondaco_model::{HistogramSnapshot, NodeId, PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_node::{Counter, Loads, NodeMetrics, StoreId};
 use parking_lot::Mutex;
 
@@ -119,8 +119,8 @@ impl Meter {
         };
         let loads = self.metrics.take_loads(elapsed);
         let seconds = elapsed.as_secs_f64().max(1e-3);
+        let count = view.partitions();
         let partitions_of = |store: &StoreName, key: &[u8]| {
-            let count = view.cluster.as_ref().map(|cluster| cluster.partitions);
             count.map_or(PartitionId::new(0), |count| {
                 count.partition_of(fondaco_model::SlotPrefix::of(store).slot(key))
             })
@@ -134,11 +134,12 @@ impl Meter {
             node,
             started_unix_ms: self.started_unix_ms,
             number: self.number,
+            divided: count.unwrap_or(PartitionCount::ONE),
             interval_ms: elapsed.as_millis() as u64,
             resources,
             hot_keys: hot_keys(&loads, &names, seconds, partitions_of),
             partitions: places(&loads, seconds, held),
-            sizes: self.sizes(),
+            sizes: self.sizes(count.unwrap_or(PartitionCount::ONE)),
             stores: stores(&now, &self.last, &names, seconds),
         };
         self.last = now;
@@ -158,7 +159,7 @@ impl Meter {
     }
 
     /// The bytes of each partition on this node, all stores together. Those of versioned stores are divided evenly.
-    fn sizes(&self) -> Vec<(PartitionId, u64)> {
+    fn sizes(&self, count: PartitionCount) -> Vec<(PartitionId, u64)> {
         let mut sizes = BTreeMap::<PartitionId, u64>::new();
         for version in self.agent.open_versions() {
             for chunk in version
@@ -168,7 +169,10 @@ impl Meter {
                 .filter(|chunk| version.holds(chunk.partition))
             {
                 let bytes: u64 = chunk.files().map(|file| file.bytes).sum();
-                *sizes.entry(chunk.partition).or_default() += bytes;
+                // If partitions were split since, the halves have half of it each.
+                let halves = PartitionSet::from_iter([chunk.partition]).among(version.manifest().partitions, count);
+                let each = bytes / halves.len() as u64;
+                halves.iter().for_each(|half| *sizes.entry(half).or_default() += each);
             }
         }
         let replicas = self.agent.replicas();
@@ -176,7 +180,8 @@ impl Meter {
         let versioned = view
             .stores
             .values()
-            .filter_map(|store| replicas.status(store.record.id));
+            .filter_map(|store| replicas.status(store.record.id))
+            .filter(|status| status.partitions == count);
         let held: Vec<PartitionId> = versioned
             .flat_map(|status| status.held.iter().collect::<Vec<_>>())
             .collect();

@@ -19,6 +19,7 @@ mod upload;
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Uploads {
     pub(crate) fn begin(
         &self,
         store: &StoreName,
-        partitions: PartitionCount,
+        partitions: RangeInclusive<PartitionCount>,
         manifest: &[u8],
         make_room: impl FnOnce(u64) -> Result<(), ControlError>,
     ) -> Result<Arc<Upload>, ControlError> {
@@ -220,7 +221,11 @@ pub(crate) fn is_pushing(record: &StoreRecord, source: UploadSource) -> bool {
     matches!(fate(Some(record), &source.to_string(), 0), Fate::Pushing)
 }
 
-fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<(Manifest, Checksum), ControlError> {
+fn parse(
+    bytes: &[u8],
+    store: &StoreName,
+    partitions: RangeInclusive<PartitionCount>,
+) -> Result<(Manifest, Checksum), ControlError> {
     let location = || "the request's body".to_owned();
     let (manifest, id) = Manifest::identified(bytes).map_err(|source| FetchError::Manifest {
         location: location(),
@@ -233,10 +238,10 @@ fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<
             found: manifest.store,
         }));
     }
-    if manifest.partitions != partitions {
+    if !partitions.contains(&manifest.partitions) {
         return Err(ControlError::Fetch(FetchError::WrongPartitions {
             location: location(),
-            expected: partitions,
+            expected: *partitions.end(),
             found: manifest.partitions,
         }));
     }

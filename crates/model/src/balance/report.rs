@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::StoreName;
 use crate::node::NodeId;
-use crate::partition::PartitionId;
+use crate::partition::{PartitionCount, PartitionId};
 
 /// The load of a node since its last report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,8 @@ pub struct LoadReport {
     pub started_unix_ms: u64,
     /// The number of the report in its process, from 1: one that is late or was sent twice does not count.
     pub number: u64,
+    /// Into how many partitions it divides keys: numbers of partitions in it count among so many.
+    pub divided: PartitionCount,
     /// How long it is about, in milliseconds.
     pub interval_ms: u64,
     /// What the node uses of what it may use.

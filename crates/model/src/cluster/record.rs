@@ -26,7 +26,7 @@ use crate::version::VersionNumber;
 pub struct ClusterRecord {
     /// The identity of the cluster: data directories remember it.
     pub identity: Identity,
-    /// The number of partitions.
+    /// How many partitions there are at first: the routing table says how many there are since they were split.
     pub partitions: PartitionCount,
     /// How partitions are assigned to nodes.
     pub placement: Placement,
@@ -196,6 +196,8 @@ pub struct VersionDetail {
     pub source: String,
     /// The checksum of its manifest: another checksum under the same number is another version.
     pub manifest_checksum: String,
+    /// How many partitions it was built for: as many as there were, or fewer if they have been split since.
+    pub partitions: PartitionCount,
     /// The size of all its files in bytes.
     pub bytes: u64,
     /// How many of these bytes are indexes, which should be in memory.

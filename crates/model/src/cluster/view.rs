@@ -1,6 +1,7 @@
 //! All entries of the coordination service, as a process saw them at one moment.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use super::record::{
 use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
+use crate::partition::PartitionCount;
 use crate::routing::RoutingTable;
 
 /// An entry with its revision: a conditional write names it.
@@ -65,13 +67,25 @@ impl ClusterView {
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))
     }
 
+    /// How many partitions there are; `None` before there is a cluster.
+    pub fn partitions(&self) -> Option<PartitionCount> {
+        let table = self.routing.as_ref().map(|table| table.record.partitions());
+        table.or(self.cluster.as_ref().map(|cluster| cluster.partitions))
+    }
+
+    /// For how many partitions a version may be built: as many as there are, or were before splits.
+    pub fn buildable(&self) -> Option<RangeInclusive<PartitionCount>> {
+        let first = self.cluster.as_ref()?.partitions;
+        Some(first..=self.partitions()?)
+    }
+
     /// About how many bytes a partition has on a node: the kept versions of batch stores, divided evenly.
     pub fn partition_bytes(&self) -> u64 {
-        let Some(cluster) = &self.cluster else { return 0 };
+        let Some(table) = &self.routing else { return 0 };
         let stores = self.stores.values().map(|store| &store.record);
         let kept = stores.flat_map(|store| store.versions.kept().filter_map(|version| store.details.get(&version)));
         let bytes: u64 = kept.map(|detail| detail.bytes).sum();
-        bytes / u64::from(cluster.partitions.get())
+        bytes / u64::from(table.record.partitions().get())
     }
 
     /// How many replicas a store has: the operator's number, or the cluster's, and never more than that.

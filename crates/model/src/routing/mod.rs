@@ -215,6 +215,35 @@ impl RoutingTable {
         }
     }
 
+    /// The table after each partition is split in two, of which both have its owners, its past and its move under way. `None`
+    /// if there are as many partitions as slots.
+    ///
+    /// Readers and writers that know the table before it ask the same nodes for each key. Only who names partitions by
+    /// their numbers has to say how many there are.
+    pub fn split(&self) -> Option<Self> {
+        let partitions = self.partitions.doubled()?;
+        let halves = |partition: PartitionId| [0, 1].map(|half| PartitionId::new(2 * partition.get() + half));
+        let moves = self.moves.iter();
+        Some(Self {
+            epoch: self.epoch + 1,
+            partitions,
+            owners: self
+                .owners
+                .iter()
+                .flat_map(|owners| [owners.clone(), owners.clone()])
+                .collect(),
+            moves: moves
+                .flat_map(|(&partition, stage)| halves(partition).map(|half| (half, stage.clone())))
+                .collect(),
+            switches: self
+                .switches
+                .iter()
+                .map(|(&at, set)| (at, set.among(self.partitions, partitions)))
+                .collect(),
+            since: self.since,
+        })
+    }
+
     /// This table with moves begun to all of these lists that differ from the present ones, after other moves that have
     /// only begun are given up, and others finished.
     ///
@@ -269,9 +298,9 @@ impl RoutingTable {
         self.partitions
     }
 
-    /// The nodes to ask for a partition, in the order of preference.
+    /// The nodes to ask for a partition, in the order of preference: none if there is no such partition.
     pub fn owners(&self, partition: PartitionId) -> &[NodeId] {
-        &self.owners[partition.get() as usize]
+        self.owners.get(partition.get() as usize).map_or(&[], Vec::as_slice)
     }
 
     /// All owners: one list for each partition.
@@ -520,6 +549,23 @@ mod tests {
                     prop_assert!(then.0.covers(&now.0) && then.1.covers(&now.1), "{} {:?}", node, table);
                 }
             }
+        }
+
+        #[test]
+        fn halves_have_the_past_of_the_partition_that_was_split(steps in prop::collection::vec(steps(), 1..100)) {
+            let table = steps.iter().fold(four(), |table, steps| stepped(&table, steps));
+            let split = table.split().unwrap();
+            prop_assert_eq!((split.epoch(), split.partitions().get()), (table.epoch() + 1, 8));
+            for half in split.partitions().partitions() {
+                let whole = PartitionId::new(half.get() / 2);
+                prop_assert_eq!(split.owners(half), table.owners(whole));
+                prop_assert_eq!(split.joint(half), table.joint(whole));
+                prop_assert_eq!(split.reads_since(half), table.reads_since(whole));
+                prop_assert_eq!(split.writes_since(half), table.writes_since(whole));
+            }
+            prop_assert_eq!(split.last_steps(), table.last_steps());
+            let text = serde_json::to_string(&split).unwrap();
+            prop_assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), split);
         }
 
         #[test]

@@ -5,7 +5,9 @@ use fondaco_model::cluster::{
     Announcement, Change, ClusterRecord, ClusterView, Controller, Moment, Patience, Record, RecordPath, ReplicaReport,
     ReplicaState, Revised, StoreRecord, StoreReport, VersionDetail, operator,
 };
-use fondaco_model::{Identity, NodeId, Placement, RoutingTable, StoreDefinition, StoreName, VersionNumber};
+use fondaco_model::{
+    Identity, NodeId, PartitionCount, Placement, RoutingTable, StoreDefinition, StoreName, VersionNumber,
+};
 
 /// A cluster as all processes see it.
 pub struct Cluster {
@@ -31,6 +33,7 @@ pub fn detail(build: &str) -> VersionDetail {
     VersionDetail {
         source: format!("file:///versions/{build}"),
         manifest_checksum: build.to_owned(),
+        partitions: PartitionCount::ONE,
         bytes: 100,
         index_bytes: 10,
         records: 5,
@@ -212,7 +215,11 @@ impl Cluster {
 
     /// An operator begins a push. Returns the version.
     pub fn push(&mut self, store: &str, build: &str) -> VersionNumber {
-        let change = operator::push(&self.view, &name(store), detail(build), 8).unwrap();
+        let detail = VersionDetail {
+            partitions: self.view.partitions().unwrap(),
+            ..detail(build)
+        };
+        let change = operator::push(&self.view, &name(store), detail, 8).unwrap();
         assert!(self.apply(&change));
         self.store(store).pushing().unwrap()
     }

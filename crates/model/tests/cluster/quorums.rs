@@ -141,6 +141,7 @@ fn a_node_reports_its_number_of_keys_rounded() {
         let mut local = LocalReplicas::default();
         let store = LocalVersioned {
             id,
+            partitions: cluster.view.partitions().unwrap(),
             synchronised: PartitionSet::EMPTY,
             held: 8,
             keys,

@@ -186,6 +186,7 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
             name("v"),
             LocalVersioned {
                 id,
+                partitions: cluster.view.partitions().unwrap(),
                 synchronised,
                 held: 0,
                 keys: 0,

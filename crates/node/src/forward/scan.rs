@@ -41,10 +41,12 @@ impl Forwarder {
         let topology = membership.topology();
         let holders = topology.stores.get(name).into_iter();
         let holders = holders.flat_map(|store| topology.replicas(store, partition));
+        let partitions = topology.partitions.to_string();
         let (partition, hash, count) = (partition.to_string(), hash.to_string(), count.to_string());
         let request = [
             b"FONDACO.SCAN",
             name.as_str().as_bytes(),
+            partitions.as_bytes(),
             partition.as_bytes(),
             hash.as_bytes(),
             count.as_bytes(),

@@ -20,8 +20,7 @@ impl Forwarder {
     /// replica.
     pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
         let (replicas, topology) = self.asks_one(catalog, store)?;
-        let partition = topology.partitions.partition_of(store.slots.slot(key));
-        let record = replicas.recall(store.id.get(), partition, key, topology.epoch)?;
+        let record = replicas.recall(store.id.get(), store.slots.slot(key), key, topology.epoch)?;
         let Some(record) = record else { return Some(Ok(None)) };
         let settings = &store.settings;
         // Most records do not end, and need no clock.
@@ -47,8 +46,7 @@ impl Forwarder {
         if let Some((replicas, topology)) = self.asks_one(catalog, store)
             && store.settings.resolution != Resolution::Counter
         {
-            let partition = |key: &[u8]| topology.partitions.partition_of(store.slots.slot(key));
-            let keys = keys.iter().map(|key| (partition(key), *key));
+            let keys = keys.iter().map(|key| (store.slots.slot(key), *key));
             replicas.recall_plain(store.id.get(), keys, topology.epoch, take);
         }
     }
@@ -68,15 +66,12 @@ impl Forwarder {
     /// store, if this node has them.
     pub(crate) fn prefetch<'a>(&self, catalog: &'a Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) {
         let first = wire_keys.clone().next().and_then(|key| catalog.versioned_on_wire(key));
-        let (Some((store, _)), Some(replicas), Some(membership)) =
-            (first, &self.shared.config.replicas, catalog.membership())
-        else {
+        let (Some((store, _)), Some(replicas)) = (first, &self.shared.config.replicas) else {
             return;
         };
-        let partitions = membership.topology().partitions;
         let keys = wire_keys.filter_map(|wire_key| {
             let (of, key) = catalog.versioned_on_wire(wire_key)?;
-            (of.id == store.id).then(|| (partitions.partition_of(store.slots.slot(key)), key))
+            (of.id == store.id).then(|| (store.slots.slot(key), key))
         });
         replicas.prefetch(store.id.get(), keys);
     }

@@ -58,10 +58,10 @@ fn a_user_cannot_see_stores_that_it_may_not_read() {
         "SCAN 0 MATCH @:*",
         "FONDACO.GET @:1",
         "FONDACO.PUT @:1 c x",
-        "FONDACO.SCAN @ 0 0 10",
+        "FONDACO.SCAN @ 1 0 0 10",
         "FONDACO.READ v1 0 0 @ 1",
         "FONDACO.RGET v1 1 FULL @ 1",
-        "FONDACO.RTREE v1 1 @ 0 1 0",
+        "FONDACO.RTREE v1 1 @ 1 0 1 0",
     ] {
         let missing = told(command, "n");
         assert_eq!(told(command, "s"), missing, "{command}");

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
-use fondaco_model::{NodeId, PartitionId, StoreName};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, StoreName};
 
 /// A request to one replica of a versioned store. Never forwarded: a node without the partition answers `NOTHERE`.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +68,8 @@ pub enum ReplicaOperation {
     },
     /// `FONDACO.RTREE`: return hashes of the Merkle tree of a partition.
     Tree {
+        /// How many partitions there are, as far as the requester knows.
+        partitions: PartitionCount,
         /// The partition.
         partition: PartitionId,
         /// The depth of the nodes of the tree: how many bits of a key's hash select them; the root's is 0.
@@ -77,6 +79,8 @@ pub enum ReplicaOperation {
     },
     /// `FONDACO.RSYNC`: compare leaves of the Merkle tree of a partition, record by record.
     Sync {
+        /// How many partitions there are, as far as the requester knows.
+        partitions: PartitionCount,
         /// The partition.
         partition: PartitionId,
         /// The depth of the leaves.
@@ -121,7 +125,7 @@ pub struct KeyRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafDigests {
     /// The number of the leaf at its depth.
-    pub leaf: u32,
+    pub leaf: u64,
     /// One for each record: four bytes of the key's hash, and four of the record's digest.
     pub digests: Vec<u64>,
 }
@@ -161,9 +165,9 @@ pub enum ReplicaCommand {
     Merge,
     /// `FONDACO.RHINT store-id timeout-ms epoch store target-node (key record)…`
     Hint,
-    /// `FONDACO.RTREE store-id timeout-ms epoch store partition depth node…`
+    /// `FONDACO.RTREE store-id timeout-ms epoch store partitions partition depth node…`
     Tree,
-    /// `FONDACO.RSYNC store-id timeout-ms epoch store partition depth (leaf digests)…`
+    /// `FONDACO.RSYNC store-id timeout-ms epoch store partitions partition depth (leaf digests)…`
     Sync,
     /// `FONDACO.RHINTS store-id timeout-ms epoch store`
     OldestHint,

@@ -119,6 +119,7 @@ impl Running<'_> {
 
     async fn ask_hashes(&mut self, depth: u8, nodes: &[u32]) -> Result<Hashes, ReplicaError> {
         let operation = ReplicaOperation::Tree {
+            partitions: self.partition.count(),
             partition: self.partition.id(),
             depth,
             nodes: nodes.to_vec(),
@@ -140,19 +141,19 @@ impl Running<'_> {
         }
     }
 
-    async fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
+    async fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u64]) -> Result<(), ReplicaError> {
         match self.sync_at_once(exchange, depth, leaves).await {
             Err(error) if error.code == ReplicaErrorCode::More && exchange.too_many(depth, leaves) => Ok(()),
             done => done,
         }
     }
 
-    async fn sync_at_once(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
+    async fn sync_at_once(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u64]) -> Result<(), ReplicaError> {
         let mut own: Vec<LeafEntry> = Vec::new();
         let mut digests = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
             let room = SYNC_ENTRIES_MAX - own.len();
-            let Leaf { entries, .. } = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf, room)?;
+            let Leaf { entries, .. } = leaf_entries(self.shared, self.store, self.partition, depth, leaf, room)?;
             digests.push(LeafDigests {
                 leaf,
                 digests: entries.iter().map(|entry| entry.digest).collect(),
@@ -161,6 +162,7 @@ impl Running<'_> {
         }
         self.bytes += (4 * leaves.len() + 8 * own.len()) as u64;
         let operation = ReplicaOperation::Sync {
+            partitions: self.partition.count(),
             partition: self.partition.id(),
             depth,
             leaves: digests,
@@ -280,7 +282,7 @@ impl Running<'_> {
     }
 
     fn record(&self, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
-        let table_key = self.store.record_key(self.partition.id(), key);
+        let table_key = self.store.record_key(key);
         let record = self
             .store
             .table

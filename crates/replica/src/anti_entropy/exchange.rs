@@ -38,8 +38,8 @@ pub const STEP_BITS: u8 = 4;
 /// The deepest level at which anything is compared: no tree has deeper leaves.
 pub const DEPTH_MAX: u8 = LEAF_BITS_MAX;
 
-/// The deepest level at which keys are compared.
-pub const SYNC_DEPTH_MAX: u8 = 32;
+/// The deepest level at which keys are compared: below slots and what all members of a set have in common.
+pub const SYNC_DEPTH_MAX: u8 = 48;
 
 /// Hashes of a tree: those of the 16 children of each requested node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum Step {
         /// Their depth.
         depth: u8,
         /// Their numbers at that depth.
-        leaves: Vec<u32>,
+        leaves: Vec<u64>,
     },
     /// Fetch the records of these keys from the peer, and merge them.
     Get {
@@ -107,9 +107,9 @@ pub struct Exchange {
     /// The depth of the leaves that are compared; unknown before the roots are compared.
     leaf_depth: Option<u8>,
     compares: VecDeque<(u8, Vec<u32>)>,
-    leaves: Vec<u32>,
+    leaves: Vec<u64>,
     /// Parts of leaves that had too many keys, with their depth.
-    parts: Vec<(u8, Vec<u32>)>,
+    parts: Vec<(u8, Vec<u64>)>,
     gets: Vec<Bytes>,
     gives: Vec<Bytes>,
 }
@@ -176,7 +176,7 @@ impl Exchange {
             deeper.clamp(STEP_BITS, DEPTH_MAX)
         });
         let below = depth + STEP_BITS;
-        let mut differing = Vec::new();
+        let mut differing: Vec<u32> = Vec::new();
         for (&node, (own, theirs)) in nodes.iter().zip(own.nodes.iter().zip(&theirs.nodes)) {
             for (child, (own, theirs)) in (0u32..).zip(own.iter().zip(theirs)) {
                 if own != theirs {
@@ -185,7 +185,7 @@ impl Exchange {
             }
         }
         if below >= leaf_depth {
-            self.leaves.append(&mut differing);
+            self.leaves.extend(differing.into_iter().map(u64::from));
             return;
         }
         // The last step descends less far than the others, to end at the leaves.
@@ -200,7 +200,7 @@ impl Exchange {
 
     /// The leaves of a step have too many keys for one answer: they are compared in parts. Returns whether there are smaller
     /// parts.
-    pub fn too_many(&mut self, depth: u8, leaves: &[u32]) -> bool {
+    pub fn too_many(&mut self, depth: u8, leaves: &[u64]) -> bool {
         match leaves {
             [leaf] if depth + STEP_BITS <= SYNC_DEPTH_MAX => {
                 let below = (0..1 << STEP_BITS).map(|child| leaf << STEP_BITS | child);
@@ -272,9 +272,8 @@ pub fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
 }
 
 /// The digest of a record in a leaf.
-pub fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
-    // The first bits of the hash are those of the leaf: all its keys share them.
-    key_hash << 32 | record_digest & u64::from(u32::MAX)
+pub fn leaf_digest(key: &[u8], record_digest: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key) << 32 | record_digest & u64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -294,18 +293,18 @@ mod tests {
     }
 
     impl Side {
-        fn entries(&self, depth: u8, node: u32) -> impl Iterator<Item = (&Bytes, u64, u64)> {
+        fn entries(&self, depth: u8, node: u64) -> impl Iterator<Item = (&Bytes, u64, u64)> {
             let all = self.records.iter().map(|(key, record)| {
                 let digest = Record::digest(&record.to_bytes());
                 (key, member::key_hash(ValueType::Graph, key), digest)
             });
-            all.filter(move |(_, hash, _)| hash.checked_shr(64 - u32::from(depth)).unwrap_or(0) == u64::from(node))
+            all.filter(move |(_, hash, _)| hash.checked_shr(64 - u32::from(depth)).unwrap_or(0) == node)
         }
 
         fn hashes(&self, depth: u8, nodes: &[u32]) -> Hashes {
             let children = |&node: &u32| {
                 let mut children = [0; 16];
-                for (_, hash, digest) in self.entries(depth, node) {
+                for (_, hash, digest) in self.entries(depth, node.into()) {
                     children[(hash >> (60 - depth) & 15) as usize] ^= record_hash(hash, digest);
                 }
                 children
@@ -316,10 +315,10 @@ mod tests {
             }
         }
 
-        fn leaf(&self, depth: u8, leaf: u32) -> Vec<LeafEntry> {
-            let entry = |(key, hash, digest): (&Bytes, u64, u64)| LeafEntry {
+        fn leaf(&self, depth: u8, leaf: u64) -> Vec<LeafEntry> {
+            let entry = |(key, _, digest): (&Bytes, u64, u64)| LeafEntry {
                 key: key.clone(),
-                digest: leaf_digest(hash, digest),
+                digest: leaf_digest(key, digest),
                 is_past: false,
             };
             self.entries(depth, leaf).map(entry).collect()

@@ -99,7 +99,7 @@ async fn give_away(background: &mut Background, holding: &Holding, store: &Arc<H
         return;
     }
     // Writes that were admitted before are in the table from here on.
-    let shard = background.shared.shard_of(partition.id());
+    let shard = background.shared.shard_of(partition);
     if background.between(shard, || ()).await.is_none() {
         return;
     }
@@ -129,7 +129,7 @@ async fn clear(
 ) -> Result<(), ReplicaError> {
     let shared = &Arc::clone(&background.shared);
     let failed = |error| engine_error(shared, &error);
-    let (from, to) = range(partition.id(), 0, 0);
+    let (from, to) = range(partition.count(), partition.id(), 0, 0);
     loop {
         // Once it is held again, nothing of it is deleted.
         if partition.is_held() {
@@ -155,7 +155,7 @@ async fn clear(
             return Ok(());
         }
         let task = Task::Clear(Arc::clone(partition), keys);
-        let shard = shared.shard_of(partition.id());
+        let shard = shared.shard_of(partition);
         background.commit(shard, Some(store), task).await?;
         if !background.spend(bytes).await {
             return Err(ReplicaError::new(

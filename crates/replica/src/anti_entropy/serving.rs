@@ -22,7 +22,7 @@ use crate::reads::give;
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::{Shared, overloaded};
 use crate::store::HeldStore;
-use crate::table_key::{parse_record_key, range};
+use crate::table_key::{parse_record_key, range, within};
 use crate::writes::commit::engine_error;
 
 /// How many bytes of records one reply contains; beyond it, only contexts.
@@ -152,7 +152,7 @@ pub(crate) fn hashes(
         }
         hashes.push(match children {
             Some(children) => children,
-            None => scan_children(shared, store, partition.id(), depth, node, &mut scanned)?,
+            None => scan_children(shared, store, partition, depth, node, &mut scanned)?,
         });
     }
     Ok(Hashes {
@@ -172,15 +172,15 @@ fn tree_is_made(store: &HeldStore, partition: &Partition) -> ReplicaError {
 fn scan_children(
     shared: &Shared,
     store: &HeldStore,
-    partition: PartitionId,
+    partition: &Partition,
     depth: u8,
     node: u32,
     scanned: &mut usize,
 ) -> Result<[u64; 16], ReplicaError> {
     let mut children = [0; 16];
-    scan(shared, store, partition, depth, node, |hash, _, record| {
-        let child = hash >> (64 - depth - STEP_BITS) & 15;
-        children[child as usize] ^= record_hash(hash, Record::digest(record));
+    scan(shared, store, partition, depth, node.into(), |position, _, record| {
+        let child = position >> (64 - depth - STEP_BITS) & 15;
+        children[child as usize] ^= record_hash(position, Record::digest(record));
         *scanned += 1;
         Ok(())
     })?;
@@ -201,18 +201,19 @@ pub(crate) struct Leaf {
 pub(crate) fn leaf_entries(
     shared: &Shared,
     store: &HeldStore,
-    partition: PartitionId,
+    partition: &Partition,
     depth: u8,
-    leaf: u32,
+    leaf: u64,
     room: usize,
 ) -> Result<Leaf, ReplicaError> {
     let now_unix_ms = shared.host.unix_ms();
     let (mut entries, mut is_readable) = (Vec::new(), true);
-    let damaged = scan(shared, store, partition, depth, leaf, |hash, key, record| {
+    let damaged = scan(shared, store, partition, depth, leaf, |_, key, record| {
         if entries.len() == room {
             let message = format!(
-                "leaf {leaf} of depth {depth} of partition {partition} of store {:?}, and those compared with it, have \
+                "leaf {leaf} of depth {depth} of partition {} of store {:?}, and those compared with it, have \
                  more than {SYNC_ENTRIES_MAX} keys: compare smaller parts",
+                partition.id(),
                 store.name
             );
             return Err(ReplicaError::new(ReplicaErrorCode::More, message));
@@ -220,8 +221,8 @@ pub(crate) fn leaf_entries(
         let decoded = Record::decode(record.clone());
         is_readable &= decoded.is_ok();
         entries.push(LeafEntry {
+            digest: leaf_digest(&key, Record::digest(record)),
             key,
-            digest: leaf_digest(hash, Record::digest(record)),
             is_past: decoded.is_ok_and(|record| is_past(&record, &store.settings, now_unix_ms)),
         });
         Ok(())
@@ -232,16 +233,16 @@ pub(crate) fn leaf_entries(
     })
 }
 
-/// Calls `each` for the records below a node. Returns how many records, or parts of the table, cannot be read.
+/// Calls `each` for the records below a node, with their positions within the partition. Returns how many records, or parts of the table, cannot be read.
 fn scan(
     shared: &Shared,
     store: &HeldStore,
-    partition: PartitionId,
+    partition: &Partition,
     depth: u8,
-    node: u32,
+    node: u64,
     mut each: impl FnMut(u64, Bytes, &Bytes) -> Result<(), ReplicaError>,
 ) -> Result<usize, ReplicaError> {
-    let (from, to) = range(partition, u32::from(depth), node.into());
+    let (from, to) = range(partition.count(), partition.id(), u32::from(depth), node);
     let mut damaged = 0;
     let failed = |error| engine_error(shared, &error);
     for found in ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)? {
@@ -253,8 +254,8 @@ fn scan(
                 continue;
             }
         };
-        if let Some((_, hash, key)) = parse_record_key(&table_key) {
-            each(hash, key, &record)?;
+        if let Some((position, key)) = parse_record_key(&table_key) {
+            each(within(partition.count(), position), key, &record)?;
         }
     }
     Ok(damaged)
@@ -281,7 +282,7 @@ fn compare(
     let mut is_readable = true;
     let (mut bytes, mut context_bytes, mut entries) = (0, 0, 0);
     for LeafDigests { leaf, digests } in leaves {
-        let own = leaf_entries(shared, store, partition.id(), depth, *leaf, SYNC_ENTRIES_MAX - entries)?;
+        let own = leaf_entries(shared, store, partition, depth, *leaf, SYNC_ENTRIES_MAX - entries)?;
         entries += own.entries.len();
         is_readable &= own.is_readable;
         let found = differences(&own.entries, digests);
@@ -289,7 +290,7 @@ fn compare(
         let lacked = found.lacked_there.into_iter().map(|key| (key, false));
         let differing = found.differing.into_iter().map(|key| (key, true));
         for (key, is_differing) in lacked.chain(differing) {
-            let table_key = store.record_key(partition.id(), &key);
+            let table_key = store.record_key(&key);
             let record = store
                 .table
                 .get(&table_key)

@@ -196,7 +196,7 @@ impl Sweep<'_> {
     async fn run(&mut self, found: &mut Candidates) -> Result<(), ReplicaError> {
         let failed = |error| engine_error(self.shared, &error);
         let (mut given_up, mut expired) = (Vec::new(), Vec::new());
-        let (from, to) = range(self.partition.id(), 0, 0);
+        let (from, to) = range(self.partition.count(), self.partition.id(), 0, 0);
         let (mut bytes, mut waiting_bytes) = (0, 0);
         let entries = ReadableScan::begin(&self.store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;
         // Findings are in the table by now: a comparison that begins later covers them.
@@ -211,15 +211,15 @@ impl Sweep<'_> {
             if bytes >= STEP_BYTES && !self.background.spend(std::mem::take(&mut bytes)).await {
                 return Ok(());
             }
-            let (Some((_, hash, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone()))
+            let (Some((position, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone()))
             else {
                 continue;
             };
             expiring += u64::from(decoded.next_expiry_unix_ms().is_some_and(|end| end > now_unix_ms));
             match self.horizon.is_past(&decoded) {
                 true => {
-                    let found = found.get(&hash).copied();
-                    if self.is_to_go(hash, &decoded, Record::digest(&record), found, now_ms) {
+                    let found = found.get(&position).copied();
+                    if self.is_to_go(position, &decoded, Record::digest(&record), found, now_ms) {
                         waiting_bytes += record.len();
                         given_up.push((self.store.place_in(self.partition, &key), record));
                     }
@@ -247,7 +247,14 @@ impl Sweep<'_> {
     }
 
     /// Whether a record is to be collected; if not, it is remembered.
-    fn is_to_go(&mut self, hash: u64, record: &Record, digest: u64, found: Option<(u64, u64)>, now_ms: u64) -> bool {
+    fn is_to_go(
+        &mut self,
+        position: u64,
+        record: &Record,
+        digest: u64,
+        found: Option<(u64, u64)>,
+        now_ms: u64,
+    ) -> bool {
         let found_ms = found
             .filter(|(known, _)| *known == digest)
             .map(|(_, found_ms)| found_ms);
@@ -255,7 +262,7 @@ impl Sweep<'_> {
             return true;
         }
         match self.candidates.len() < self.candidates_max {
-            true => drop(self.candidates.insert(hash, (digest, found_ms.unwrap_or(now_ms)))),
+            true => drop(self.candidates.insert(position, (digest, found_ms.unwrap_or(now_ms)))),
             false => self.is_all = false,
         }
         false
@@ -279,7 +286,7 @@ impl Sweep<'_> {
     }
 
     async fn write(&self, task: Task) -> Result<(), ReplicaError> {
-        let shard = self.shared.shard_of(self.partition.id());
+        let shard = self.shared.shard_of(self.partition);
         self.background.commit(shard, Some(self.store), task).await
     }
 }

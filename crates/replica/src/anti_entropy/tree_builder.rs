@@ -13,7 +13,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::{Partition, UNREADABLE};
 use crate::reads::scanning::{RECORD_WIDTH, is_damage, next_readable};
 use crate::store::HeldStore;
-use crate::table_key::{parse_record_key, range};
+use crate::table_key::{parse_record_key, range, within};
 
 /// How often it looks for missing trees when it is not woken.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(crate) async fn run(mut background: Background) {
                 }
                 if partition.wants_tree() && !store.is_gone() && grow(background, store, partition).await.is_none() {
                     // It failed, and is retried after a while.
-                    shared.between(shared.shard_of(partition.id()), {
+                    shared.between(shared.shard_of(partition), {
                         let partition = Arc::clone(partition);
                         move || partition.end_tree(None)
                     });
@@ -57,7 +57,7 @@ async fn grow(background: &mut Background, store: &Arc<HeldStore>, partition: &A
     let warn = |error: EngineError| {
         tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be scanned");
     };
-    let (begin, end) = range(partition.id(), 0, 0);
+    let (begin, end) = range(partition.count(), partition.id(), 0, 0);
     // A scan shows the table as it was at its beginning. It cannot continue behind an unreadable range; new scans begin
     // there.
     let mut readable = vec![(begin, end.clone())];
@@ -106,7 +106,7 @@ async fn scan(
     parts: &[(Bytes, Option<Bytes>)],
 ) -> Option<Scanned> {
     let shared = &Arc::clone(&background.shared);
-    let shard = shared.shard_of(partition.id());
+    let shard = shared.shard_of(partition);
     let (table, theirs, scanned) = (Arc::clone(&store.table), Arc::clone(partition), parts.to_vec());
     // Between two groups, so that no write is in progress.
     let begun = background.between(shard, move || {
@@ -135,8 +135,8 @@ async fn scan(
                         tracing::error!(
                             store = %store.name, partition = %partition.id(), %error, "a stored record is damaged"
                         );
-                        if let Some((_, hash, _)) = parse_record_key(&key) {
-                            partition.note_damaged(hash, UNREADABLE);
+                        if let Some((position, _)) = parse_record_key(&key) {
+                            partition.note_damaged(position, UNREADABLE);
                         }
                         last = Some(key);
                         continue;
@@ -148,8 +148,8 @@ async fn scan(
                     None => return Some(Scanned::Failed(error)),
                 },
             };
-            if let Some((_, hash, _)) = parse_record_key(&table_key) {
-                tree.replace(hash, None, Some(Record::digest(&record)));
+            if let Some((position, _)) = parse_record_key(&table_key) {
+                tree.replace(within(partition.count(), position), None, Some(Record::digest(&record)));
             }
             bytes += (table_key.len() + record.len()) as u64;
             if bytes >= STEP_BYTES && !background.spend(std::mem::take(&mut bytes)).await {
@@ -163,6 +163,6 @@ async fn scan(
 
 /// Installs a tree. `None` if the process ends.
 async fn put(background: &Background, partition: &Arc<Partition>, tree: HashTree) -> Option<()> {
-    let (shard, theirs) = (background.shared.shard_of(partition.id()), Arc::clone(partition));
+    let (shard, theirs) = (background.shared.shard_of(partition), Arc::clone(partition));
     background.between(shard, move || theirs.end_tree(Some(tree))).await
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
-use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
+use fondaco_model::{NodeId, SLOT_BITS};
 use fondaco_protocol::replica::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 
 use crate::background::Background;
@@ -229,11 +229,11 @@ async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>
             continue;
         };
         tracing::error!(
-            %node, store = key.store.id, partition = %key.partition, key = ?key.key,
+            %node, store = key.store.id, slot = key.position >> (64 - SLOT_BITS), key = ?key.key,
             "a damaged hint is dropped: anti-entropy restores its record from the other replicas"
         );
         by_shard
-            .entry(shared.shard_of(key.partition))
+            .entry(shared.shard_at(key.position))
             .or_default()
             .push(table_key);
     }
@@ -344,7 +344,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
             () => Destination::Nowhere,
         };
     };
-    let partition = holding.partition_of(&store.name, &hint.key);
+    let partition = holding.partition_at(hint.position);
     if cluster.table.holds(node, partition, store.replicas) {
         return match holding.is_live(node) {
             true => Destination::Node(node),
@@ -362,7 +362,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
 async fn delivered(background: &Background, hints: Vec<Hint>) -> Result<(), ReplicaError> {
     let mut by_shard: BTreeMap<usize, Vec<(Bytes, Bytes)>> = BTreeMap::new();
     for hint in hints {
-        let shard = background.shared.shard_of(hint.key.partition);
+        let shard = background.shared.shard_at(hint.key.position);
         by_shard.entry(shard).or_default().push((hint.table_key, hint.record));
     }
     for (shard, hints) in by_shard {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::versioned::Durability;
-use fondaco_model::{NodeId, PartitionId, Stage};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, Stage};
 
 use crate::error::ReplicasError;
 use crate::membership::dropped_stores::{STORE_PREFIX, Tables};
@@ -17,7 +17,7 @@ use crate::partition::Partition;
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;
 use crate::store::{Cluster, Held, HeldStore, Holding};
-use crate::table_key::{StoreIdentity, parse_record_key, range};
+use crate::table_key::{StoreIdentity, parse_record_key, partition_at, range};
 
 impl Replicas {
     /// Applies the cluster state: which stores there are, and which of their partitions this node holds. Tables of
@@ -30,6 +30,7 @@ impl Replicas {
         let _changing = self.shared.changing.lock();
         // Nothing more is deleted until the new state is known.
         self.shared.dropping.want(None);
+        self.shared.first_count.get_or_init(|| view.table.partitions());
         let before = self.shared.holding.load_full();
         let settling = before
             .cluster
@@ -103,6 +104,8 @@ impl Replicas {
             None => !has_lost,
             // A node that starts during a plan may be assigned a partition that only its earlier process had compared.
             Some(held) => {
+                // Before a split.
+                let id = before.count().covering(id, view.table.partitions());
                 let known = held.partitions.get(&id.get());
                 known.is_some_and(|partition| before.is_synchronised(held, partition))
             }
@@ -154,7 +157,7 @@ impl Replicas {
                         .filter(|partition| !partition.is_cleared() || partition.is_held())
                         .map(|partition| (partition.id().get(), Arc::clone(partition)))
                         .collect(),
-                    None => found_in(&table)?,
+                    None => found_in(&table, view.table.partitions())?,
                 };
                 divided(view, store, known)
             }
@@ -265,14 +268,18 @@ impl ReplicatedStore {
 fn divided(
     view: &ReplicaView,
     store: &ReplicatedStore,
-    mut known: BTreeMap<u32, Arc<Partition>>,
+    known: BTreeMap<u32, Arc<Partition>>,
 ) -> (Held, Arc<[Arc<Partition>]>) {
+    let count = view.table.partitions();
+    let mut known = among(count, known);
     let mut held = BTreeMap::new();
-    for id in view.table.partitions().partitions() {
+    for id in count.partitions() {
         if !view.table.holds(view.node, id, store.replicas) {
             continue;
         }
-        let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
+        let partition = known
+            .remove(&id.get())
+            .unwrap_or_else(|| Arc::new(Partition::new(count, id)));
         match (partition.is_held(), view.table.moves().get(&id)) {
             (false, _) => partition.take_back(view.table.epoch()),
             (true, Some(Stage::Begun { at, .. })) if partition.assigned_epoch() < *at => {
@@ -307,8 +314,20 @@ fn name_of(id: u16, created_unix_ms: u64) -> String {
     format!("{STORE_PREFIX}{id}-{created_unix_ms}")
 }
 
+/// Partitions after splits.
+fn among(count: PartitionCount, mut known: BTreeMap<u32, Arc<Partition>>) -> BTreeMap<u32, Arc<Partition>> {
+    while let Some(doubled) = known.values().find(|partition| partition.count().get() < count.get()) {
+        let Some(doubled) = doubled.count().doubled() else {
+            break;
+        };
+        let halves = known.values().flat_map(|partition| partition.split(doubled));
+        known = halves.map(|half| (half.id().get(), Arc::clone(half))).collect();
+    }
+    known
+}
+
 /// The partitions that have records in a table.
-fn found_in(table: &Arc<dyn Table>) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
+fn found_in(table: &Arc<dyn Table>, count: PartitionCount) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
     let mut found = BTreeMap::new();
     let mut from = Bytes::new();
     loop {
@@ -321,11 +340,12 @@ fn found_in(table: &Arc<dyn Table>) -> Result<BTreeMap<u32, Arc<Partition>>, Rep
                 Some(Found::Gap(_)) => {}
             }
         };
-        let Some((id, ..)) = parse_record_key(&first) else {
+        let Some((position, _)) = parse_record_key(&first) else {
             return Ok(found);
         };
-        found.insert(id.get(), Arc::new(Partition::new(id)));
-        match range(id, 0, 0).1 {
+        let id = partition_at(count, position);
+        found.insert(id.get(), Arc::new(Partition::new(count, id)));
+        match range(count, id, 0, 0).1 {
             Some(next) => from = next,
             None => return Ok(found),
         }

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::worker::Signal;
 
 /// The prefix of the names of tables of stores.
-pub(crate) const STORE_PREFIX: &str = "store-";
+pub(crate) const STORE_PREFIX: &str = "store-2-";
 
 /// The delay before a failed deletion is retried.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_engine::{EngineError, Table};
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
+use fondaco_model::{PartitionCount, PartitionId};
 use fondaco_protocol::replica::{KeyRecord, ReplicaCommand};
 
 use crate::reads::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;
-use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
+use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range, within};
 use crate::writes::commit::is_damaged;
 
-/// Keys whose hashes share this many first bits are listed together: a scan continues after them.
-const PLACE_BITS: u32 = 38;
+/// Keys whose positions share this many first bits are listed together: a scan continues after them.
+const PLACE_BITS: u32 = 34;
 
 /// How many bytes of keys one result contains, except when the keys of one position alone are longer.
 const LISTED_BYTES_MAX: usize = 4 << 20;
@@ -56,17 +56,18 @@ impl Replicas {
         let Some(held) = held.filter(|held| holding.may_tell(held, partition)) else {
             return Ok(None);
         };
-        let first = range(partition, 64, hash).0;
-        let end = range(partition, 0, 0).1;
+        let count_of_all = holding.count();
+        let first = range(count_of_all, partition, 64, hash).0;
+        let end = range(count_of_all, partition, 0, 0).1;
         let now_unix_ms = self.shared.host.unix_ms();
         let mut keys = Vec::new();
         let (mut examined, mut bytes, mut last) = (0, 0, None);
         for entry in held.table.scan(&first, end.as_deref()).map_err(failed)? {
             let (table_key, record) = or_damaged(entry)?;
-            let Some((_, hash, key)) = parse_record_key(&table_key) else {
+            let Some((position, key)) = parse_record_key(&table_key) else {
                 continue;
             };
-            let place = hash >> (64 - PLACE_BITS);
+            let place = within(count_of_all, position) >> (64 - PLACE_BITS);
             let is_enough = keys.len() >= count || examined >= EXAMINED_MAX || bytes >= LISTED_BYTES_MAX;
             if is_enough && last.is_some_and(|last| last != place) {
                 return Ok(Some((keys, Some(place << (64 - PLACE_BITS)))));
@@ -84,26 +85,27 @@ impl Replicas {
 
     /// The records of a partition with their keys, as stored, including those of deleted keys, in the order of hashes
     /// and keys: from the beginning, or after the position that an earlier page returned. It reads the disk. `None` if
-    /// this node does not own the partition, has lost data of it, or if the owners have changed since the routing table
-    /// of `epoch`.
+    /// this node does not own the partition, has lost data of it, knows of another number of `partitions`, or if the owners
+    /// have changed since the routing table of `epoch`.
     ///
     /// # Errors
     /// The error of the engine.
     pub fn records_page(
         &self,
         store: u16,
-        partition: PartitionId,
+        (partitions, partition): (PartitionCount, PartitionId),
         epoch: Option<NonZeroU64>,
         after: Option<&[u8]>,
         bytes: usize,
     ) -> Result<Option<RecordsPage>, String> {
         let holding = self.holding();
         let held = holding.stores.get(&store);
-        let is_admitted = holding.admit(partition, ReplicaCommand::Get, epoch).is_ok();
+        let is_admitted =
+            holding.admit_count(partitions).is_ok() && holding.admit(partition, ReplicaCommand::Get, epoch).is_ok();
         let Some(held) = held.filter(|held| is_admitted && holding.may_tell(held, partition)) else {
             return Ok(None);
         };
-        let (first, end) = range(partition, 0, 0);
+        let (first, end) = range(holding.count(), partition, 0, 0);
         let mut page = RecordsPage::default();
         page.fill(
             &held.table,
@@ -185,7 +187,7 @@ impl RecordsPage {
                 (Found::Damaged(..) | Found::Gap(_), Kind::Hints) => continue,
             };
             let key = match kind {
-                Kind::Records => parse_record_key(&table_key).map(|(_, _, key)| key),
+                Kind::Records => parse_record_key(&table_key).map(|(_, key)| key),
                 Kind::Hints => parse_hint_key(&table_key).map(|hint| hint.key),
             };
             let Some(key) = key else { continue };

@@ -10,7 +10,7 @@ use fondaco_protocol::replica::{Held, ReplicaError, ReplicaErrorCode};
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Place};
-use crate::table_key::{parse_record_key, range};
+use crate::table_key::{parse_record_key, range_of_set};
 use crate::writes::commit::engine_error;
 
 /// The most members of one set that are read.
@@ -30,7 +30,7 @@ pub(super) fn read(
     deadline: Option<Instant>,
 ) -> Result<Held, ReplicaError> {
     let failed = |error| engine_error(shared, &error);
-    let (from, to) = range(place.partition.id(), member::SET_BITS, member::set_bits(&place.key));
+    let (from, to) = range_of_set(store.slot(&place.key), &place.key);
     let now_unix_ms = shared.host.unix_ms();
     let (mut present, mut removed) = (Vec::new(), Vec::new());
     let scan = ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;
@@ -44,7 +44,7 @@ pub(super) fn read(
             Found::Damaged(_, error) => return Err(failed(error)),
             Found::Gap(gap) => return Err(failed(gap.error)),
         };
-        let Some((_, _, key)) = parse_record_key(&table_key) else {
+        let Some((_, key)) = parse_record_key(&table_key) else {
             continue;
         };
         let Some((_, id)) = member::parse(&key).filter(|(set, _)| *set == &place.key[..]) else {

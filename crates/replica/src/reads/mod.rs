@@ -231,7 +231,7 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
     let context = Record::decode_context(&record).map_err(|error| {
         shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(?place, %error, "a stored record is damaged");
-        place.partition.found_damaged(place.hash, Record::digest(&record));
+        place.partition.found_damaged(place.position, Record::digest(&record));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     })?;
     let digest = Record::stated_digest(&record);
@@ -247,7 +247,7 @@ fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaErr
     tracing::warn!(?place, %error, "a record cannot be read");
     if is_damage(error) {
         // The tree has counted the old record; the next tree does not.
-        place.partition.found_damaged(place.hash, UNREADABLE);
+        place.partition.found_damaged(place.position, UNREADABLE);
     }
     engine_error(shared, error)
 }

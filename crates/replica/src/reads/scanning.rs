@@ -13,13 +13,13 @@ use fondaco_engine::{EngineError, Scan, Table};
 
 use crate::table_key::{HINT_BYTES, PREFIX_BYTES};
 
-/// How many leading bytes distinguish a store's keys when the end of a gap is searched: partition and hash.
+/// How many leading bytes distinguish a store's keys when the end of a gap is searched: positions.
 pub(crate) const RECORD_WIDTH: usize = PREFIX_BYTES;
 
 /// The same for hints, with their prefix.
 pub(crate) const HINT_WIDTH: usize = HINT_BYTES + PREFIX_BYTES;
 
-/// The precision of the end of a gap: 2⁻⁴⁰ of a partition's hashes.
+/// The precision of the end of a gap: 2⁻⁴⁰ of all positions.
 const STEP_BITS_MIN: u32 = 24;
 
 /// An item of a scan.
@@ -190,11 +190,11 @@ fn plus(place: &[u8], bits: u32) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use fondaco_engine::{Engine, Hot, MemoryEngine, WriteBatch};
-    use fondaco_model::PartitionId;
+    use fondaco_model::{PartitionCount, PartitionId, Slot};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table_key::{range, record_key};
+    use crate::table_key::{position, range, record_key};
 
     /// A table with some blocks, from one key to another, that cannot be read.
     struct Blocks {
@@ -251,7 +251,7 @@ mod tests {
     fn key(number: usize) -> Bytes {
         // The hashes look random.
         let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        record_key(PartitionId::new(7), hash, number.to_string().as_bytes())
+        record_key(position(Slot::new(7).unwrap(), hash), number.to_string().as_bytes())
     }
 
     proptest! {
@@ -262,7 +262,7 @@ mod tests {
             let engine = MemoryEngine::new();
             let table = engine.open_table("t").unwrap();
             let mut keys: Vec<Bytes> = (0..count).map(key).collect();
-            keys.push(record_key(PartitionId::new(8), 0, b"of another partition"));
+            keys.push(record_key(position(Slot::new(8).unwrap(), 0), b"of another partition"));
             let mut batch = WriteBatch::new();
             keys.iter().for_each(|key| batch.put(&*table, key.clone(), "v".into()));
             engine.write(batch).unwrap();
@@ -277,7 +277,8 @@ mod tests {
             let are_apart = blocks.unreadable.len() < 2;
             let is_unreadable: Vec<bool> = keys.iter().map(|key| blocks.check(key).is_err()).collect();
             let table: Arc<dyn Table> = Arc::new(blocks);
-            let (from, to) = range(PartitionId::new(7), 0, 0);
+            let partitions = PartitionCount::try_from(16384).unwrap();
+            let (from, to) = range(partitions, PartitionId::new(7), 0, 0);
             let (mut given, mut gaps) = (Vec::new(), Vec::new());
             for found in ReadableScan::begin(&table, &from, to.as_deref(), RECORD_WIDTH).unwrap() {
                 match found.unwrap() {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::vec::Drain;
 
+use fondaco_model::NodeId;
 use fondaco_model::versioned::DotSource;
-use fondaco_model::{NodeId, PartitionId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::ReplicasError;
@@ -155,11 +155,6 @@ pub(crate) fn last_counter(shared: &Shared) -> u64 {
     shared.dots.iter().map(last).max().unwrap_or(0)
 }
 
-/// The shard of a partition.
-pub(crate) fn shard_of(partition: PartitionId, shards: usize) -> usize {
-    partition.get() as usize % shards
-}
-
 fn run(shared: &Shared, shard: usize) {
     let queue = &shared.shards[shard];
     let (mut taken, mut written) = (Vec::new(), Written::default());
@@ -272,7 +267,7 @@ fn gave_up(shared: &Shared, shard: usize) {
     tracing::error!(shard, "a group of writes panicked: its outcome is unknown");
     shared.metrics.add(ReplicaCounter::Panics, 1);
     for store in shared.holding.load().stores.values() {
-        let own = |partition: &&Arc<Partition>| shared.shard_of(partition.id()) == shard;
+        let own = |partition: &&Arc<Partition>| shared.shard_of(partition) == shard;
         store
             .all_partitions()
             .filter(own)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_engine::{Extent, Hot, Pair, Spot};
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
+use fondaco_model::{PartitionId, Slot};
 use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 
 use crate::metrics::ReplicaCounter;
@@ -64,7 +64,7 @@ pub struct DirectPlace {
     pub(crate) store: Arc<HeldStore>,
     partition: Arc<Partition>,
     pub(crate) shard: usize,
-    hash: u64,
+    position: u64,
     key: Bytes,
 }
 
@@ -90,16 +90,18 @@ impl Before {
 
 impl DirectPlace {
     fn with_table_key<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
-        with_record_key(self.partition.id(), self.hash, &self.key, look)
+        with_record_key(self.position, &self.key, look)
     }
 }
 
 impl Replicas {
-    /// The place of a key, if no other node owns it, now or under the plan in progress, and its store needs no more
+    /// The place of a key with this slot, if no other node owns it, now or under the plan in progress, and its store needs no more
     /// than one replica.
-    pub fn direct_place(&self, store: u16, partition: PartitionId, key: Bytes) -> Option<DirectPlace> {
+    pub fn direct_place(&self, store: u16, slot: Slot, key: Bytes) -> Option<DirectPlace> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
+        let position = store.position_in(slot, &key);
+        let partition = holding.partition_at(position);
         let is_key = (1..=REPLICA_KEY_BYTES_MAX).contains(&key.len());
         if !is_key || !store.is_for_one() || !holding.is_alone(store, partition) {
             return None;
@@ -110,10 +112,10 @@ impl Replicas {
             .ok()
             .filter(|partition| !partition.is_behind())?;
         Some(DirectPlace {
-            shard: self.shared.shard_of(partition.id()),
+            shard: self.shared.shard_of(partition),
             partition: Arc::clone(partition),
             store: Arc::clone(store),
-            hash: store.key_hash(&key),
+            position,
             key,
         })
     }
@@ -212,14 +214,14 @@ impl Group<'_> {
                 match record {
                     Ok(record) => Ok((record, Some(Record::stated_digest(&bytes)), Spot::default())),
                     Err(error) => {
-                        let error = self.damaged(&place.partition, (place.hash, &place.key), &bytes, &error);
+                        let error = self.damaged(&place.partition, (place.position, &place.key), &bytes, &error);
                         Err((error, Some(Record::digest(&bytes))))
                     }
                 }
             }
             Err(error) => {
                 if is_damage(&error) {
-                    place.partition.found_damaged(place.hash, UNREADABLE);
+                    place.partition.found_damaged(place.position, UNREADABLE);
                 }
                 Err((engine_error(self.shared, &error), None))
             }
@@ -236,12 +238,12 @@ impl Group<'_> {
             }
             Err((error, _)) => return Err(error),
         };
-        let dots = self.dots.of(store.lasting(), place.hash);
+        let dots = self.dots.of(store.lasting(), place.position);
         // The record here is complete.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
         // Key and record in one buffer: a look-up of the key finds the record next to it in memory.
-        let mut bytes = record_key_before(place.partition.id(), place.hash, &place.key, record.encoded_bytes());
+        let mut bytes = record_key_before(place.position, &place.key, record.encoded_bytes());
         let key_bytes = bytes.len();
         record.encode(&mut bytes);
         let pair = Pair::new(bytes, key_bytes);
@@ -250,7 +252,7 @@ impl Group<'_> {
             self.check_key(store, pair.key())?;
         }
         let change = Change {
-            hash: place.hash,
+            position: place.position,
             before: digest,
             after: Some(Record::stated_digest(pair.value())),
         };
@@ -264,7 +266,7 @@ impl Group<'_> {
 fn find(store: &HeldStore, places: &[DirectPlace], writes: &mut dyn DirectWrites) -> Vec<Option<Before>> {
     let mut joined = JoinedKeys::default();
     for place in places {
-        joined.push(place.partition.id(), place.hash, &place.key);
+        joined.push(place.position, &place.key);
     }
     let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());

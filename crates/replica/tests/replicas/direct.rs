@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::Engine;
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Durability, Record, Resolution, Update};
 use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, Replicas};
@@ -36,7 +35,8 @@ impl DirectWrite for Appending {
 }
 
 pub fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
-    replicas.direct_place(STORE_ID, PartitionId::new(0), Bytes::copy_from_slice(key.as_bytes()))
+    let slot = fondaco_model::slot_of_key(&crate::cluster::store(), key.as_bytes());
+    replicas.direct_place(STORE_ID, slot, Bytes::copy_from_slice(key.as_bytes()))
 }
 
 /// Appends to keys in one turn of a loop, and waits for the outcomes.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::Update;
+use fondaco_model::{PartitionCount, PartitionId};
 use fondaco_protocol::replica::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 use fondaco_resp::{Protocol, Reply};
@@ -243,26 +243,35 @@ fn requests_that_cost_more_than_a_comparison_are_refused() {
     });
     let partition = PartitionId::new(0);
     let tree = |depth, nodes: &[u32]| ReplicaOperation::Tree {
+        partitions: PartitionCount::ONE,
         partition,
         depth,
         nodes: nodes.to_vec(),
     };
-    let sync = |depth, leaves: &[(u32, usize)]| {
+    let sync = |depth, leaves: &[(u64, usize)]| {
         let leaf = |&(leaf, count)| LeafDigests {
             leaf,
             digests: vec![7; count],
         };
         let leaves = leaves.iter().map(leaf).collect();
         ReplicaOperation::Sync {
+            partitions: PartitionCount::ONE,
             partition,
             depth,
             leaves,
         }
     };
+    let of_two = ReplicaOperation::Tree {
+        partitions: PartitionCount::try_from(2).unwrap(),
+        partition,
+        depth: 0,
+        nodes: vec![0],
+    };
     let is_refused = |operation| matches!(ask(cluster.node(1), operation), ReplicaReply::Error(_));
     assert!(!is_refused(tree(4, &[0, 1])));
     assert!(is_refused(tree(0, &[0; 128])), "the same node repeatedly");
     assert!(is_refused(tree(24, &[0])), "deeper than any tree");
+    assert!(is_refused(of_two), "another number of partitions");
     assert!(!is_refused(sync(12, &[(0, 1), (1, 1)])));
     assert!(is_refused(sync(12, &[(1, 1), (1, 1)])), "the same leaf again");
     assert!(is_refused(sync(4, &[(0, 0)])), "a sixteenth of the partition");

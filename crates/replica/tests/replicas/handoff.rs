@@ -218,7 +218,7 @@ fn corrupt_hints_are_dropped_and_do_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let cluster = kept_by(dir.path(), &engine, |_| {
-        let table = engine.open_table("hints-2").unwrap();
+        let table = engine.open_table("hints-3").unwrap();
         let mut batch = WriteBatch::new();
         for entry in table.scan(&[], None).unwrap() {
             let (key, record) = entry.unwrap();
@@ -243,7 +243,7 @@ fn unreadable_hints_are_dropped_and_do_not_block_others() {
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |_| {
         assert_eq!(
-            unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"77")),
+            unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"77")),
             10
         );
     });
@@ -260,7 +260,7 @@ fn an_unreadable_range_of_hints_does_not_block_others() {
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |_| {
         assert_eq!(
-            unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"k5")),
+            unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"k5")),
             1
         );
     });
@@ -273,7 +273,7 @@ fn a_hint_that_replaces_a_damaged_one_is_delivered() {
     let unreadable = Arc::new(UnreadableEngine::default());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |cluster| {
-        unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"k5"));
+        unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"k5"));
         hint(cluster, "k5", put(cluster.node(1), "k5", value("a")));
     });
     all_but(cluster, 0);

@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
@@ -59,7 +58,8 @@ pub fn written_by(cluster: &Cluster, others: &[u32]) -> Record {
 
 fn recalled(cluster: &Cluster, number: u32) -> Option<Option<Record>> {
     let epoch = cluster.table.epoch();
-    cluster.node(number).recall(STORE_ID, PartitionId::new(0), b"k", epoch)
+    let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k");
+    cluster.node(number).recall(STORE_ID, slot, b"k", epoch)
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod past;
 mod reboots;
 mod rot;
 mod sectors;
+mod splits;
 mod stuck;
 mod unreadable;
 mod writes;

@@ -290,9 +290,8 @@ fn memory_answers_only_owners_with_the_same_table() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k1");
-    let partition = cluster.table.partitions().partition_of(slot);
     let tells = |cluster: &Cluster, number: u32, epoch: u64| {
-        cluster.node(number).recall(STORE_ID, partition, b"k1", epoch).is_some()
+        cluster.node(number).recall(STORE_ID, slot, b"k1", epoch).is_some()
     };
     assert!(tells(&cluster, 1, 1));
     plan(&mut cluster, &[3, 1]);

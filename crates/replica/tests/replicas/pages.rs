@@ -40,12 +40,14 @@ fn pages_of_any_size_have_each_record_once() {
         put(cluster.node(1), name, value("some value"));
     }
     let mut found = BTreeSet::new();
-    let epoch = NonZeroU64::new(cluster.table.epoch());
+    let (count, epoch) = (cluster.table.partitions(), NonZeroU64::new(cluster.table.epoch()));
     for partition in 0..4 {
         let partition = PartitionId::new(partition);
         let page = |bytes| {
             all(|after| {
-                let page = cluster.node(1).records_page(STORE_ID, partition, epoch, after, bytes);
+                let page = cluster
+                    .node(1)
+                    .records_page(STORE_ID, (count, partition), epoch, after, bytes);
                 page.unwrap().unwrap()
             })
         };
@@ -65,7 +67,7 @@ fn pages_of_any_size_have_each_record_once() {
     assert_eq!(found, names.into_iter().map(Bytes::from).collect());
     let absent = cluster
         .node(1)
-        .records_page(STORE_ID + 1, PartitionId::new(0), None, None, 1);
+        .records_page(STORE_ID + 1, (count, PartitionId::new(0)), None, None, 1);
     assert!(absent.unwrap().is_none());
 }
 

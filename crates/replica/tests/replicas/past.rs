@@ -79,7 +79,7 @@ impl Records {
     fn leaf(&self, held: Held) -> Vec<LeafEntry> {
         let entry = |record: &Record| LeafEntry {
             key: Bytes::from_static(KEY),
-            digest: leaf_digest(KEY_HASH, Record::digest(&record.to_bytes())),
+            digest: leaf_digest(KEY, Record::digest(&record.to_bytes())),
             is_past: HORIZON.is_past(record),
         };
         self.of(held).map(entry).into_iter().collect()

@@ -40,8 +40,10 @@ impl World {
         };
         let own = self.processes[process].replica.as_ref();
         records.retain(|pair| {
-            let partition = self.store.partition_of(&pair.key);
-            let held = own.and_then(|replica| replica.records(partition));
+            let held = own.and_then(|replica| {
+                let partition = self.store.partition_of(&pair.key, replica.table.partitions());
+                replica.records(partition)
+            });
             let local = held.and_then(|held| decode(held.get(&pair.key)?));
             let (Some(local), Some(theirs)) = (local, decode(&pair.record)) else {
                 return true;

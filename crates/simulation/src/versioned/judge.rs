@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Record, Resolution, record_hash, resolve};
+use fondaco_model::{PartitionId, slot_of_key};
 use fondaco_protocol::replica::{RecordPart, ReplicaOperation, ReplicaReply};
+use fondaco_replica::tree_position;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::coordinator::{count, values};
 use super::replica::{Replica, decode};
 use super::world::World;
 
-/// The offset of the key in a key of the table: after the partition and the hash.
-const KEY_AT: usize = 10;
+/// The offset of the key in a key of the table: after its position.
+const KEY_AT: usize = 8;
 
 impl World {
     /// Why the run has not settled yet; `None` if it has.
@@ -32,7 +33,7 @@ impl World {
         if moving.is_some() {
             return moving;
         }
-        for partition in self.store.partitions.partitions() {
+        for partition in self.table.partitions().partitions() {
             let mut held = Vec::new();
             for replica in self.replicas_of(partition) {
                 match replica.records(partition) {
@@ -76,7 +77,7 @@ impl World {
             false => self.history.keys().cloned().collect(),
         };
         for key in keys {
-            let partition = self.store.partition_of(&key);
+            let partition = self.store.partition_of(&key, self.table.partitions());
             let held = self
                 .replicas_of(partition)
                 .next()
@@ -100,14 +101,16 @@ impl World {
 
     /// Checks that the Merkle trees match the records.
     fn check_trees(&self) -> Result<(), String> {
-        for partition in self.store.partitions.partitions() {
+        for partition in self.table.partitions().partitions() {
             for replica in self.replicas_of(partition) {
                 let mut expected = [0; 16];
                 for (key, record) in replica.records(partition).unwrap_or_default() {
-                    let hash = xxh3_64(&key);
-                    expected[(hash >> 60) as usize] ^= record_hash(hash, Record::digest(&record));
+                    let slot = slot_of_key(&self.store.name, &key);
+                    let position = tree_position(self.table.partitions(), slot, xxh3_64(&key));
+                    expected[(position >> 60) as usize] ^= record_hash(position, Record::digest(&record));
                 }
                 let operation = ReplicaOperation::Tree {
+                    partitions: self.table.partitions(),
                     partition,
                     depth: 0,
                     nodes: vec![0],

@@ -24,6 +24,9 @@ const LOOK_LATE_US: u64 = 4_000_000;
 /// The maximum time to learn of a topology, in microseconds.
 const TOLD_US_MAX: u64 = 5_000;
 
+/// With how many partitions they are no longer split.
+const PARTITIONS_MAX: u32 = 32;
+
 impl World {
     /// Begins plans from now on, if the scenario has plans.
     pub(super) fn begin_plans(&mut self) {
@@ -47,13 +50,16 @@ impl World {
             };
             return self.step("given up", &steps);
         }
+        if !self.table.is_moving() && self.table.partitions().get() < PARTITIONS_MAX && self.rng.u8(..8) == 0 {
+            return self.split();
+        }
         let is_shuffled = self.scenario.placement == Placement::Ring && self.rng.bool();
         let next = match is_shuffled {
             true => Some(self.shuffled_owners()),
             false => self.planned_owners(),
         };
         let Some(next) = next else { return };
-        let still = self.store.partitions.partitions();
+        let still = self.table.partitions().partitions();
         let still = still
             .filter(|&partition| self.table.joint(partition).is_none())
             .collect();
@@ -66,6 +72,16 @@ impl World {
             ..Steps::default()
         };
         self.step("begun", &steps);
+    }
+
+    /// Each partition is split in two.
+    fn split(&mut self) {
+        if let Some(split) = self.table.split() {
+            self.table = Arc::new(split);
+            self.outcome.splits += 1;
+            let (epoch, partitions) = (self.table.epoch(), self.table.partitions());
+            self.note(|| format!("partitions are split: epoch {epoch}, there are {partitions}"));
+        }
     }
 
     /// All of them, or a random half.

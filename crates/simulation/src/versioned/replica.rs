@@ -23,7 +23,7 @@ pub(super) const STORE_ID: u16 = 1;
 const CREATED_UNIX_MS: u64 = 7;
 
 /// The name of its table.
-pub(super) const TABLE: &str = "store-1-7";
+pub(super) const TABLE: &str = "store-2-1-7";
 
 /// The approximate interval between comparisons of a partition.
 const EXCHANGE_PERIOD: Duration = Duration::from_secs(4);
@@ -44,7 +44,6 @@ const SHARDS: usize = 2;
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: StoreName,
-    pub(super) partitions: PartitionCount,
     pub(super) settings: VersionedSettings,
     /// The number of nodes that hold each partition.
     pub(super) replicas: usize,
@@ -53,10 +52,10 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The partition of a key.
-    pub(super) fn partition_of(&self, key: &[u8]) -> PartitionId {
+    /// The partition of a key among so many.
+    pub(super) fn partition_of(&self, key: &[u8], partitions: PartitionCount) -> PartitionId {
         let key = WireKey::new(&self.name, key);
-        key.map_or(PartitionId::new(0), |key| self.partitions.partition_of(key.slot()))
+        key.map_or(PartitionId::new(0), |key| partitions.partition_of(key.slot()))
     }
 }
 
@@ -309,7 +308,7 @@ impl Replica {
         let life = self.life.as_ref()?;
         let page = life
             .driven
-            .records_page(STORE_ID, partition, None, None, usize::MAX)
+            .records_page(STORE_ID, (self.table.partitions(), partition), None, None, usize::MAX)
             .ok()??;
         // Unreadable records have no bytes.
         let readable = page.records.into_iter().filter(|pair| !pair.record.is_empty());

@@ -55,7 +55,7 @@ impl World {
             cluster: Identity::of(7),
             revision: table.epoch(),
             epoch: table.epoch(),
-            partitions: self.store.partitions,
+            partitions: table.partitions(),
             owners: table.all_owners().to_vec(),
             joint: table
                 .changes()

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub commits: u64,
     /// Deletions that replicas have forgotten.
     pub forgotten: u64,
+    /// How often each partition was split in two.
+    pub splits: u32,
     /// Steps of plans that move partitions: begun, cancelled, switched or finished.
     pub steps_of_plans: u64,
     /// How often processes ended.
@@ -144,13 +146,12 @@ impl World {
         let mut rng = Rng::with_seed(scenario.seed);
         let store = Store {
             name: name(),
-            partitions: partitions(scenario.partitions),
             settings: scenario.settings,
             replicas: scenario.replicas as usize,
             nodes: scenario.nodes,
             flaw: scenario.flaw,
         };
-        let table = first_table(scenario, store.partitions);
+        let table = first_table(scenario, partitions(scenario.partitions));
         let mut world = Self {
             scenario: scenario.clone(),
             table: Arc::new(table),

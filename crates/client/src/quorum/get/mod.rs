@@ -36,8 +36,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use fondaco_ids::Members;
+use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
-use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{KeyRecord, RecordPart};
 use smallvec::SmallVec;
@@ -117,7 +117,6 @@ enum Question {
 #[derive(Debug, Default)]
 struct KeyState {
     store: u16,
-    partition: u32,
     /// Nodes that may still be asked, the next one last.
     candidates: Nodes,
     /// Nodes that are asked and expected to answer.
@@ -264,10 +263,9 @@ impl Get {
         self.asks.len()
     }
 
-    /// Finds the store and the partition of every key.
+    /// Finds the store of every key.
     fn resolve(&mut self, moment: &Moment<'_>) {
         let (keys, directory) = (Arc::clone(&self.keys), moment.latest);
-        let partitions = directory.topology().partitions;
         for (place, key) in keys.iter().enumerate() {
             let known = self.stores.iter().rposition(|store| store.name.as_str() == key.store());
             let store = match known {
@@ -277,10 +275,7 @@ impl Get {
                     self.stores.len() - 1
                 }),
             };
-            self.states.push(KeyState {
-                partition: partitions.partition_of(key.slot()).get(),
-                ..KeyState::default()
-            });
+            self.states.push(KeyState::default());
             match store {
                 Ok(store) => {
                     self.states[place].store = store as u16;
@@ -294,7 +289,7 @@ impl Get {
     fn find_candidates(&mut self, key: usize, moment: &Moment<'_>) {
         let state = &self.states[key];
         let store = &self.stores[usize::from(state.store)];
-        let mut nodes = store.owners(moment.latest, PartitionId::new(state.partition));
+        let mut nodes = store.owners(moment.latest, self.keys[key].slot());
         self.home.nearest_first(&mut nodes, moment.latest);
         if let Some(place) = nodes.iter().position(|&node| Some(node) == self.first) {
             nodes[..=place].rotate_right(1);
@@ -364,7 +359,7 @@ impl Get {
         let told = state.told.iter().map(|&(node, _)| node);
         let answered: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
         let has_answered = |node: NodeId| answered.contains(&node);
-        let owners = store.owners(moment.latest, PartitionId::new(state.partition));
+        let owners = store.owners(moment.latest, self.keys[key].slot());
         // A replica that may still answer is not missing: the read fails early because that answer would not be enough.
         let is_late = moment.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fondaco_model::NodeId;
 use fondaco_model::versioned::{Update, VectorClock};
-use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::PutOver;
 use smallvec::SmallVec;
@@ -87,7 +87,6 @@ pub struct WriteTimes {
 pub struct Write {
     key: WireKey,
     store: Store,
-    partition: PartitionId,
     home: Arc<Home>,
     intent: Intent,
     update: Update,
@@ -204,7 +203,6 @@ impl Write {
         moment.steering.deposit();
         let whole_us = micros(times.deadline);
         let mut write = Self {
-            partition: moment.latest.topology().partitions.partition_of(key.slot()),
             key,
             store,
             home,
@@ -259,7 +257,7 @@ impl Write {
 
     /// Takes the owners from the newest directory. The state of former owners stays, except for their failures.
     fn find_owners(&mut self, moment: &Moment<'_>) {
-        let mut nodes = self.store.owners(moment.latest, self.partition);
+        let mut nodes = self.store.owners(moment.latest, self.key.slot());
         match self.intent {
             // All coordinators that change the key thus meet at one replica, which lets only the first one pass.
             Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(moment.latest, node)),
@@ -267,7 +265,7 @@ impl Write {
         }
         self.epoch = moment.latest.topology().epoch;
         self.current.clone_from(&nodes);
-        self.joint = self.store.joint_owners(moment.latest, self.partition);
+        self.joint = self.store.joint_owners(moment.latest, self.key.slot());
         for &node in self.joint.iter().flatten() {
             if !nodes.contains(&node) {
                 nodes.push(node);

@@ -4,7 +4,7 @@ const POLL_MS = 5000;
 const POLL_LIVE_MS = 30000; // a connection that died without a word must not freeze the page for good
 const RETRY_MS_MAX = 60000;
 
-const TOPICS = ['nodes', 'stores', 'plans', 'routing', 'settings', 'decisions', 'audit'];
+const TOPICS = ['nodes', 'routers', 'stores', 'plans', 'routing', 'users', 'settings', 'decisions', 'audit'];
 
 /// Starts to watch for changes. `changed(topics)` gets the topics, or null if anything may have changed;
 /// `status(live)` hears whether events arrive. Returns a function that ends it.

@@ -134,6 +134,7 @@ impl Agent {
             return Vec::new();
         };
         // Also nodes that should no longer hold it: they may still have it.
+        let partitions = partitions.among(want.detail.partitions, table.record.partitions());
         let owners = partitions.iter().flat_map(|partition| table.record.owners(partition));
         let is_late = |node: &NodeId| want.urgency == Urgency::Current && want.store.late.contains(node);
         let peers: BTreeSet<NodeId> = owners

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::record::VersionDetail;
 use crate::name::StoreName;
+use crate::partition::PartitionCount;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 
@@ -26,6 +27,8 @@ pub struct LocalReplicas {
 pub struct LocalVersioned {
     /// The number of the store: another one under the same name is another store.
     pub id: u16,
+    /// How many partitions there are, as far as these know.
+    pub partitions: PartitionCount,
     /// The partitions that have everything that their owners had when the node was given them: it has owned them since
     /// the store was created, or has compared them with an owner completely since they were empty.
     pub synchronised: PartitionSet,

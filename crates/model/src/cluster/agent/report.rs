@@ -8,6 +8,7 @@ use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
 use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreReport};
 use crate::cluster::view::ClusterView;
 use crate::definition::StoreKind;
+use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 
 /// How often a report is written that only updates the progress of fetches, in milliseconds.
@@ -63,7 +64,7 @@ impl Agent {
                 held: 0,
                 keys: 0,
             });
-            store.versions.insert(*version, self.replica(local, key, want));
+            store.versions.insert(*version, self.replica(view, local, key, want));
         }
         report
     }
@@ -81,7 +82,9 @@ impl Agent {
             if store.definition.kind != StoreKind::Versioned || !is_concerned {
                 continue;
             }
-            let held = local.versioned.get(name).filter(|held| held.id == store.id);
+            let held = local.versioned.get(name);
+            // Before a split, numbers mean other partitions.
+            let held = held.filter(|held| held.id == store.id && held.partitions == table.partitions());
             let store = StoreReport {
                 id: store.id,
                 replicas: view.replicas(store) as u32,
@@ -94,7 +97,7 @@ impl Agent {
         }
     }
 
-    fn replica(&self, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
+    fn replica(&self, view: &ClusterView, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
         let version = local.versions.get(key);
         let version = version.filter(|version| version.is_the_one(want.detail));
         let open = version.map_or(const { &PartitionSet::EMPTY }, |version| &version.open);
@@ -106,7 +109,10 @@ impl Agent {
             false if failure.is_some_and(|failure| failure.is_final()) => ReplicaState::Failed,
             false => ReplicaState::Fetching,
         };
-        let lacking = want.planned.without(open);
+        let built_for = want.detail.partitions;
+        let count = view.partitions().unwrap_or(built_for);
+        let is_open = |partition: &PartitionId| open.contains(built_for.covering(*partition, count));
+        let lacking: PartitionSet = want.planned.iter().filter(|partition| !is_open(partition)).collect();
         ReplicaReport {
             state,
             gave_up: !lacking.is_empty() && failure.is_some_and(Failure::is_final),

@@ -15,11 +15,11 @@ pub(super) struct Want<'a> {
     pub(super) store: &'a StoreRecord,
     pub(super) detail: &'a VersionDetail,
     pub(super) urgency: Urgency,
-    /// All its partitions that the node wants.
+    /// All its partitions that the node wants, by the version's own numbers: partitions may have been split since it was built.
     pub(super) partitions: PartitionSet,
-    /// The partitions that other nodes may read from it now.
+    /// The partitions that other nodes may read from it now, by the version's own numbers.
     pub(super) owned: PartitionSet,
-    /// The partitions that moves under way give to the node, or leave with it.
+    /// The partitions that moves under way give to the node, or leave with it, by the numbers of the routing table.
     pub(super) planned: PartitionSet,
 }
 
@@ -66,8 +66,8 @@ pub(super) fn wants<'a>(
                 store,
                 detail,
                 urgency,
-                partitions: partitions.clone(),
-                owned: owned.clone(),
+                partitions: partitions.among(table.partitions(), detail.partitions),
+                owned: owned.among(table.partitions(), detail.partitions),
                 planned: planned.clone(),
             };
             wants.insert((name.clone(), version), want);

@@ -202,6 +202,12 @@ pub enum OperatorError {
     /// The plan would change nothing.
     #[error("the routing table already fits these nodes: name nodes to add or to remove, or partitions to move")]
     NothingToMove,
+    /// Partitions cannot be split any more.
+    #[error("there are {partitions} partitions, one for each slot: they cannot be split")]
+    TooManyPartitions {
+        /// How many there are.
+        partitions: PartitionCount,
+    },
     /// No partition has this number.
     #[error("there is no partition {partition}: partitions are numbers from 0, and there are {partitions}")]
     NoPartition {

@@ -293,6 +293,42 @@ pub fn run_plan(view: &ClusterView, number: u64) -> Result<Change, OperatorError
     Ok(change)
 }
 
+/// Splits each partition in two. Both halves stay on the nodes that have them. Proposed plans are dropped: they name partitions by
+/// numbers that mean others from then on.
+///
+/// # Errors
+/// No table, partitions that move or a plan under way, or as many partitions as slots.
+pub fn split_partitions(view: &ClusterView) -> Result<Change, OperatorError> {
+    let table = table(view)?;
+    let last = view.plans.keys().last().copied().unwrap_or(0);
+    let number = under_way(view).map(|plan| plan.record.number);
+    if let Some(number) = number.or(table.record.is_moving().then_some(last)) {
+        return Err(OperatorError::PlanInProgress { number });
+    }
+    let partitions = table.record.partitions();
+    let split = table
+        .record
+        .split()
+        .ok_or(OperatorError::TooManyPartitions { partitions })?;
+    let proposed = view
+        .plans
+        .values()
+        .filter(|plan| plan.record.state == PlanState::Proposed);
+    let deleted = proposed.map(|plan| Write {
+        path: RecordPath::Plan(plan.record.number),
+        expected: Some(plan.revision),
+        record: None,
+    });
+    let mut writes: Vec<Write> = deleted.collect();
+    writes.push(Write {
+        path: RecordPath::Routing,
+        expected: Some(table.revision),
+        record: Some(Record::Routing(split)),
+    });
+    let unchanged = Vec::new();
+    Ok(Change { writes, unchanged })
+}
+
 /// Pauses a plan that is under way, or resumes it.
 ///
 /// # Errors

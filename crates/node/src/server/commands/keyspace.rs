@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fondaco_format::ScanPosition;
-use fondaco_model::{PartitionCount, PartitionId, SLOT_COUNT, Slot, SlotPrefix};
+use fondaco_model::{PartitionId, SLOT_COUNT, Slot, SlotPrefix};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
 
@@ -31,12 +31,11 @@ pub(super) async fn random_key(call: &Call<'_>, reply: &mut Reply<'_>) -> Result
             catalog: &catalog,
             store,
         };
-        let partitions = walk.partitions();
-        if partitions == 0 {
+        let Some(partitions) = walk.partitions() else {
             continue;
-        }
+        };
         let start = ScanPosition {
-            partition: PartitionId::new(fastrand::u32(..partitions)),
+            partition: PartitionId::new(fastrand::u32(..partitions.get())),
             hash: fastrand::u64(..),
         };
         // From the random place to the end, and then from the beginning.
@@ -78,7 +77,7 @@ pub(super) async fn keys_in_slot(call: &Call<'_>, reply: &mut Reply<'_>) -> Resu
             catalog: &catalog,
             store,
         };
-        let Ok(partitions) = PartitionCount::try_from(walk.partitions()) else {
+        let Some(partitions) = walk.partitions() else {
             continue;
         };
         let name = &catalog.stores()[store as usize].name;

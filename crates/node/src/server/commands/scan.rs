@@ -1,13 +1,14 @@
 //! `SCAN`: all keys of all stores that the client may read, store by store.
 //!
-//! A cursor holds a store's number, a partition and the first bits of a hash: a place in the order of
+//! A cursor holds a store's number, a partition of so many, and the first bits of a hash: a place in the order of
 //! hashes, which every version of a store shares. So a scan that meets a swap goes on in the new
 //! version, and every key that both versions have is returned at least once. The same cursor means the
-//! same on every node and router.
+//! same on every node and router. Where there are more or fewer partitions, since they were split, it means the beginning
+//! of the partition that has the first slot of its own: some keys are returned twice, and none is left out.
 //!
 //! ```text
-//! bits  63 … 52   51 … 38     37 … 0
-//!       store     partition   first bits of the hash, rounded up
+//! bits  63 … 52   51 … 48                 47 … 34     33 … 0
+//!       store     log₂ of their number    partition   first bits of the hash, rounded up
 //! ```
 //!
 //! Of versioned stores the records of one replica of each partition are listed, by the hash of the key: what the
@@ -19,7 +20,7 @@
 use std::sync::Arc;
 
 use fondaco_format::{ScanPosition, Version};
-use fondaco_model::{PartitionId, SlotPrefix, VersionNumber};
+use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
 use fondaco_resp::{Reply, glob_matches, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
@@ -27,8 +28,9 @@ use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::cold::on_a_thread;
 use crate::server::refusal::{failure, no_version, version_gone};
 
-const HASH_BITS: u32 = 38;
+const HASH_BITS: u32 = 34;
 const PARTITION_BITS: u32 = 14;
+const COUNT_BITS: u32 = 4;
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: usize = 100_000;
 /// How many bytes of keys a `SCAN` finds, about: then it ends, with fewer than were asked for.
@@ -48,6 +50,8 @@ struct Request<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     store: StoreId,
+    /// How many partitions there are.
+    partitions: PartitionCount,
     position: ScanPosition,
 }
 
@@ -55,7 +59,19 @@ impl Cursor {
     fn start_of(store: StoreId) -> Self {
         Self {
             store,
+            partitions: PartitionCount::ONE,
             position: ScanPosition::START,
+        }
+    }
+
+    /// Where it goes on among so many partitions.
+    fn position_among(self, partitions: PartitionCount) -> ScanPosition {
+        match self.partitions == partitions {
+            true => self.position,
+            false => ScanPosition {
+                partition: partitions.covering(self.position.partition, self.partitions),
+                hash: 0,
+            },
         }
     }
 
@@ -64,17 +80,22 @@ impl Cursor {
         // Rounded up, so that it lies in the bucket that begins here and not in the one before: no
         // version has buckets as narrow as what is cut off.
         let hash = self.position.hash.div_ceil(1 << shift).min((1 << HASH_BITS) - 1);
-        u64::from(self.store.get()) << (HASH_BITS + PARTITION_BITS)
+        u64::from(self.store.get()) << (HASH_BITS + PARTITION_BITS + COUNT_BITS)
+            | u64::from(self.partitions.bits()) << (HASH_BITS + PARTITION_BITS)
             | u64::from(self.position.partition.get()) << HASH_BITS
             | hash
     }
 
     fn from_number(number: u64) -> Option<Self> {
-        let store = StoreId::new((number >> (HASH_BITS + PARTITION_BITS)) as u16)?;
+        let store = StoreId::new((number >> (HASH_BITS + PARTITION_BITS + COUNT_BITS)) as u16)?;
+        let bits = (number >> (HASH_BITS + PARTITION_BITS)) as u32 & ((1 << COUNT_BITS) - 1);
+        let partitions = PartitionCount::try_from(1 << bits).ok()?;
         let partition = PartitionId::new((number >> HASH_BITS) as u32 & ((1 << PARTITION_BITS) - 1));
         let hash = number << (64 - HASH_BITS);
-        Some(Self {
+        let is_one = partition.get() < partitions.get();
+        is_one.then_some(Self {
             store,
+            partitions,
             position: ScanPosition { partition, hash },
         })
     }
@@ -109,14 +130,15 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
         let Some((store, place)) = next_store(cursor.map_or(1, |cursor| cursor.store.get())) else {
             break None;
         };
-        let position = match cursor {
-            Some(cursor) if cursor.store == store => cursor.position,
-            _ => ScanPosition::START,
-        };
         let walk = Walk {
             call,
             catalog: &catalog,
             store: place,
+        };
+        let partitions = walk.partitions().unwrap_or(PartitionCount::ONE);
+        let position = match cursor {
+            Some(cursor) if cursor.store == store => cursor.position_among(partitions),
+            _ => ScanPosition::START,
         };
         let (found, following) = walk.from(position, request.count - met, &mut asked).await?;
         met += found.len();
@@ -129,7 +151,11 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
             );
         }
         cursor = match following {
-            Some(position) => Some(Cursor { store, position }),
+            Some(position) => Some(Cursor {
+                store,
+                partitions,
+                position,
+            }),
             None => next_store(store.get() + 1).map(|(store, _)| Cursor::start_of(store)),
         };
         let is_enough = met >= request.count || met_bytes >= FOUND_BYTES_MAX || asked >= ASKED_MAX;
@@ -144,10 +170,10 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
     Ok(())
 }
 
-/// `FONDACO.SCAN store partition hash count`: where to go on in the partition, or null at its end, and
-/// keys.
+/// `FONDACO.SCAN store partitions partition hash count`: where to go on in the partition of so many, or null at its end,
+/// and keys.
 pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
-    let [_, name, partition, hash, count] = call.arguments else {
+    let [_, name, partitions, partition, hash, count] = call.arguments else {
         return Err(SYNTAX_ERROR.into());
     };
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
@@ -157,7 +183,20 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let store = call.session.readable_store(&catalog, name)?;
     let partition = PartitionId::new(u32::try_from(partition).map_err(|_| NOT_AN_INTEGER)?);
+    let partitions = number(partitions).and_then(|number| u32::try_from(number).ok());
+    let partitions = partitions.and_then(|number| PartitionCount::try_from(number).ok());
+    let partitions = partitions.ok_or("ERR the number of partitions is a power of two, 16384 at most")?;
     let position = ScanPosition { partition, hash };
+    let walk = Walk {
+        call,
+        catalog: &catalog,
+        store,
+    };
+    if walk.partitions() != Some(partitions) {
+        return Err(
+            format!("NOTHERE this node does not know of {partitions} partitions: ask again in a moment").into(),
+        );
+    }
     let count = count.clamp(1, COUNT_MAX as u64) as usize;
     let not_here = || format!("NOTHERE partition {partition} is not held here");
     let (keys, next) = match (catalog.versioned(store), catalog.current(store)) {
@@ -166,14 +205,7 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
             listed.ok_or_else(not_here)?
         }
         (None, NOT_OPEN) => return Err(version_gone(&catalog, store, None::<VersionNumber>)),
-        (None, open) => {
-            let version = catalog.version(open);
-            if !version.holds(partition) {
-                return Err(not_here());
-            }
-            let end = PartitionId::new(partition.get() + 1);
-            keys_between(version, position, end, count).await?
-        }
+        (None, _) => walk.here(position, count).await?.ok_or_else(not_here)?,
     };
     reply.array(2);
     match next.filter(|next| next.partition == partition) {
@@ -211,13 +243,14 @@ impl Walk<'_> {
             return Ok((keys, next.or_else(|| self.start_of(partition.get() + 1))));
         }
         if let Some(version) = self.holder(partition) {
-            let later = partition.get() + 1..self.partitions();
+            let partitions = self.count_for(version);
+            let later = partition.get() + 1..partitions.get();
             let end = later.clone().find(|&other| {
                 let other = PartitionId::new(other);
-                !version.holds(other) || !self.is_wanted(other)
+                !holds(version, partitions, other) || !self.is_wanted(other)
             });
             let end = PartitionId::new(end.unwrap_or(later.end));
-            let (keys, next) = keys_between(version, position, end, count).await?;
+            let (keys, next) = keys_between(version, partitions, position, end, count).await?;
             return Ok((keys, next.or_else(|| self.start_of(end.get()))));
         }
         *asked += 1;
@@ -240,7 +273,8 @@ impl Walk<'_> {
             return Ok(None);
         };
         let end = PartitionId::new(partition.get() + 1);
-        keys_between(version, position, end, count).await.map(Some)
+        let partitions = self.count_for(version);
+        keys_between(version, partitions, position, end, count).await.map(Some)
     }
 
     /// The current version, if it is open here with this partition.
@@ -248,7 +282,16 @@ impl Walk<'_> {
         let place = self.catalog.current(self.store);
         let version = (place != NOT_OPEN).then(|| self.catalog.version(place))?;
         // Without a cluster there is no other node to ask.
-        (version.holds(partition) || self.catalog.membership().is_none()).then_some(version)
+        let is_held = holds(version, self.count_for(version), partition);
+        (is_held || self.catalog.membership().is_none()).then_some(version)
+    }
+
+    /// How many partitions there are, if a version of the store is open.
+    fn count_for(&self, version: &Version) -> PartitionCount {
+        let membership = self.catalog.membership();
+        membership.map_or(version.manifest().partitions, |membership| {
+            membership.topology().partitions
+        })
     }
 
     /// Whether the client wants a partition of this node.
@@ -261,40 +304,67 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn partitions(&self) -> u32 {
+    /// How many partitions there are; `None` if there is no cluster, and the store has no version here.
+    pub(super) fn partitions(&self) -> Option<PartitionCount> {
         let place = self.catalog.current(self.store);
         match self.catalog.membership() {
-            Some(membership) => membership.topology().partitions.get(),
-            None if place == NOT_OPEN => 0,
-            None => self.catalog.version(place).manifest().partitions.get(),
+            Some(membership) => Some(membership.topology().partitions),
+            None if place == NOT_OPEN => None,
+            None => Some(self.catalog.version(place).manifest().partitions),
         }
     }
 
     fn start_of(&self, partition: u32) -> Option<ScanPosition> {
-        (partition < self.partitions()).then_some(ScanPosition {
+        (partition < self.partitions()?.get()).then_some(ScanPosition {
             partition: PartitionId::new(partition),
             hash: 0,
         })
     }
 }
 
-/// Keys of a version from a position on, none of this partition or a later one; and where to go on, if
-/// that is before the partition.
+/// Whether a version holds a partition of so many: if it was built for fewer, the one that has all its keys.
+fn holds(version: &Version, partitions: PartitionCount, partition: PartitionId) -> bool {
+    version.holds(version.manifest().partitions.covering(partition, partitions))
+}
+
+/// Keys of a version from a position among so many partitions on, none of the partition `end` or a later one; and where to
+/// go on, if that is before the partition.
 async fn keys_between(
     version: &Arc<Version>,
+    partitions: PartitionCount,
     position: ScanPosition,
     end: PartitionId,
     count: usize,
 ) -> Result<Listed, Refusal> {
     let version = Arc::clone(version);
     let scanned = on_a_thread(move || {
-        let (keys, next) = version.keys_from(position, count)?;
+        let built_for = version.manifest().partitions;
+        let own = ScanPosition {
+            partition: built_for.covering(position.partition, partitions),
+            ..position
+        };
+        let (keys, next) = version.keys_from(own, count)?;
         let slots = SlotPrefix::of(&version.manifest().store);
-        let partitions = version.manifest().partitions;
-        let keys = keys
-            .into_iter()
-            .take_while(|key| partitions.partition_of(slots.slot(key)) < end);
-        Ok((keys.collect(), next.filter(|next| next.partition < end)))
+        let keys = keys.into_iter();
+        let of = |key: &[u8]| slots.slot(key);
+        if built_for == partitions {
+            let keys = keys.take_while(|key| partitions.partition_of(of(key)) < end);
+            return Ok((keys.collect(), next.filter(|next| next.partition < end)));
+        }
+        // Its partition has keys of several, in the order of their hashes.
+        let keys = keys.take_while(|key| built_for.partition_of(of(key)) == own.partition);
+        let keys = keys.filter(|key| partitions.partition_of(of(key)) == position.partition);
+        let next = match next.filter(|next| next.partition == own.partition) {
+            Some(next) => ScanPosition {
+                partition: position.partition,
+                ..next
+            },
+            None => ScanPosition {
+                partition: PartitionId::new(position.partition.get() + 1),
+                hash: 0,
+            },
+        };
+        Ok((keys.collect(), Some(next).filter(|next| next.partition < end)))
     });
     scanned.await.map_err(|error| failure(&error))
 }
@@ -376,14 +446,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_comes_back_a_little_further_on(store in 1..=StoreId::MAX, partition in 0..16384u32, hash in 0..u64::MAX - (1 << 27)) {
+        fn a_cursor_comes_back_a_little_further_on(
+            store in 1..=StoreId::MAX, bits in 0..15u32, partition in 0..16384u32, hash in 0..u64::MAX - (1 << 31),
+        ) {
+            let partition = partition & ((1 << bits) - 1);
             let cursor = Cursor {
                 store: StoreId::new(store).unwrap(),
+                partitions: PartitionCount::try_from(1 << bits).unwrap(),
                 position: ScanPosition { partition: PartitionId::new(partition), hash },
             };
             let back = Cursor::from_number(cursor.to_number()).unwrap();
-            prop_assert_eq!((back.store, back.position.partition), (cursor.store, cursor.position.partition));
-            prop_assert!(back.position.hash >= hash && back.position.hash - hash < 1 << 26);
+            prop_assert_eq!((back.store, back.partitions, back.position.partition), (cursor.store, cursor.partitions, cursor.position.partition));
+            prop_assert!(back.position.hash >= hash && back.position.hash - hash < 1 << 30);
         }
     }
 }

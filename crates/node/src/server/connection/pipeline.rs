@@ -51,10 +51,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if !pipeline.has_work() {
             return;
         }
-        let catalog = self.context.shared.catalog.load();
         while let Some(work) = pipeline.next_work() {
             let is_replicas = matches!(work, Work::Replica(..));
-            versioned::begin(&self.context, &catalog, work);
+            versioned::begin(&self.context, work);
             if is_replicas {
                 // It may be answered by now, with more than is to wait.
                 pipeline.take_done();

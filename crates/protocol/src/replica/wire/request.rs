@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
-use fondaco_model::{KEY_BYTES_MAX, NodeId, PartitionId, StoreName};
+use fondaco_model::{KEY_BYTES_MAX, NodeId, PartitionCount, PartitionId, StoreName};
 use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
@@ -143,23 +143,27 @@ impl ReplicaRequest {
                 write_records(records, writer);
             }
             ReplicaOperation::Tree {
+                partitions,
                 partition,
                 depth,
                 nodes,
             } => {
-                head(writer, 3 + nodes.len());
+                head(writer, 4 + nodes.len());
                 writer.bulk(store);
+                writer.bulk_decimal(partitions.get().into());
                 writer.bulk_decimal(partition.get().into());
                 writer.bulk_decimal((*depth).into());
                 nodes.iter().for_each(|&node| writer.bulk_decimal(node.into()));
             }
             ReplicaOperation::Sync {
+                partitions,
                 partition,
                 depth,
                 leaves,
             } => {
-                head(writer, 3 + 2 * leaves.len());
+                head(writer, 4 + 2 * leaves.len());
                 writer.bulk(store);
+                writer.bulk_decimal(partitions.get().into());
                 writer.bulk_decimal(partition.get().into());
                 writer.bulk_decimal((*depth).into());
                 for LeafDigests { leaf, digests } in leaves {
@@ -231,28 +235,30 @@ impl ReplicaRequest {
                 }
             }
             (ReplicaCommand::Tree, ..) => {
-                let (partition, depth) = left.place()?;
+                let (partitions, partition, depth) = left.place()?;
                 let mut nodes = vec![left.number("node", u32::MAX.into())? as u32];
                 while let Some(node) = left.another() {
                     nodes.push(number_of("node", &node, u32::MAX.into())? as u32);
                 }
                 ReplicaOperation::Tree {
+                    partitions,
                     partition,
                     depth,
                     nodes,
                 }
             }
             (ReplicaCommand::Sync, ..) => {
-                let (partition, depth) = left.place()?;
+                let (partitions, partition, depth) = left.place()?;
                 let mut leaves = Vec::new();
                 while let Some(leaf) = left.another() {
                     leaves.push(LeafDigests {
-                        leaf: number_of("leaf", &leaf, u32::MAX.into())? as u32,
+                        leaf: number_of("leaf", &leaf, i64::MAX as u64)?,
                         digests: digests_of(&left.next()?)
                             .ok_or_else(|| invalid("digests", b"", "a string of 8 bytes for each"))?,
                     });
                 }
                 ReplicaOperation::Sync {
+                    partitions,
                     partition,
                     depth,
                     leaves,
@@ -322,8 +328,8 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
                 ReplicaCommand::Put => "envelope store-id CONTEXT|ALL|UNCHANGED store key context update",
                 ReplicaCommand::Merge => "envelope store-id store (key record)…",
                 ReplicaCommand::Hint => "envelope store-id store target-node (key record)…",
-                ReplicaCommand::Tree => "envelope store-id store partition depth node…",
-                ReplicaCommand::Sync => "envelope store-id store partition depth (leaf digests)…",
+                ReplicaCommand::Tree => "envelope store-id store partitions partition depth node…",
+                ReplicaCommand::Sync => "envelope store-id store partitions partition depth (leaf digests)…",
                 ReplicaCommand::OldestHint => "envelope store-id store",
             },
         }
@@ -419,10 +425,14 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         }
     }
 
-    fn place(&mut self) -> Result<(PartitionId, u8), ReplicaRequestError> {
+    fn place(&mut self) -> Result<(PartitionCount, PartitionId, u8), ReplicaRequestError> {
+        let text = self.next()?;
+        let partitions = parse_integer(&text).and_then(|number| u32::try_from(number).ok());
+        let partitions = partitions.and_then(|number| PartitionCount::try_from(number).ok());
+        let partitions = partitions.ok_or_else(|| invalid("partitions", &text, "a power of two, 16384 at most"))?;
         let partition = self.number("partition", u32::MAX.into())? as u32;
         let depth = self.number("depth", u8::MAX.into())? as u8;
-        Ok((PartitionId::new(partition), depth))
+        Ok((partitions, PartitionId::new(partition), depth))
     }
 }
 
@@ -477,9 +487,10 @@ mod tests {
             (any::<i64>(), time.clone(), expires).prop_map(|(by, at, expires)| Update::add(by, at, expires)),
             time.prop_map(Update::delete),
         ];
-        let leaf = (any::<u32>(), prop::collection::vec(any::<u64>(), 0..5));
+        let leaf = (0..1u64 << 48, prop::collection::vec(any::<u64>(), 0..5));
         let leaf = leaf.prop_map(|(leaf, digests)| LeafDigests { leaf, digests });
-        let place = (any::<u32>().prop_map(PartitionId::new), any::<u8>());
+        let count = (0..15u32).prop_map(|bits| PartitionCount::try_from(1 << bits).unwrap());
+        let place = (count, any::<u32>().prop_map(PartitionId::new), any::<u8>());
         prop_oneof![
             (part, prop::collection::vec(key(), 1..5)).prop_map(|(part, keys)| ReplicaOperation::Get { part, keys }),
             prop::collection::vec((key(), known), 1..5).prop_map(|keys| {
@@ -498,16 +509,20 @@ mod tests {
                 target: NodeId::new(target).unwrap(),
                 records,
             }),
-            (place.clone(), prop::collection::vec(any::<u32>(), 1..5)).prop_map(|((partition, depth), nodes)| {
-                ReplicaOperation::Tree {
-                    partition,
-                    depth,
-                    nodes,
+            (place.clone(), prop::collection::vec(any::<u32>(), 1..5)).prop_map(
+                |((partitions, partition, depth), nodes)| {
+                    ReplicaOperation::Tree {
+                        partitions,
+                        partition,
+                        depth,
+                        nodes,
+                    }
                 }
-            }),
+            ),
             Just(ReplicaOperation::OldestHint),
-            (place, prop::collection::vec(leaf, 0..5)).prop_map(|((partition, depth), leaves)| {
+            (place, prop::collection::vec(leaf, 0..5)).prop_map(|((partitions, partition, depth), leaves)| {
                 ReplicaOperation::Sync {
+                    partitions,
                     partition,
                     depth,
                     leaves,

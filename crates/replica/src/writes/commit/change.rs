@@ -61,7 +61,7 @@ impl Group<'_> {
             Ok(None) => Ok((None, None)),
             Err(error) => {
                 if error.code == ReplicaErrorCode::Corrupt {
-                    place.partition.found_damaged(place.hash, UNREADABLE);
+                    place.partition.found_damaged(place.position, UNREADABLE);
                 }
                 Err((error, None))
             }
@@ -72,7 +72,8 @@ impl Group<'_> {
                 let replaces =
                     over == PutOver::All && matches!(update.change, UpdateChange::Put(_) | UpdateChange::Delete);
                 // If there are other owners, one of them takes the write, and its result is merged here.
-                let has_others = self.shared.holding.load().has_others(store, place.partition.id());
+                let holding = self.shared.holding.load();
+                let has_others = holding.has_others(store, holding.partition_at(place.position));
                 if error.code != ReplicaErrorCode::Corrupt || !replaces || has_others {
                     return Err(error);
                 }
@@ -80,7 +81,7 @@ impl Group<'_> {
                 (None, digest)
             }
         };
-        let dots = self.dots.of(store.lasting(), place.hash);
+        let dots = self.dots.of(store.lasting(), place.position);
         let record = written(local, store.settings.resolution, dots, over, &context, update)?;
         let after = self.change(store, &place, before, Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
@@ -90,7 +91,7 @@ impl Group<'_> {
     /// Whether a write that was admitted for a place may be committed, if the routing table has changed since.
     pub(super) fn admit_late(&self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
         let holding = self.shared.holding.load();
-        let admitted = holding.admit_late(store, place.partition.id());
+        let admitted = holding.admit_late(store, place.position);
         admitted.inspect_err(|error| self.shared.metrics.refused(error))
     }
 
@@ -142,7 +143,7 @@ impl Group<'_> {
             // A damaged record is replaced by the received one.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
                 is_damaged = true;
-                place.partition.found_damaged(place.hash, UNREADABLE);
+                place.partition.found_damaged(place.position, UNREADABLE);
                 None
             }
             before => before?,
@@ -185,14 +186,15 @@ impl Group<'_> {
     /// not seem to follow those, so a new incarnation begins.
     pub(crate) fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
         let failed = |error: ReplicasError| ReplicaError::new(ReplicaErrorCode::Other, error.to_string());
-        if store.is_compared() && self.shared.holding.load().has_others(store, place.partition.id()) {
+        let holding = self.shared.holding.load();
+        if store.is_compared() && holding.has_others(store, holding.partition_at(place.position)) {
             place.partition.fall_behind();
             if store.lasting() == Lasting::Durable {
                 self.shared.incarnation.fall_behind().map_err(failed)?;
             }
         }
-        place.partition.replaced_damaged(place.hash);
-        if self.dots.may_have_given(place.hash) {
+        place.partition.replaced_damaged(place.position);
+        if self.dots.may_have_given(place.position) {
             self.shared.incarnation.renew().map_err(failed)?;
             self.dots.follow(&self.shared.incarnation);
         }
@@ -218,7 +220,7 @@ impl Group<'_> {
         record: Bytes,
     ) -> Result<(), ReplicaError> {
         let table = Arc::clone(&self.shared.hints);
-        let key = hint_key(node, store.identity(), place.partition.id(), &place.key);
+        let key = hint_key(node, store.identity(), place.position, &place.key);
         let before = match self.current(HINTS_ENGINE_AT, &*table, &key) {
             // A damaged hint is lost, and must not block new ones.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => None,
@@ -258,8 +260,12 @@ impl Group<'_> {
 
     /// Notes a change by its digests.
     pub(super) fn note(&mut self, place: &Place, before: Option<u64>, after: Option<u64>) {
-        let hash = place.hash;
-        let change = Change { hash, before, after };
+        let position = place.position;
+        let change = Change {
+            position,
+            before,
+            after,
+        };
         self.changes.push((Arc::clone(&place.partition), change));
     }
 
@@ -284,20 +290,20 @@ impl Group<'_> {
 
     fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
         Record::decode(bytes.clone())
-            .map_err(|error| self.damaged(&place.partition, (place.hash, &place.key), bytes, &error))
+            .map_err(|error| self.damaged(&place.partition, (place.position, &place.key), bytes, &error))
     }
 
     /// The error for a damaged stored record.
     pub(crate) fn damaged(
         &self,
         partition: &Partition,
-        (hash, key): (u64, &Bytes),
+        (position, key): (u64, &Bytes),
         bytes: &[u8],
         error: &RecordError,
     ) -> ReplicaError {
         self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(partition = %partition.id(), ?key, %error, "a stored record is damaged");
-        partition.found_damaged(hash, Record::digest(bytes));
+        partition.found_damaged(position, Record::digest(bytes));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     }
 }

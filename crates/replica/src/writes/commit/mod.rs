@@ -210,8 +210,15 @@ impl<'a> Group<'a> {
                 }
                 Ok(ReplicaReply::Done)
             }
-            Task::Put(put) => self.put(store, *put).map(ReplicaReply::Written),
-            Task::Merge { records, is_counted } => {
+            Task::Put(mut put) => {
+                put.place.follow();
+                self.put(store, *put).map(ReplicaReply::Written)
+            }
+            Task::Merge {
+                mut records,
+                is_counted,
+            } => {
+                records.iter_mut().for_each(|(place, _)| place.follow());
                 for (place, record) in &records {
                     if !place.partition.is_held() {
                         return Err(not_here(&store.name, place.partition.id()));
@@ -221,7 +228,8 @@ impl<'a> Group<'a> {
                 }
                 self.merge_all(store, records.into_iter(), is_counted)
             }
-            Task::Expire(records) => {
+            Task::Expire(mut records) => {
+                records.iter_mut().for_each(|(place, _)| place.follow());
                 // Partitions that are no longer held are deleted anyway.
                 let held = records.into_iter().filter(|(place, _)| place.partition.is_held());
                 self.merge_all(store, held, false)
@@ -249,8 +257,8 @@ impl<'a> Group<'a> {
                 Ok(ReplicaReply::Done)
             }
             Task::Clear(partition, keys) => {
-                // Otherwise it was taken back meanwhile.
-                if !partition.is_held() {
+                // Otherwise it was taken back or split meanwhile.
+                if !partition.is_held() && !partition.is_split() {
                     keys.into_iter()
                         .for_each(|key| self.batch(store.engine_at).delete(&*store.table, key));
                 }

@@ -47,7 +47,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("strategy", String).optional(),
             Argument::new("key", String).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoScan, "fondaco.scan", 5, Group::Own)
+    CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
         .doc(
             SINCE,
             O_SCAN,

@@ -10,7 +10,7 @@ const MANY = 1024; // partitions, from where on their cells are smaller
 
 export async function load(page) {
   const [cluster, routing, load, plans, stores, decisions] = await Promise.all([
-    page.get('/v1/cluster', ['nodes', 'routing']),
+    page.get('/v1/cluster', ['nodes', 'routers', 'routing']),
     page.get('/v1/routing', ['routing']).catch((failure) => {
       if (failure.status === 409) return null; // no routing table yet
       throw failure;

@@ -8,7 +8,7 @@ import { table } from '../table.js';
 
 export const title = 'Users';
 
-export const load = (page) => page.get('/v1/users', ['audit'], { users: null });
+export const load = (page) => page.get('/v1/users', ['users'], { users: null });
 
 export function draw(page, { users }) {
   if (users === null) return [heading('Users'), h('p', { class: 'quiet' }, 'This server keeps no users.')];

@@ -23,7 +23,7 @@ use super::super::strings::Strings;
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
 use super::direct;
 use super::pipeline::{Part, Work};
-use crate::catalog::{Catalog, VersionedStore};
+use crate::catalog::VersionedStore;
 use crate::forward::told;
 use crate::metrics::Counter;
 use crate::server::buffers::Charge;
@@ -32,7 +32,7 @@ use crate::settings::Setting;
 use crate::single_value::{Current, value_of};
 
 /// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
-pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, work: Work) {
+pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
     match work {
         Work::Replica(request, completer) => match &context.replica {
             Some(replica) => {
@@ -45,7 +45,7 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, wor
             }
         },
         Work::Part(part, completer) => {
-            if let Some((part, completer)) = direct::begin(context, catalog, part, completer) {
+            if let Some((part, completer)) = direct::begin(context, part, completer) {
                 begin_part(context, part, completer);
             }
         }

@@ -14,7 +14,6 @@ use super::super::strings::Strings;
 use super::completion::Completer;
 use super::coordinate;
 use super::pipeline::Part;
-use crate::catalog::Catalog;
 use crate::forward::UnderWay;
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
@@ -33,13 +32,8 @@ pub(in crate::server) struct Write {
 }
 
 /// Begins an operation as a direct write, if it is a write that this node makes alone. Otherwise it is given back.
-pub(super) fn begin(
-    context: &LoopContext,
-    catalog: &Catalog,
-    part: Part,
-    completer: Completer,
-) -> Option<(Part, Completer)> {
-    let (Some(batcher), Some(place)) = (&context.replica, place_of(context, &part, catalog)) else {
+pub(super) fn begin(context: &LoopContext, part: Part, completer: Completer) -> Option<(Part, Completer)> {
+    let (Some(batcher), Some(place)) = (&context.replica, place_of(context, &part)) else {
         return Some((part, completer));
     };
     let settings = &context.shared.settings;
@@ -56,16 +50,15 @@ pub(super) fn begin(
     None
 }
 
-fn place_of(context: &LoopContext, part: &Part, catalog: &Catalog) -> Option<DirectPlace> {
+fn place_of(context: &LoopContext, part: &Part) -> Option<DirectPlace> {
     if !part.operation.is_of_value() {
         return None;
     }
     let store = &part.store;
-    let partitions = catalog.membership()?.topology().partitions;
-    let partition = partitions.partition_of(store.slot(&part.wire_key));
+    let slot = store.slot(&part.wire_key);
     let key = part.wire_key.slice(store.name.as_str().len() + 1..);
     let replicas = context.shared.config.replicas.as_ref()?;
-    replicas.direct_place(store.id.get(), partition, key)
+    replicas.direct_place(store.id.get(), slot, key)
 }
 
 /// Tells connections, and what else asks this node's replica, what came of it, for ever.
