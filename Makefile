@@ -10,7 +10,7 @@ QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial
 	scan_reads selection times unreadable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-console bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-console test-package package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -24,7 +24,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-console ## Run all tests
+test: test-rust test-clients test-console test-package ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -40,6 +40,12 @@ test-console: ## Run the web console in a real browser, against a cluster: every
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run
 	tests/console/run
+
+test-package: ## Install, upgrade, remove and purge the Debian package under a systemd in a container (two minutes)
+	tests/set-up
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	deploy/debian/test
 
 package: ## Build the Debian package into target/debian, with cargo-deb, which it installs into .cache
 	$(CARGO) build --release -p fondaco
