@@ -10,12 +10,13 @@ const LINES_MAX = 10;
 const COLOURS = 10;
 const GAP_MS_MIN = 30000; // a line is broken where nothing was reported for longer, or for four times the usual
 
-/// Lines are { name, colour, points: [[unix_ms, value], …] }; `format` renders a value; `top` is the least height.
-export function chart({ title, lines, from, to, format, top = 0 }) {
+/// Lines are { name, colour, points: [[unix_ms, value], …] }; `format` renders a value; `top` is the least height; `base` is that of
+/// the units: 1000, or 1024 for bytes.
+export function chart({ title, lines, from, to, format, top = 0, base = 1000 }) {
   const all = lines.map((line) => ({ ...line, points: thinned(line.points.filter(([at]) => at >= from && at <= to)) }))
     .filter(({ points }) => points.length > 0);
   const shown = all.length <= LINES_MAX ? all : [...all].sort((a, b) => mean(b) - mean(a)).slice(0, LINES_MAX);
-  const highest = rounded(Math.max(top, 1e-9, ...shown.flatMap(({ points }) => points.map(([, value]) => value))));
+  const highest = rounded(Math.max(top, 1e-9, ...shown.flatMap(({ points }) => points.map(([, value]) => value))), base);
   const x = (at) => WIDTH * (at - from) / Math.max(1, to - from);
   const y = (value) => HEIGHT * (1 - value / highest);
 
@@ -51,7 +52,7 @@ export function chart({ title, lines, from, to, format, top = 0 }) {
       class: 'plot', tabindex: 0, role: 'img', 'aria-label': `${title}, from ${clock(from)} to ${clock(to)}: arrow keys show values`,
       onpointermove: move, onpointerleave: leave, onkeydown: keys, onblur: leave,
     },
-    h('small', { class: 'top' }, format(highest)),
+    h('small', { class: 'top' }, format(highest).replace('.0 ', ' ')),
     s('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
       [0.25, 0.5, 0.75].map((part) => s('line', { class: 'grid', x1: 0, x2: WIDTH, y1: HEIGHT * part, y2: HEIGHT * part })),
       shown.map(({ points, colour }) => s('path', { class: `line colour-${colour % COLOURS}`, d: path(points, x, y) })),
@@ -86,8 +87,9 @@ function thinned(points) {
 const mean = ({ points }) => points.reduce((total, [, value]) => total + value, 0) / points.length;
 const nearest = (points, at) => points.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a))[1];
 
-/// The next of 1, 2, 2.5, 5, 10 times a power of ten.
-function rounded(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
+/// The next of 1, 1.5, 2 and so on times a power of ten, in the unit that the value is shown in: bytes have powers of 1024.
+function rounded(value, base) {
+  const unit = value < 1 ? 1 : base ** Math.floor(Math.log(value) / Math.log(base));
+  const power = unit * 10 ** Math.floor(Math.log10(value / unit));
   return power * [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.9999);
 }

@@ -95,9 +95,12 @@ export function confirm({ title, text, verb, phrase, submit }) {
   });
 }
 
-/// A labelled control, with a hint below it.
-export const field = (label, control, hint) =>
-  h('label', { class: 'field' }, h('span', null, label), control, hint && h('small', null, hint));
+/// A labelled control, with a hint below it, which is not a part of its name.
+export function field(label, control, hint) {
+  const id = hint ? `hint-${control.name}` : null;
+  if (id) control.setAttribute('aria-describedby', id);
+  return h('div', { class: 'field' }, h('label', null, h('span', null, label), control), hint && h('small', { id }, hint));
+}
 
 /// A labelled checkbox or radio button.
 export const check = (label, attributes) =>

@@ -28,7 +28,14 @@ export const s = (tag, attributes, ...children) =>
 /// position, and input that is not saved yet. Children with `data-key` are matched by it, others by position.
 export function patchChildren(old, next) {
   const keyed = new Map();
-  for (const child of old.childNodes) if (child.dataset?.key) keyed.set(child.dataset.key, child);
+  const wanted = new Set([...next.childNodes].map((child) => child.dataset?.key));
+  for (const child of [...old.childNodes]) {
+    const key = child.dataset?.key;
+    if (!key) continue;
+    // Removed first: so those that stay need not move, which would take the focus from them.
+    if (wanted.has(key)) keyed.set(key, child);
+    else child.remove();
+  }
   let cursor = old.firstChild;
   for (const child of [...next.childNodes]) {
     const key = child.dataset?.key;

@@ -4,6 +4,7 @@ import { get } from './api.js';
 
 export const HISTORY_MS = 3600000;
 const SAMPLES_MAX = 3700;
+const PLOT_MS_MIN = 60000;
 const OVERLAP_MS = 60000;
 
 const nodes = new Map(); // number → samples, oldest first
@@ -30,6 +31,9 @@ export async function update() {
 
 /// The time of the latest sample: the clock of the plots.
 export const latest = () => Math.max(0, ...[...nodes.values()].map((samples) => samples.at(-1).at_unix_ms));
+
+/// Where plots of the last hour begin: with the first sample, but at least a minute ago.
+export const beginning = () => Math.max(latest() - HISTORY_MS, Math.min(latest() - PLOT_MS_MIN, ...[...nodes.values()].map((samples) => samples[0].at_unix_ms)));
 
 /// A line for each node: `value` of a sample's load over time.
 export const byNode = (value, only = null) => [...nodes]

@@ -122,7 +122,7 @@ function help() {
 
 let after_g_ms = 0;
 function keys(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !stop || document.querySelector('dialog')) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || !stop || document.querySelector('dialog[open]')) return;
   if (event.target.closest('input:not([type=checkbox], [type=radio]), select, textarea')) {
     if (event.key === 'Escape') event.target.blur();
     return;

@@ -23,7 +23,8 @@ export class Page {
     this.answers = new Map();
     this.asked = new Set(); // requests under way
     this.loaded_at = 0;
-    this.timer = 0;
+    this.timer = 0; // after an event
+    this.under_way = 0; // for what goes on without events
     this.loading = false;
     this.again = false;
     current = this;
@@ -63,13 +64,15 @@ export class Page {
 
   /// Forgets what the topics concern, and loads the page soon.
   refresh(topics) {
-    if (this.forget(topics) || topics === null) this.soon([], Math.max(0, this.loaded_at + REFRESH_MS_MIN - Date.now()));
+    if (!this.forget(topics) && topics !== null) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.load(), Math.max(0, this.loaded_at + REFRESH_MS_MIN - Date.now()));
   }
 
-  /// Loads the page after a time, without the answers of the topics: for what is under way.
+  /// Loads the page after a time, without the answers of the topics: for what is under way. Events do not put it off.
   soon(topics, delay_ms) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
+    this.under_way ||= setTimeout(() => {
+      this.under_way = 0;
       this.forget(topics);
       this.load();
     }, delay_ms);
@@ -106,11 +109,14 @@ export class Page {
     const next = h('div', null,
       this.failure && h('p', { class: 'banner bad', role: 'alert' }, this.failure.message),
       this.data !== null ? this.view.draw(this, this.data) : h('h1', { tabindex: -1 }, name));
+    const active = document.activeElement;
     patchChildren(this.place, next);
+    if (active !== document.activeElement && active.isConnected) active.focus({ preventScroll: true }); // its row has moved
   }
 
   leave() {
     clearTimeout(this.timer);
+    clearTimeout(this.under_way);
     if (current === this) current = null;
   }
 }

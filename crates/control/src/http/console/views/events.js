@@ -8,7 +8,7 @@ import { table } from '../table.js';
 
 export const title = 'Events';
 
-export const load = (page) => page.get('/v1/audit?count=200', ['audit'], { entries: null });
+export const load = (page) => page.get('/v1/audit?count=200', ['audit', 'settings'], { entries: null });
 
 export function draw(page, { entries }) {
   if (entries === null) return [heading('Events'), h('p', { class: 'quiet' }, 'This server keeps no log of changes.')];
@@ -16,7 +16,7 @@ export function draw(page, { entries }) {
   const text = ({ user, method, path, note, status }) => `${user ?? ''} ${method} ${path} ${note ?? ''} ${status}`.toLowerCase();
   return [
     heading('Events'),
-    field('Filter', h('input', { type: 'search', oninput: (event) => {
+    field('Filter', h('input', { type: 'search', class: 'short', oninput: (event) => {
       page.state.wanted = event.target.value;
       page.draw();
     } })),

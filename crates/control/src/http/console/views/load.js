@@ -3,7 +3,7 @@
 import { chart } from '../chart.js';
 import { h } from '../dom.js';
 import { microseconds, percent, plural, rate } from '../format.js';
-import { byNode, byStore, latest, most, sum, update } from '../history.js';
+import { beginning, byNode, byStore, latest, most, sum, update } from '../history.js';
 import { choice, heading, section, storeLink } from '../parts.js';
 import { table } from '../table.js';
 
@@ -22,7 +22,7 @@ export const stepOf = (window_ms, range_ms) => Math.max(window_ms / 5, range_ms 
 export function draw(page, now) {
   const range = page.state.range ?? RANGES[1][0];
   const to = latest();
-  const plot = (name, lines, format, top) => chart({ title: name, lines, from: to - range, to, format, top });
+  const plot = (name, lines, format, top) => chart({ title: name, lines, from: Math.max(to - range, beginning()), to, format, top });
   const step = stepOf(now.window_ms, range);
   return [
     heading('Load', choice('Range', RANGES, range, (next) => {
@@ -37,7 +37,7 @@ export function draw(page, now) {
       plot('Requests/s', byStore('requests_per_second', sum, step), rate, 1),
       plot('p99, of the slowest node', byStore('p99_microseconds', most, step), microseconds, 100))),
     section('Hot keys', table(page, {
-      id: 'keys', label: 'Hot keys', rows: now.hot_keys, key: ({ store, key }) => `${store}:${key}`,
+      id: 'keys', label: 'Hot keys', rows: now.hot_keys.toSorted((a, b) => b.requests_per_second - a.requests_per_second), key: ({ store, key }) => `${store}:${key}`,
       empty: `No key stood out in the last ${plural(Math.round(now.window_ms / 1000), 'second')}.`,
       columns: [
         { name: 'Store', cell: ({ store }) => storeLink(store), by: ({ store }) => store },

@@ -3,7 +3,7 @@
 import { chart } from '../chart.js';
 import { h } from '../dom.js';
 import { bytes, microseconds, percent, rate, time } from '../format.js';
-import { HISTORY_MS, byNode, latest, update } from '../history.js';
+import { beginning, byNode, latest, update } from '../history.js';
 import { nodeActions } from '../node_actions.js';
 import { facts, heading, marks, section, state, storeLink } from '../parts.js';
 
@@ -21,7 +21,9 @@ export async function load(page) {
 export function draw(page, { node }) {
   if (!node) return [heading(title(page)), h('p', { class: 'banner bad' }, 'no node has this number')];
   const to = latest();
-  const plot = (name, value, format, top) => chart({ title: name, lines: byNode(value, node.node), from: to - HISTORY_MS, to, format, top });
+  const from = beginning();
+  const plot = (name, value, format, top, base) => chart({ title: name, lines: byNode(value, node.node), from, to, format, top, base });
+  const traffic = (name, value) => plot(name, value, (amount) => `${bytes(amount)}/s`, 1024, 1024);
   return [
     heading(`Node ${node.node}`, h('span', { class: 'badges' }, node.live && state('live'), marks(node)), h('span', { class: 'actions' }, nodeActions(node))),
     facts([
@@ -35,9 +37,9 @@ export function draw(page, { node }) {
       plot('CPU', (load) => load.cpu_percent, percent, 10),
       plot('Requests/s', (load) => load.requests_per_second, rate, 1),
       plot('p99', (load) => load.p99_microseconds, microseconds, 100),
-      plot('Memory', (load) => load.memory_bytes, bytes),
-      plot('Disk', (load) => load.disk_bytes, bytes),
-      plot('Network in', (load) => load.network_in_bytes_per_second, (value) => `${bytes(value)}/s`, 1024),
-      plot('Network out', (load) => load.network_out_bytes_per_second, (value) => `${bytes(value)}/s`, 1024))),
+      plot('Memory', (load) => load.memory_bytes, bytes, 0, 1024),
+      plot('Disk', (load) => load.disk_bytes, bytes, 0, 1024),
+      traffic('Network in', (load) => load.network_in_bytes_per_second),
+      traffic('Network out', (load) => load.network_out_bytes_per_second))),
   ];
 }

@@ -7,6 +7,7 @@ import { badge, bytesProgress, choice, facts, heading, marks, nodeLink, planLink
 export const title = 'Overview';
 
 const MANY = 1024; // partitions, from where on their cells are smaller
+const FEW = 256; // and up to where they are larger
 
 export async function load(page) {
   const [cluster, routing, load, plans, stores, decisions] = await Promise.all([
@@ -18,7 +19,7 @@ export async function load(page) {
     page.get('/v1/load', ['load'], null),
     page.get('/v1/plans', ['plans', 'routing'], { plans: [] }),
     page.get('/v1/stores', ['stores']),
-    page.get('/v1/decisions?count=1', ['decisions'], { decisions: [] }).catch(() => ({ decisions: [] })),
+    page.get('/v1/decisions?count=1', ['decisions', 'load'], { decisions: [] }).catch(() => ({ decisions: [] })),
   ]);
   const pushes = stores.stores.filter(({ push }) => push && ['fetching', 'ready'].includes(push.state));
   const running = plans.plans.filter(({ state }) => ['running', 'paused'].includes(state));
@@ -69,10 +70,10 @@ function underWay({ pushes, running }) {
 function zones(nodes, load) {
   const loads = new Map((load?.nodes ?? []).map((entry) => [entry.node, entry.load]));
   return h('div', { class: 'zones' }, grouped(nodes, ({ zone }) => zone).sort(([a], [b]) => a.localeCompare(b)).map(([zone, members]) =>
-    h('div', { class: 'zone', 'data-key': `zone ${zone}` }, h('h3', null, `zone ${zone}`),
+    h('div', { class: 'zone', 'data-key': `zone ${zone}` }, h('h3', null, /^zone/i.test(zone) ? zone : `zone ${zone}`),
       grouped(members, ({ group }) => group).sort(([a], [b]) => (a ?? '').localeCompare(b ?? '')).map(([group, inside]) => h('div', { class: 'group', 'data-key': `group ${group}` },
         group !== null && h('h4', null, `group ${group}`),
-        h('div', { class: 'tiles' }, inside.map((node) => tile(node, loads.get(node.node)))))))));
+        h('div', { class: 'tiles' }, inside.map((node) => tile(node, node.live ? loads.get(node.node) : null))))))));
 }
 
 const grouped = (list, by) => [...list.reduce((map, item) => map.set(by(item), [...(map.get(by(item)) ?? []), item]), new Map())];
@@ -124,12 +125,14 @@ function partitions(page, routing, load) {
     event.preventDefault();
     next.focus();
   };
+  const scale = [h('span', null, '0'), h('i', { class: 'colours' }), h('span', null, colour === 'bytes' ? bytes(highest) : `${rate(highest)} requests/s`)];
   return section('Partitions',
-    choice('Colour by', [['load', 'requests'], ['bytes', 'bytes'], ['owner', 'first owner']], colour, (next) => {
+    h('div', { class: 'heading' }, choice('Colour by', [['load', 'requests'], ['bytes', 'bytes'], ['owner', 'first owner']], colour, (next) => {
       page.state.colour = next;
       page.draw();
-    }),
-    h('div', { class: routing.partitions > MANY ? 'cells many' : 'cells', role: 'group', 'aria-label': 'Partitions: arrow keys move', onpointerover: point, onkeydown: keys },
+    }), h('small', { class: 'scale' }, colour !== 'owner' && loads.size > 0 && scale,
+      routing.owners.some((_, partition) => moves(routing, partition)) && [h('i', { class: 'moving' }), h('span', null, 'moves')])),
+    h('div', { class: routing.partitions > MANY ? 'cells many' : routing.partitions <= FEW ? 'cells few' : 'cells', role: 'group', 'aria-label': 'Partitions: arrow keys move', onpointerover: point, onkeydown: keys },
       routing.owners.map((owners, partition) => {
         const entry = loads.get(partition);
         return h('button', {

@@ -40,12 +40,13 @@ function form(body, read) {
     onsubmit: async (event) => {
       event.preventDefault();
       const { currentTarget } = event;
+      const sent = [...currentTarget.elements].map(content);
       try {
         const wanted = read(currentTarget.elements);
         const number = Object.keys(wanted).length;
         if (number > 0) await change('/v1/settings', wanted);
         notice(number > 0 ? `changed: ${Object.keys(wanted).join(', ')}` : 'nothing to change');
-        currentTarget.reset(); // fields follow the server again
+        settle(currentTarget, sent);
         refresh();
       } catch (failure) {
         notice(failure.message, true);
@@ -54,11 +55,30 @@ function form(body, read) {
   }, h('fieldset', { disabled: !may('admin') }, body, may('admin') && h('div', { class: 'actions end' }, h('button', { class: 'solid' }, 'Change'))));
 }
 
+const isChecked = (element) => element.matches('[type=checkbox], [type=radio]');
+const content = (element) => (isChecked(element) ? element.checked : element.value);
+
+/// Makes what was sent the usual content of the fields, so that they follow the server again. What was written since stays.
+function settle(form, sent) {
+  const elements = [...form.elements];
+  const now = elements.map(content);
+  elements.forEach((element, index) => {
+    if (isChecked(element)) element.defaultChecked = sent[index];
+    else if (element.matches('select')) for (const option of element.options) option.defaultSelected = option.value === sent[index];
+    else element.defaultValue = sent[index];
+  });
+  form.reset();
+  elements.forEach((element, index) => {
+    if (now[index] !== sent[index]) element[isChecked(element) ? 'checked' : 'value'] = now[index];
+  });
+}
+
 function row({ name, value, min, max, summary, default: usual }) {
   const unit = unitOf(name);
   const hint = [summary, unit && unit !== 'percent' && value !== 0 ? `now ${inUnit(value, unit)}` : null, value !== usual ? `default ${inUnit(usual, unit)}` : null];
-  return h('label', { class: 'field setting', 'data-key': `setting ${name}` }, h('span', null, h('code', null, name)),
-    h('input', { name, value, inputmode: 'numeric', autocomplete: 'off', title: `${min} to ${max}` }), h('small', null, hint.filter(Boolean).join(' · ')));
+  return h('div', { class: 'setting', 'data-key': `setting ${name}` }, h('label', { for: name }, h('code', null, name)),
+    h('input', { name, value, id: name, 'aria-describedby': `hint-${name}`, inputmode: 'numeric', autocomplete: 'off', title: `${min} to ${max}` }),
+    h('small', { id: `hint-${name}` }, hint.filter(Boolean).join(' · ')));
 }
 
 function changes(fields, values) {
@@ -82,7 +102,7 @@ function balance(values) {
       field('Moves at a time', select({ name: 'policy' }, POLICIES, value('policy'))),
       field('Window', h('input', { name: 'window', value: value('window-ms') % 1000 ? `${value('window-ms')}ms` : `${value('window-ms') / 1000}s`, required: true }), 'Load is averaged over it: such as 50s or 5min.')),
     check('Run plans at any time', { name: 'any', checked: any }),
-    h('div', { class: 'row' },
+    h('div', { class: 'row times-of-day' },
       field('Run plans from', h('input', { type: 'time', name: 'from', value: timeOfDay(value('from-minute')) }), 'UTC'),
       field('until', h('input', { type: 'time', name: 'to', value: timeOfDay(value('to-minute')) }), 'UTC')),
   ], (fields) => {

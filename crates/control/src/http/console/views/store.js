@@ -4,8 +4,8 @@ import { post, remove, segment } from '../api.js';
 import { chart } from '../chart.js';
 import { action, ask, confirm, field } from '../dialog.js';
 import { h } from '../dom.js';
-import { bytes, count, microseconds, plural, rate, seconds, time } from '../format.js';
-import { HISTORY_MS, byStore, latest, most, sum, update } from '../history.js';
+import { bytes, count, inUnit, microseconds, plural, rate, seconds, time } from '../format.js';
+import { HISTORY_MS, beginning, byStore, latest, most, sum, update } from '../history.js';
 import { badge, bytesProgress, facts, heading, nodeLink, section, state } from '../parts.js';
 import { table } from '../table.js';
 import { stepOf } from './load.js';
@@ -36,7 +36,7 @@ export function draw(page, { store, window_ms }) {
         title: `Roll back ${store.name}`, verb: 'Roll back', text: `The version before ${store.current_version} is served again, at once.`, submit: () => post(`${path}/rollback`) }) }),
       action('Drop', { key: 'drop', danger: true, run: () => drop(store.name, path) }))),
     facts([
-      ['current version', store.current_version ?? '–'], ['replicas', store.replicas],
+      batch && ['current version', store.current_version ?? '–'], ['replicas', store.replicas],
       batch && ['versions kept for a rollback', store.backups],
       store.keys !== null && ['keys', count(store.keys)], ['created', time(store.created_unix_ms)],
       ['late nodes', store.late.length ? store.late.map((node) => [nodeLink(node), ' ']) : 'none'],
@@ -46,9 +46,18 @@ export function draw(page, { store, window_ms }) {
     ]),
     store.push && progressOf(page, store, path),
     batch && section('Versions', versions(page, store, path)),
-    store.versioned && section('Versioned', facts(Object.entries(store.versioned).map(([name, value]) => [name.replaceAll('_', ' '), value === null ? '–' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : value]))),
+    store.versioned && section('Quorums and engine', facts(Object.entries(store.versioned).map(setting))),
     plots(store.name, window_ms),
   ];
+}
+
+/// A setting of a versioned store, for people.
+function setting([name, value]) {
+  const label = name.replace(/_ms$/, '').replace('_keys_per_second', ' quota').replaceAll('_', ' ');
+  if (name === 'ttl_ms' && !value) return ['ttl', 'for ever'];
+  if (name === 'write_keys_per_second') return [label, value ? `${rate(value)} keys/s` : 'none'];
+  if (name.endsWith('_ms') && value !== null) return [label, inUnit(value, 'ms')];
+  return [label, value === null ? '–' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : value];
 }
 
 const quorum = ({ reads, writes }) => (reads + writes === 0 ? 'none' : badge(`${plural(reads, 'partition')} for reads, ${count(writes)} for writes`, 'bad'));
@@ -56,7 +65,7 @@ const quorum = ({ reads, writes }) => (reads + writes === 0 ? 'none' : badge(`${
 function plots(name, window_ms) {
   const to = latest();
   const step = stepOf(window_ms, HISTORY_MS);
-  const plot = (label, lines, format, top) => chart({ title: label, lines, from: to - HISTORY_MS, to, format, top });
+  const plot = (label, lines, format, top) => chart({ title: label, lines, from: beginning(), to, format, top });
   return section('The last hour', h('div', { class: 'charts' },
     plot('Requests/s', byStore('requests_per_second', sum, step, name), rate, 1),
     plot('p99, of the slowest node', byStore('p99_microseconds', most, step, name), microseconds, 100)));
