@@ -7,7 +7,7 @@ use fondaco_model::{PartitionId, SLOT_COUNT, Slot, SlotPrefix};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
 
-use super::scan::Walk;
+use super::scan::{Walk, once_all_know};
 use super::{Call, NOT_AN_INTEGER, Refusal};
 use crate::catalog::Catalog;
 
@@ -20,6 +20,14 @@ const LOOKS_MAX: usize = 32;
 /// `RANDOMKEY`: the key that comes next from a random place on; null if there is none nearby. Keys behind a gap come
 /// more often than others.
 pub(super) async fn random_key(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    match once_all_know(|| random_of_any(call)).await? {
+        Some(key) => reply.bulk(&key),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+async fn random_of_any(call: &Call<'_>) -> Result<Option<Vec<u8>>, Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let mut places = readable(call, &catalog);
     fastrand::shuffle(&mut places);
@@ -46,15 +54,13 @@ pub(super) async fn random_key(call: &Call<'_>, reply: &mut Reply<'_>) -> Result
                 let (keys, following) = walk.from(position, 1, &mut asked).await?;
                 if let Some(key) = keys.first() {
                     let name = catalog.stores()[store as usize].name.as_str();
-                    reply.bulk(&[name.as_bytes(), b":", key].concat());
-                    return Ok(());
+                    return Ok(Some([name.as_bytes(), b":", key].concat()));
                 }
                 next = following;
             }
         }
     }
-    reply.null();
-    Ok(())
+    Ok(None)
 }
 
 /// `CLUSTER COUNTKEYSINSLOT` and `CLUSTER GETKEYSINSLOT`: of the keys that this node has, as in Redis. They are not kept

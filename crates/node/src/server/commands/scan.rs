@@ -18,6 +18,7 @@
 //! that knows of slots scans every node, so it is given of each only the partitions that this node leads.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fondaco_format::{ScanPosition, Version};
 use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
@@ -28,6 +29,11 @@ use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::cold::on_a_thread;
 use crate::server::refusal::{failure, no_version, version_gone};
 
+/// The code of a refusal to count by another number of partitions than there are.
+const OTHER_COUNT: &str = "OLDTABLE";
+/// After a split all nodes know of it within this time.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+const KNOWN_PAUSE: Duration = Duration::from_millis(20);
 const HASH_BITS: u32 = 34;
 const PARTITION_BITS: u32 = 14;
 const COUNT_BITS: u32 = 4;
@@ -106,8 +112,31 @@ pub(super) type Listed = (Vec<Vec<u8>>, Option<ScanPosition>);
 
 pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let request = parse(call.arguments)?;
+    let (next, keys) = once_all_know(|| scan_from(call, &request)).await?;
+    reply.array(2);
+    reply.bulk(next.map_or(0, Cursor::to_number).to_string().as_bytes());
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+/// Tries again for a while if a node refuses because it, or this one, has yet to hear that partitions were split.
+pub(super) async fn once_all_know<T>(try_it: impl AsyncFn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let deadline = Instant::now() + KNOWN_WITHIN;
+    loop {
+        match try_it().await {
+            Err(error) if error.contains(OTHER_COUNT) && Instant::now() < deadline => {
+                tokio::time::sleep(KNOWN_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Keys from the cursor on, and where to go on.
+async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cursor>, Vec<Vec<u8>>), Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
-    let only = only_store(&request, &catalog, call)?;
+    let only = only_store(request, &catalog, call)?;
     let readable = |store: StoreId, place: u16| match only {
         Some(only) => store == only,
         None => {
@@ -163,11 +192,7 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
             break cursor;
         }
     };
-    reply.array(2);
-    reply.bulk(next.map_or(0, Cursor::to_number).to_string().as_bytes());
-    reply.array(keys.len());
-    keys.iter().for_each(|key| reply.bulk(key));
-    Ok(())
+    Ok((next, keys))
 }
 
 /// `FONDACO.SCAN store partitions partition hash count`: where to go on in the partition of so many, or null at its end,
@@ -193,9 +218,7 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
         store,
     };
     if walk.partitions() != Some(partitions) {
-        return Err(
-            format!("NOTHERE this node does not know of {partitions} partitions: ask again in a moment").into(),
-        );
+        return Err(format!("{OTHER_COUNT} this node does not know of {partitions} partitions: ask again in a moment"));
     }
     let count = count.clamp(1, COUNT_MAX as u64) as usize;
     let not_here = || format!("NOTHERE partition {partition} is not held here");
