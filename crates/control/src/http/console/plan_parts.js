@@ -10,6 +10,12 @@ import { table } from './table.js';
 export const summary = (plan) => `${plural(plan.moves.length, 'move')} of ${plural(plan.partitions, 'partition')}: `
   + `${bytes(plan.bytes)} to fetch${plan.bytes_between_zones ? `, ${bytes(plan.bytes_between_zones)} of it from other zones` : ''}, about ${seconds(plan.seconds)}`;
 
+/// Which of the two made a plan.
+export const maker = ({ by }) => (by === 'analyzer' ? 'the cluster' : by);
+
+/// The cluster gives a reason for the plan and one for each move.
+export const reasons = ({ reason }) => reason.split('; ').filter(Boolean);
+
 export const moves = (page, plan) => table(page, {
   id: 'moves', label: 'Moves', rows: plan.moves, key: ({ partition, from, to }) => `${partition} ${from} ${to}`,
   columns: [
@@ -21,7 +27,7 @@ export const moves = (page, plan) => table(page, {
 });
 
 const shortMoves = (plan) => [
-  h('p', null, summary(plan)),
+  h('p', null, summary(plan), h('small', null, ' Each partition: from node → to node')),
   h('ul', { class: 'moves' }, plan.moves.slice(0, 40).map(({ partition, from, to }) =>
     h('li', null, `${partition}: ${from ?? 'new'} → ${to ?? 'none'}`))),
   plan.moves.length > 40 && h('p', { class: 'quiet' }, `and ${count(plan.moves.length - 40)} more`),

@@ -49,7 +49,7 @@ const article = ([decision, ...before], one) => [
     before.length > 0 && h('small', { class: 'quiet' }, `and ${plural(before.length, 'decision')} before it, since ${time(before.at(-1).at_unix_ms)}`)),
   h('ul', { class: 'reasons' }, decision.reasons.map((reason) => h('li', null, reason))),
   decision.advice.map(({ problem, help }) => h('p', { class: 'banner warn' }, h('b', null, problem), `: ${help}`)),
-  decision.relief.length > 0 && h('ul', { class: 'reasons' }, decision.relief.map((move) => h('li', null,
+  one && decision.relief.length > 0 && h('ul', { class: 'reasons' }, decision.relief.map((move) => h('li', null,
     `partition ${move.partition}: `, nodeLink(move.from), ` ${percent(move.from_percent_before)} → ${percent(move.from_percent_after)}, `,
     nodeLink(move.to), ` ${percent(move.to_percent_before)} → ${percent(move.to_percent_after)} of ${move.resource}, ${bytes(move.bytes)} to fetch`))),
   one && decision.input !== null && h('details', null, h('summary', null, 'What it was made of'), h('pre', null, JSON.stringify(decision.input, null, 1))),

@@ -3,6 +3,7 @@
 import { h, patchChildren } from '../dom.js';
 import { bytes, count, percent, plural, rate, time } from '../format.js';
 import { badge, bytesProgress, choice, facts, heading, marks, nodeLink, planLink, progress, section, storeLink } from '../parts.js';
+import { reasons } from '../plan_parts.js';
 
 export const title = 'Overview';
 
@@ -55,7 +56,7 @@ function problems({ cluster, advice, proposed }) {
     ...cluster.nodes.filter((node) => !node.live).map(({ node, absent_since_unix_ms: since }) => ['bad', [nodeLink(node), since === null ? ' is absent' : ` is absent since ${time(since)}`]]),
     ...cluster.nodes.filter((node) => node.live && node.late.length > 0).map(({ node, late }) => ['warn', [nodeLink(node), ` is late with ${late.join(', ')}`]]),
     ...advice.map(({ problem, help }) => ['warn', `${problem}: ${help}`]),
-    ...proposed.slice(0, 5).map((plan) => ['warn', [planLink(plan.number), ` is proposed: ${plural(plan.partitions, 'partition')}`, plan.reason && `, ${plan.reason}`]]),
+    ...proposed.slice(0, 5).map((plan) => ['warn', [planLink(plan.number), ` is proposed: ${plural(plan.partitions, 'partition')}`, plan.reason && `, ${reasons(plan)[0]}`]]),
   ];
   return h('ul', { class: 'problems', 'data-key': 'problems', 'aria-label': 'Problems' }, lines.map(([kind, text]) => h('li', { class: `banner ${kind}` }, text)));
 }

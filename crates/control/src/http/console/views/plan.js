@@ -5,7 +5,7 @@ import { action, confirm } from '../dialog.js';
 import { h } from '../dom.js';
 import { bytes, seconds, time } from '../format.js';
 import { facts, heading, progress, section, state } from '../parts.js';
-import { moves, summary } from '../plan_parts.js';
+import { maker, moves, reasons, summary } from '../plan_parts.js';
 
 export const title = (page) => `Plan ${page.parameters[0]}`;
 
@@ -27,8 +27,9 @@ export function draw(page, plan) {
       is('proposed', 'running', 'paused') && action('Cancel', { key: 'cancel', danger: true, run: () => confirm({
         title: `Cancel plan ${plan.number}`, verb: 'Cancel the plan', text: 'Partitions that have not switched stay where they are. Those that have switched do not go back.',
         submit: () => remove(path) }) }))),
+    plan.reason && h('ul', { class: 'reasons' }, reasons(plan).map((reason) => h('li', null, reason))),
     facts([
-      ['by', plan.by], ['reason', plan.reason || '–'], ['made', time(plan.made_unix_ms)], plan.ended_unix_ms !== null && ['ended', time(plan.ended_unix_ms)],
+      ['by', maker(plan)], ['made', time(plan.made_unix_ms)], plan.ended_unix_ms !== null && ['ended', time(plan.ended_unix_ms)],
       ['to fetch', bytes(plan.bytes)], ['from other zones', bytes(plan.bytes_between_zones)], ['takes about', seconds(plan.seconds)],
       ['moves of a node at a time', plan.moves_per_node], plan.leaving.length > 0 && ['leaving', plan.leaving.map((node) => `node ${node}`).join(', ')],
       ['partitions done', [`${plan.partitions_done} of ${plan.partitions} `, progress(plan.partitions_done, plan.partitions, 'partitions done')]],

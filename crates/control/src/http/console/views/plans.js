@@ -3,7 +3,7 @@
 import { action } from '../dialog.js';
 import { time } from '../format.js';
 import { heading, planLink, progress, state } from '../parts.js';
-import { makePlan, summary } from '../plan_parts.js';
+import { makePlan, maker, reasons, summary } from '../plan_parts.js';
 import { table } from '../table.js';
 
 export const title = 'Plans';
@@ -21,11 +21,11 @@ export const draw = (page, { plans, nodes }) => [
     columns: [
       { name: 'Plan', cell: ({ number }) => planLink(number), by: ({ number }) => number },
       { name: 'State', cell: (plan) => state(plan.state), by: (plan) => plan.state },
-      { name: 'By', cell: ({ by }) => by, by: ({ by }) => by },
+      { name: 'By', cell: maker, by: maker },
       { name: 'Made', cell: (plan) => time(plan.made_unix_ms), by: (plan) => plan.made_unix_ms },
       { name: 'Progress', cell: (plan) => progress(plan.partitions_done, plan.partitions, `plan ${plan.number}`) },
       { name: 'Effect', cell: summary },
-      { name: 'Reason', cell: ({ reason }) => reason || '–' },
+      { name: 'Reason', cell: (plan) => reasons(plan)[0] ?? '–' },
     ],
   }),
 ];
