@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::memory_group::MemoryGroup;
+use super::control_group::ControlGroup;
 
 const POLL: Duration = Duration::from_millis(2);
 const TERMINATE_WAIT: Duration = Duration::from_secs(20);
@@ -105,8 +105,8 @@ impl Launch {
     }
 
     /// Starts the process within a memory limit.
-    pub fn within(mut self, group: Option<&MemoryGroup>) -> Self {
-        self.group = group.map(MemoryGroup::processes_file);
+    pub fn within(mut self, group: Option<&ControlGroup>) -> Self {
+        self.group = group.map(ControlGroup::processes_file);
         self
     }
 

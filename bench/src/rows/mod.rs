@@ -1,6 +1,7 @@
 //! The rows of the table, one module per family.
 
 mod against_redis;
+mod balance;
 mod cold_get;
 mod cold_served;
 mod convergence;
@@ -48,7 +49,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 24] = [
+pub const ROWS: [RowSpec; 25] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -133,6 +134,11 @@ pub const ROWS: [RowSpec; 24] = [
         name: "rebalance",
         work: "reads while a partition moves from one of three nodes to another",
         measure: rebalance::measure,
+    },
+    RowSpec {
+        name: "balance",
+        work: "a cluster of nodes of different size evens out its load, and a third node joins",
+        measure: balance::measure,
     },
     RowSpec {
         name: "router-cache",

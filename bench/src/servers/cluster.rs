@@ -13,6 +13,7 @@ use fondaco_testing::{ZooKeeper, free_port};
 
 use crate::bench::Bench;
 use crate::dataset::Dataset;
+use crate::machine::control_group::ControlGroup;
 use crate::machine::process::{Launch, Process};
 use crate::peers::fondaco::{PARTITIONS, STORE};
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
@@ -34,8 +35,24 @@ pub struct Cluster {
     nodes: Vec<Server>,
     _controllers: Vec<Server>,
     /// Dropped last, so that no process misses it.
-    _zookeeper: ZooKeeper,
+    zookeeper: ZooKeeper,
     dir: PathBuf,
+    shape: Shape,
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// How many nodes hold each partition.
+    pub replicas: u32,
+    /// How many nodes there are at first.
+    pub nodes: usize,
+    /// How many groups they form, if any.
+    pub groups: Option<usize>,
+    /// How many partitions there are.
+    pub partitions: u32,
+    /// Whether each node has a control group of its own, for limits of its processors.
+    pub confined: bool,
 }
 
 /// One process of a cluster.
@@ -44,6 +61,8 @@ pub struct Server {
     process: Process,
     resp: SocketAddr,
     control: ControlPort,
+    /// Dropped after the process.
+    group: Option<ControlGroup>,
 }
 
 /// The role of a process, and the address of its cluster.
@@ -53,9 +72,7 @@ struct Role<'a> {
     name: String,
     dir: &'a Path,
     zookeeper: &'a str,
-    replicas: u32,
-    /// The number of nodes.
-    nodes: usize,
+    shape: Shape,
     /// The group of a node, if there are groups.
     group: Option<usize>,
 }
@@ -73,16 +90,29 @@ impl Cluster {
     /// Starts a cluster without data in a subdirectory of the work directory. `replicas` nodes hold each partition;
     /// each process that serves has one event loop.
     pub fn start(bench: &Bench, name: &str, replicas: u32) -> Result<Self> {
-        Self::start_with(bench, name, replicas, NODES, None)
+        Self::start_shaped(
+            bench,
+            name,
+            Shape {
+                replicas,
+                ..Shape::default()
+            },
+        )
     }
 
     /// The same with groups of nodes.
     pub fn start_in_groups(bench: &Bench, name: &str, groups: Groups) -> Result<Self> {
-        let nodes = groups.groups * groups.nodes;
-        Self::start_with(bench, name, groups.groups as u32, nodes, Some(groups.groups))
+        let shape = Shape {
+            replicas: groups.groups as u32,
+            nodes: groups.groups * groups.nodes,
+            groups: Some(groups.groups),
+            ..Shape::default()
+        };
+        Self::start_shaped(bench, name, shape)
     }
 
-    fn start_with(bench: &Bench, name: &str, replicas: u32, nodes: usize, groups: Option<usize>) -> Result<Self> {
+    /// Starts a cluster of any shape.
+    pub fn start_shaped(bench: &Bench, name: &str, shape: Shape) -> Result<Self> {
         ensure!(
             bench.fondaco.exists(),
             "there is no server at {:?}: build it with `cargo build --release`",
@@ -98,23 +128,23 @@ impl Cluster {
                 name: format!("{command}-{number}"),
                 dir: &dir,
                 zookeeper: &address,
-                replicas,
-                nodes,
-                group: groups.map(|groups| number % groups),
+                shape,
+                group: shape.groups.map(|groups| number % groups),
             };
             role.start()
         };
         let many =
             |command, count| -> Result<Vec<Server>> { (1..=count).map(|number| start(command, number)).collect() };
         let controllers = many("controller", CONTROLLERS)?;
-        let nodes = many("server", nodes)?;
+        let nodes = many("server", shape.nodes)?;
         let router = start("router", 1)?;
         let mut cluster = Self {
             router,
             nodes,
             _controllers: controllers,
-            _zookeeper: zookeeper,
+            zookeeper,
             dir,
+            shape,
         };
         wait_until("the cluster has a routing table", || {
             cluster.router.check_alive()?;
@@ -124,6 +154,21 @@ impl Cluster {
             server.wait_until_ready()?;
         }
         Ok(cluster)
+    }
+
+    /// Starts one more node, which waits for partitions; returns its place.
+    pub fn add_node(&mut self, bench: &Bench) -> Result<usize> {
+        let role = Role {
+            bench,
+            command: "server",
+            name: format!("server-{}", self.nodes.len() + 1),
+            dir: &self.dir,
+            zookeeper: &self.zookeeper.address(),
+            shape: self.shape,
+            group: None,
+        };
+        self.nodes.push(role.start()?);
+        Ok(self.nodes.len() - 1)
     }
 
     fn has_routing_table(&self) -> Result<bool> {
@@ -173,6 +218,18 @@ impl Cluster {
     }
 }
 
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            replicas: 1,
+            nodes: NODES,
+            groups: None,
+            partitions: PARTITIONS,
+            confined: false,
+        }
+    }
+}
+
 impl Role<'_> {
     fn start(&self) -> Result<Server> {
         let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -182,13 +239,19 @@ impl Role<'_> {
         let file = dir.join("configuration.toml");
         fs::write(&file, self.configuration(&dir.join("data"), resp, http))?;
         let log = self.bench.log(&format!("cluster-{}", self.name));
+        let is_confined = self.shape.confined && self.command == "server";
+        let group = is_confined
+            .then(|| ControlGroup::of_processors(&self.name))
+            .transpose()?;
         let launch = Launch::new(&self.bench.fondaco)
             .args([self.command, "--config"])
             .args([&file])
+            .within(group.as_ref())
             .log_to(&log);
         Ok(Server {
             process: launch.start()?,
             launch,
+            group,
             resp,
             control: ControlPort::new(&self.bench.fondaco, http, log),
         })
@@ -196,12 +259,13 @@ impl Role<'_> {
 
     /// One text for all roles: a role ignores the settings that it does not need.
     fn configuration(&self, data: &Path, resp: SocketAddr, http: SocketAddr) -> String {
-        let Self {
-            zookeeper,
+        let Self { zookeeper, shape, .. } = self;
+        let Shape {
             replicas,
             nodes,
+            partitions,
             ..
-        } = self;
+        } = shape;
         let group = self
             .group
             .map_or_else(String::new, |group| format!("group = \"group-{group}\"\n"));
@@ -214,7 +278,7 @@ impl Role<'_> {
             "data = {data:?}\nresp = \"{resp}\"\nhttp = \"{http}\"\nloops = 1\n{group}\
              [zookeeper]\nconnect = \"{zookeeper}\"\nroot = \"/fondaco/bench\"\n\
              session-timeout-ms = {SESSION_TIMEOUT_MS}\n\
-             [cluster]\npartitions = {PARTITIONS}\nreplicas = {replicas}\nnodes-initial = {nodes}\n{placement}"
+             [cluster]\npartitions = {partitions}\nreplicas = {replicas}\nnodes-initial = {nodes}\n{placement}"
         )
     }
 }
@@ -233,6 +297,14 @@ impl Server {
     /// Its control port.
     pub fn control(&self) -> &ControlPort {
         &self.control
+    }
+
+    /// Limits its processors, if it is confined.
+    pub fn limit_cores(&self, cores: f64) -> Result<()> {
+        self.group
+            .as_ref()
+            .context("a process that is not confined")?
+            .limit_cores(cores)
     }
 
     /// The number of keys that it has looked up so far.

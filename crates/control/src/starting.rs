@@ -161,7 +161,8 @@ impl Fondaco {
             access: Arc::clone(&access),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
-        let journal = place.data_dir.as_ref().map(|dir| dir.root().join("decisions.jsonl"));
+        let has_directory = config.role.decides() && !config.data_dir.as_os_str().is_empty();
+        let journal = has_directory.then(|| config.data_dir.join("decisions.jsonl"));
         let controller = starting.controller(journal)?.map(Arc::new);
         let agent = starting.agent(place.data_dir)?.map(Arc::new);
         let router = starting.router()?.map(Arc::new);

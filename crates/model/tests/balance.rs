@@ -2,7 +2,7 @@
 
 use fondaco_model::balance::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Decision, Departure, HotKey, LoadReport, LoadWindow,
-    NodeLoad, Outcome, PartitionState, ResourceUse, decide,
+    MeanLoad, NodeLoad, Outcome, PartitionState, ResourceUse, decide,
 };
 use fondaco_model::{NodeId, PartitionCount, PartitionId, Placement};
 
@@ -374,4 +374,21 @@ fn late_repeated_and_impossible_reports_do_not_count() {
     assert!(window.take(report(2, 1, 1.0), 30_000), "its process has started again");
     assert_eq!(mean(&window, 30_000), None);
     assert!(!window.take(report(1, 6, 1.0), 31_000), "from the former process");
+}
+
+#[test]
+fn reports_of_before_a_move_are_only_shown() {
+    let mut window = LoadWindow::default();
+    for number in 1..=5 {
+        assert!(window.take(report(1, number, 1.0), number * 5_000));
+    }
+    window.settle(25_000);
+    assert!(window.mean(node(1), 25_000, 50_000).is_none());
+    assert!(window.mean_shown(node(1), 25_000, 50_000).is_some());
+    for number in 6..=10 {
+        assert!(window.take(report(1, number, 2.0), number * 5_000));
+    }
+    let cpu = |mean: Option<MeanLoad>| mean.map(|mean| mean.resources.cpu);
+    assert_eq!(cpu(window.mean(node(1), 50_000, 50_000)), Some(2.0));
+    assert_eq!(cpu(window.mean_shown(node(1), 50_000, 50_000)), Some(1.5));
 }

@@ -200,6 +200,24 @@ fn a_new_node_is_filled_and_a_dead_one_replaced() {
 }
 
 #[test]
+fn a_controller_that_starts_again_has_its_decisions() {
+    let mut cluster = acting(1, 1);
+    let decisions = |cluster: &Cluster| {
+        let known = cluster.get("controller-1").http_get("/v1/decisions?count=1000");
+        known["decisions"].as_array().cloned().unwrap_or_default()
+    };
+    until("there is a decision", || !decisions(&cluster).is_empty());
+    let first = decisions(&cluster).pop().unwrap();
+    cluster.kill("controller-1");
+    cluster.launch("controller-1");
+    until("it knows the decision", || {
+        let mut known = decisions(&cluster).into_iter();
+        known.any(|one| one["number"] == first["number"] && one["at_unix_ms"] == first["at_unix_ms"])
+    });
+    assert!(cluster.data("controller-1").join("decisions.jsonl").exists());
+}
+
+#[test]
 fn requests_leave_a_node_in_maintenance() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);

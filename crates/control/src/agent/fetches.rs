@@ -76,6 +76,8 @@ pub(crate) struct Fetches(Arc<Inner>);
 struct Inner {
     parts: FetchesParts,
     running: Mutex<BTreeMap<ReplicaKey, Running>>,
+    /// The bytes that the last fetch of each version brought.
+    brought: Mutex<BTreeMap<ReplicaKey, u64>>,
     ended: Mutex<Vec<Ended>>,
 }
 
@@ -93,6 +95,7 @@ impl Fetches {
         Self(Arc::new(Inner {
             parts,
             running: Mutex::default(),
+            brought: Mutex::default(),
             ended: Mutex::default(),
         }))
     }
@@ -160,6 +163,13 @@ impl Fetches {
             .collect()
     }
 
+    /// The bytes that the last fetches brought, of versions for which this holds; the others are forgotten.
+    pub(crate) fn brought(&self, is_known: impl Fn(&ReplicaKey) -> bool) -> BTreeMap<ReplicaKey, u64> {
+        let mut brought = self.0.brought.lock();
+        brought.retain(|key, _| is_known(key));
+        brought.clone()
+    }
+
     /// The progress of a fetch, if it runs.
     pub(crate) fn progress(&self, key: &ReplicaKey) -> Option<FetchProgress> {
         Some(self.0.running.lock().get(key)?.control.progress())
@@ -199,6 +209,10 @@ impl Inner {
         // Without an end, the version could never be fetched again.
         let work = AssertUnwindSafe(|| self.bring(job, control));
         let outcome = catch_unwind(work).unwrap_or(Err(ControlError::FetchPanicked));
+        if outcome.is_ok() {
+            let bytes = control.progress().bytes_total;
+            self.brought.lock().insert(job.key.clone(), bytes);
+        }
         let outcome = match outcome {
             Ok(()) => self.parts.disk.look_again(store, *version, &job.partitions),
             Err(error) => {

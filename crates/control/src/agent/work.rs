@@ -201,10 +201,13 @@ impl Work {
         let mut agent = self.agent.take().unwrap_or_else(|| Agent::new(node));
         self.take_ended(&mut agent, now_ms);
         let shared = Arc::clone(&self.parts.shared);
+        // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
+        let fetches = shared.fetches.local();
+        let versions = shared.disk.local();
         let local = LocalReplicas {
-            // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
-            fetches: shared.fetches.local(),
-            versions: shared.disk.local(),
+            brought: shared.fetches.brought(|key| versions.contains_key(key)),
+            fetches,
+            versions,
             versioned: self.parts.versioned.local(view),
         };
         let actions = agent.decide(view, &local, now_ms);

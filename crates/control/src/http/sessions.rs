@@ -57,7 +57,8 @@ pub(super) async fn begin(
         _ => return Ok(Json(resource(&app, &Caller::admin(""))).into_response()),
     };
     let Some(caller) = caller else {
-        tracing::warn!("a wrong user or password at the control port");
+        let user = credentials.user.as_deref().unwrap_or("");
+        tracing::warn!(target: "audit", user, "a wrong user, password or token at the control port");
         tokio::time::sleep(WRONG_PASSWORD_PAUSE).await;
         return Err(ApiError::new(
             "unauthorized",

@@ -41,8 +41,10 @@ pub(crate) struct Sample {
 pub(crate) struct NodeSummary {
     /// The last report.
     pub(crate) last: LoadReport,
-    /// The mean over the window, if there are enough reports.
+    /// The mean over the window.
     pub(crate) mean: Option<MeanLoad>,
+    /// Whether there are enough reports for decisions.
+    pub(crate) known: bool,
 }
 
 impl Default for LoadBook {
@@ -88,7 +90,8 @@ impl LoadBook {
         let each = window.nodes().filter_map(|node| {
             let summary = NodeSummary {
                 last: window.last(node, now_ms, window_ms)?.clone(),
-                mean: window.mean(node, now_ms, window_ms),
+                mean: window.mean_shown(node, now_ms, window_ms),
+                known: window.mean(node, now_ms, window_ms).is_some(),
             };
             Some((node, summary))
         });
@@ -120,8 +123,9 @@ impl LoadBook {
     }
 
     /// Partitions have moved: what was reported before says little of what nodes do now.
-    pub(crate) fn forget_window(&self) {
-        self.inner.lock().window.forget();
+    pub(crate) fn settle(&self) {
+        let now_ms = self.now_ms();
+        self.inner.lock().window.settle(now_ms);
     }
 }
 

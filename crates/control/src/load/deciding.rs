@@ -7,7 +7,7 @@ use fondaco_model::balance::{
     BalanceInput, BalanceMode, Decision, Departure, NodeLoad, Outcome, PartitionState, decide,
 };
 use fondaco_model::cluster::operator::{AnalyzerPlan, MoveCosts, analyzer_plan};
-use fondaco_model::cluster::{Change, ClusterView, NodeMark, PlanState, Record};
+use fondaco_model::cluster::{Change, ClusterView, NodeMark, PlanMaker, PlanState, Record};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_node::{Setting, Settings};
 
@@ -51,7 +51,7 @@ impl Deciding {
     pub(crate) fn look(&mut self, view: &ClusterView, absent_ms: impl Fn(NodeId) -> u64) -> Option<(Change, Kept)> {
         if let Some(table) = &view.routing {
             if self.epoch != 0 && self.epoch != table.record.epoch() {
-                self.book.forget_window();
+                self.book.settle();
             }
             self.epoch = table.record.epoch();
         }
@@ -72,6 +72,7 @@ impl Deciding {
         };
         match self.plan(view, &kept.decision) {
             None => {
+                kept.plan = proposed_already(view, &kept.decision);
                 self.journal.add(kept);
                 None
             }
@@ -176,6 +177,17 @@ impl Deciding {
             settings,
         })
     }
+}
+
+/// The plan that proposes what a decision would move.
+fn proposed_already(view: &ClusterView, decision: &Decision) -> Option<u64> {
+    let Outcome::Move { next, .. } = &decision.outcome else {
+        return None;
+    };
+    let mut plans = view.plans.values().map(|plan| &plan.record);
+    let same =
+        plans.find(|plan| plan.state == PlanState::Proposed && plan.by == PlanMaker::Analyzer && plan.next == *next);
+    same.map(|plan| plan.number)
 }
 
 /// The replicas that have left nodes since a time, by whatever plan.

@@ -118,6 +118,9 @@ impl Inner {
         let (file, bytes) = match &mut self.file {
             Some(file) => file,
             None => {
+                if let Some(dir) = path.parent() {
+                    fondaco_durable::create_directory(dir)?;
+                }
                 let file = OpenOptions::new().create(true).append(true).open(path)?;
                 let bytes = file.metadata()?.len();
                 self.file.insert((file, bytes))
@@ -182,8 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_gone_stops_no_decision() {
-        let journal = Journal::open(Some("/nowhere/decisions.jsonl".into()));
+    fn a_directory_that_cannot_be_made_stops_no_decision() {
+        // Nothing can be made below a file.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let journal = Journal::open(Some(file.path().join("decisions.jsonl")));
         journal.add(kept(1));
         assert_eq!(journal.next_number(), 2);
     }

@@ -140,7 +140,7 @@ impl Meter {
             hot_keys: hot_keys(&loads, &names, seconds, partitions_of),
             partitions: places(&loads, seconds, held),
             sizes: self.sizes(count.unwrap_or(PartitionCount::ONE)),
-            stores: stores(&now, &self.last, &names, seconds),
+            stores: stores(&now, &self.last, &names, requests_of_stores(&loads, seconds, held)),
         };
         self.last = now;
         report
@@ -249,17 +249,32 @@ fn hot_keys(
     hot
 }
 
-fn stores(now: &Counts, last: &Counts, names: &BTreeMap<StoreId, &StoreName>, seconds: f64) -> Vec<StoreLoad> {
-    let loads = now.stores.iter().filter_map(|(id, latencies)| {
-        let new = match last.stores.get(id) {
+/// What stores are asked for in the partitions that the node holds, a second.
+fn requests_of_stores(loads: &Loads, seconds: f64, held: impl Fn(PartitionId) -> bool) -> BTreeMap<StoreId, f64> {
+    let mut requests = BTreeMap::new();
+    for ((store, _), load) in loads.places.iter().filter(|((_, partition), _)| held(*partition)) {
+        *requests.entry(*store).or_insert(0.0) += load.requests / seconds;
+    }
+    requests
+}
+
+fn stores(
+    now: &Counts,
+    last: &Counts,
+    names: &BTreeMap<StoreId, &StoreName>,
+    requests: BTreeMap<StoreId, f64>,
+) -> Vec<StoreLoad> {
+    let loads = requests.into_iter().filter_map(|(id, requests)| {
+        let latencies = now.stores.get(&id).map(|latencies| match last.stores.get(&id) {
             Some(before) => latencies.since(before),
             None => latencies.clone(),
-        };
-        (new.count() > 0).then(|| StoreLoad {
-            store: StoreName::clone(names[id]),
-            requests: new.count() as f64 / seconds,
-            p50_us: quantile_us(&new, 0.5),
-            p99_us: quantile_us(&new, 0.99),
+        });
+        let latency = |share| latencies.as_ref().map_or(0, |latencies| quantile_us(latencies, share));
+        Some(StoreLoad {
+            store: StoreName::clone(names.get(&id)?),
+            requests,
+            p50_us: latency(0.5),
+            p99_us: latency(0.99),
         })
     });
     let mut loads: Vec<StoreLoad> = loads.collect();

@@ -283,7 +283,8 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
                     made.push(one);
                 }
                 Err(advice) => {
-                    if !made.iter().any(|one| one.from == node) {
+                    // Several nodes may struggle for one reason.
+                    if !made.iter().any(|one| one.from == node) && !decision.advice.contains(&advice) {
                         decision.advice.push(advice);
                     }
                     break;

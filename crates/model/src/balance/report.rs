@@ -91,11 +91,11 @@ impl PartitionLoad {
 pub struct StoreLoad {
     /// The store.
     pub store: StoreName,
-    /// Requests of clients, a second.
+    /// Keys asked for a second, by clients and other processes, in partitions that the node holds; estimated from a sample.
     pub requests: f64,
-    /// The latency that half of them do not exceed, in microseconds.
+    /// The latency that half of the requests of the node's own clients do not exceed, in microseconds; 0 without any.
     pub p50_us: u64,
-    /// The latency that 99 of 100 do not exceed, in microseconds.
+    /// The same for 99 of 100.
     pub p99_us: u64,
 }
 

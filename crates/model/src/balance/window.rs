@@ -14,7 +14,11 @@ const REPORTS_NEEDED: usize = REPORTS_IN_WINDOW / 2;
 
 /// The last reports of all nodes.
 #[derive(Debug, Clone, Default)]
-pub struct LoadWindow(BTreeMap<NodeId, Reports>);
+pub struct LoadWindow {
+    nodes: BTreeMap<NodeId, Reports>,
+    /// Decisions are made of reports that arrived later, by the receiver's clock.
+    settled_ms: Option<u64>,
+}
 
 #[derive(Debug, Clone, Default)]
 struct Reports {
@@ -37,7 +41,7 @@ impl LoadWindow {
     /// Takes a report that arrived now, by a clock that never goes back. A report that is late or was sent twice is
     /// ignored; returns whether it was taken.
     pub fn take(&mut self, report: LoadReport, now_ms: u64) -> bool {
-        let known = self.0.entry(report.node).or_default();
+        let known = self.nodes.entry(report.node).or_default();
         let is_new = (report.started_unix_ms, report.number) > (known.started_unix_ms, known.number);
         if !is_new || !report.resources.is_possible() {
             return false;
@@ -53,33 +57,43 @@ impl LoadWindow {
         true
     }
 
-    /// Forgets all reports from before, since what they say no longer holds: partitions have moved.
-    pub fn forget(&mut self) {
-        self.0.values_mut().for_each(|reports| reports.last.clear());
+    /// Partitions have moved: no decision is made of reports from before, since what they say no longer holds.
+    pub fn settle(&mut self, now_ms: u64) {
+        self.settled_ms = Some(now_ms);
     }
 
     /// The last report of a node, unless it is older than so many milliseconds.
     pub fn last(&self, node: NodeId, now_ms: u64, age_max_ms: u64) -> Option<&LoadReport> {
-        let (at_ms, report) = self.0.get(&node)?.last.back()?;
+        let (at_ms, report) = self.nodes.get(&node)?.last.back()?;
         (now_ms.saturating_sub(*at_ms) <= age_max_ms).then_some(report)
     }
 
     /// All nodes that have ever reported.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.0.keys().copied()
+        self.nodes.keys().copied()
     }
 
-    /// The means of a node's reports of the last `window_ms`; `None` if there are too few to judge it.
+    /// The means of a node's reports of the last `window_ms`, for a decision; `None` if there are too few to judge it.
     pub fn mean(&self, node: NodeId, now_ms: u64, window_ms: u64) -> Option<MeanLoad> {
-        let last = &self.0.get(&node)?.last;
-        // A report is about an interval before it arrives; some arrive a little late.
-        let since_ms = now_ms.saturating_sub(window_ms + window_ms / 4);
+        let since_ms = self.settled_ms.map_or(0, |at_ms| at_ms + 1);
+        self.mean_since(node, since_ms.max(window_start(now_ms, window_ms)), REPORTS_NEEDED)
+    }
+
+    /// The same for people, whatever moved meanwhile, and of a single report if there is no other.
+    pub fn mean_shown(&self, node: NodeId, now_ms: u64, window_ms: u64) -> Option<MeanLoad> {
+        self.mean_since(node, window_start(now_ms, window_ms), 1)
+    }
+
+    fn mean_since(&self, node: NodeId, since_ms: u64, needed: usize) -> Option<MeanLoad> {
+        let last = &self.nodes.get(&node)?.last;
+        // After a split numbers of partitions mean others.
+        let divided = last.back()?.1.divided;
         let reports: Vec<&LoadReport> = last
             .iter()
-            .filter(|(at_ms, _)| *at_ms >= since_ms)
+            .filter(|(at_ms, report)| *at_ms >= since_ms && report.divided == divided)
             .map(|(_, report)| report)
             .collect();
-        if reports.len() < REPORTS_NEEDED {
+        if reports.len() < needed {
             return None;
         }
         let count = reports.len() as f64;
@@ -114,7 +128,10 @@ impl LoadWindow {
     /// The bytes of each partition, on the node that has the most of it.
     pub fn sizes(&self) -> BTreeMap<PartitionId, u64> {
         let mut sizes = BTreeMap::new();
-        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        let newest = || self.nodes.values().filter_map(|reports| reports.last.back());
+        // After a split numbers of partitions mean others.
+        let divided = newest().map(|(_, report)| report.divided).max();
+        let newest = newest().filter(|(_, report)| Some(report.divided) == divided);
         for &(partition, bytes) in newest.flat_map(|(_, report)| &report.sizes) {
             let size = sizes.entry(partition).or_insert(0);
             *size = bytes.max(*size);
@@ -125,7 +142,7 @@ impl LoadWindow {
     /// The keys that are asked for most, over all nodes, by the last reports: at most `limit` of each store.
     pub fn hot_keys(&self, limit: usize) -> Vec<HotKey> {
         let mut sums = BTreeMap::<(&str, &str), HotKey>::new();
-        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        let newest = self.nodes.values().filter_map(|reports| reports.last.back());
         for hot in newest.flat_map(|(_, report)| &report.hot_keys) {
             let sum = sums.entry((hot.store.as_str(), &hot.key));
             sum.and_modify(|sum| sum.requests += hot.requests)
@@ -144,6 +161,11 @@ impl LoadWindow {
         });
         all
     }
+}
+
+/// When the reports of a window began to arrive: each is about an interval before that, and some are a little late.
+fn window_start(now_ms: u64, window_ms: u64) -> u64 {
+    now_ms.saturating_sub(window_ms + window_ms / 4)
 }
 
 impl ResourceUse {

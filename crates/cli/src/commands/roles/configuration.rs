@@ -184,6 +184,8 @@ impl ConfigurationFile {
         let data = match (role.holds_data(), self.data) {
             (true, None) => bail!("no data directory: set data in the file, or use --data"),
             (true, Some(data)) => data,
+            // Its decisions are kept there.
+            (false, Some(data)) if role.decides() => data,
             (false, _) => PathBuf::new(),
         };
         let cluster = self.cluster;
@@ -397,6 +399,17 @@ mod tests {
         let error = file().into_config(Role::Node).unwrap_err().to_string();
         assert!(error.contains("--data"), "{error}");
         assert!(file().into_config(Role::Router).is_ok());
+        assert!(file().into_config(Role::Controller).is_ok());
+    }
+
+    #[test]
+    fn a_controller_keeps_its_directory_and_a_router_has_none() {
+        let data = |role| {
+            let file = ConfigurationFile::parse("data = \"/var/lib/fondaco\"").unwrap();
+            file.into_config(role).unwrap().data_dir
+        };
+        assert_eq!(data(Role::Controller), Path::new("/var/lib/fondaco"));
+        assert_eq!(data(Role::Router), Path::new(""));
     }
 
     #[test]

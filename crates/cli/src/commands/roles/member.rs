@@ -74,6 +74,10 @@ Example:
 pub struct ControllerOptions {
     #[command(flatten)]
     process: ProcessOptions,
+
+    /// The directory for its decisions; without one it keeps them in memory
+    #[arg(long, env = "FONDACO_DATA", value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
 }
 
 /// Options of every process of a cluster.
@@ -166,7 +170,9 @@ pub fn router(options: RouterOptions, output: &Output) -> anyhow::Result<()> {
 
 /// Runs a controller.
 pub fn controller(options: ControllerOptions, output: &Output) -> anyhow::Result<()> {
-    run(options.process.read()?.into_config(Role::Controller)?, output)
+    let mut file = options.process.read()?;
+    override_with(&mut file.data, options.data);
+    run(file.into_config(Role::Controller)?, output)
 }
 
 impl ProcessOptions {

@@ -70,11 +70,12 @@ pub struct ResourceUseResource {
 pub struct StoreLoadResource {
     /// The store.
     pub store: String,
-    /// Requests of clients, a second.
+    /// Keys read and written on all nodes, a second: a write counts on each replica.
     pub requests_per_second: f64,
-    /// The latency that half of them do not exceed, in microseconds; of the slowest node.
+    /// The latency that half of the requests of nodes' own clients do not exceed, in microseconds, on the slowest node; 0
+    /// if all come through routers.
     pub p50_microseconds: u64,
-    /// The latency that 99 of 100 do not exceed, in microseconds; of the slowest node.
+    /// The same for 99 of 100.
     pub p99_microseconds: u64,
 }
 
@@ -251,7 +252,7 @@ impl From<&NodeSummary> for NodeLoadResource {
         Self {
             node: summary.last.node.get(),
             load: mean.unwrap_or(summary.last.resources).into(),
-            known: mean.is_some(),
+            known: summary.known,
         }
     }
 }

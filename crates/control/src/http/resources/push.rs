@@ -58,9 +58,9 @@ pub struct PushResource {
     pub files_total: u64,
     /// The number of files that are fetched and verified.
     pub files_done: u64,
-    /// The fetch rate of the answering node, in bytes a second; 0 after the push, and for other processes.
+    /// The rate of all nodes together that fetch, in bytes a second; 0 after the push.
     pub rate_bytes_per_second: u64,
-    /// The limit of that rate, in bytes a second; 0 is no limit.
+    /// The limit of the answering node's rate, in bytes a second; 0 is no limit, and for other processes.
     pub rate_limit_bytes_per_second: u64,
     /// In how many seconds the last node will be done, at the present rates; null if unknown.
     pub seconds_left: Option<u64>,
@@ -120,6 +120,11 @@ impl From<PushStatus> for PushResource {
         let sum = |of: fn(&fondaco_model::cluster::ReplicaReport) -> u64| nodes.values().map(of).sum::<u64>();
         let (done, total) = (sum(|node| node.bytes_done), sum(|node| node.bytes_total));
         let fetching = nodes.values().filter(|node| node.state == ReplicaState::Fetching);
+        let rate = fetching.clone().filter_map(|node| {
+            let left = node.bytes_total.saturating_sub(node.bytes_done);
+            left.checked_div(node.seconds_left?)
+        });
+        let rate = rate.sum();
         let left: Option<Vec<u64>> = fetching.map(|node| node.seconds_left).collect();
         let swapped = record.state == PushState::Swapped;
         Self {
@@ -138,7 +143,11 @@ impl From<PushStatus> for PushResource {
             bytes_done: if swapped { record.bytes_total } else { done },
             files_total: own.files_total,
             files_done: own.files_done,
-            rate_bytes_per_second: own.rate_bytes_per_second,
+            rate_bytes_per_second: if nodes.len() == 1 {
+                own.rate_bytes_per_second
+            } else {
+                rate
+            },
             rate_limit_bytes_per_second: own.rate_limit_bytes_per_second,
             seconds_left: left.and_then(|left| left.into_iter().max()),
             started_unix_ms: record.started_unix_ms,

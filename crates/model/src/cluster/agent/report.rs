@@ -102,6 +102,7 @@ impl Agent {
         let version = version.filter(|version| version.is_the_one(want.detail));
         let open = version.map_or(const { &PartitionSet::EMPTY }, |version| &version.open);
         let fetch = local.fetches.get(key);
+        let brought = local.brought.get(key).copied().unwrap_or(0);
         let failure = self.failures.get(key);
         let state = match open.covers(&want.owned) {
             true if want.urgency == Urgency::Current => ReplicaState::Serving,
@@ -117,8 +118,8 @@ impl Agent {
             state,
             gave_up: !lacking.is_empty() && failure.is_some_and(Failure::is_final),
             lacking,
-            bytes_done: fetch.map_or(0, |fetch| fetch.bytes_done),
-            bytes_total: fetch.map_or(0, |fetch| fetch.bytes_total),
+            bytes_done: fetch.map_or(brought, |fetch| fetch.bytes_done),
+            bytes_total: fetch.map_or(brought, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             error: error(version.and_then(|version| version.damage.as_ref()), failure),
         }

@@ -218,7 +218,9 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
         store,
     };
     if walk.partitions() != Some(partitions) {
-        return Err(format!("{OTHER_COUNT} this node does not know of {partitions} partitions: ask again in a moment"));
+        return Err(format!(
+            "{OTHER_COUNT} this node does not know of {partitions} partitions: ask again in a moment"
+        ));
     }
     let count = count.clamp(1, COUNT_MAX as u64) as usize;
     let not_here = || format!("NOTHERE partition {partition} is not held here");
