@@ -43,6 +43,8 @@ pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
     Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
 
 fn main() -> ExitCode {
+    // The client of ZooKeeper brings a second one into the program, and rustls chooses none of two by itself.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse_arguments(&error),

@@ -125,6 +125,10 @@ pub struct ZooKeeperConfig {
     pub session_timeout: Duration,
     /// User and password, where ZooKeeper asks for them: `user:password`.
     pub auth: Option<String>,
+    /// The certificates to trust its servers by, PEM. With them it is reached by TLS.
+    pub ca: Option<PathBuf>,
+    /// The certificate that this process shows ZooKeeper, and its key.
+    pub identity: Option<TlsConfig>,
 }
 
 /// The entry of a process in the cluster.

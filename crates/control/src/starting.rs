@@ -478,6 +478,7 @@ impl ZooKeeperConfig {
         // An operator's request waits no longer than the session timeout.
         settings.call_timeout_ms = settings.session_timeout_ms;
         settings.digest.clone_from(&self.auth);
+        settings.tls = self.tls()?;
         Ok(Arc::new(ZooKeeperCoordination::connect(settings)?))
     }
 }

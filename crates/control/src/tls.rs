@@ -1,15 +1,17 @@
 //! TLS from a configuration: the certificate of a process, and the authorities that it trusts.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_client::trusting;
+use fondaco_coordination::ZooKeeperTls;
 use fondaco_fetch::PeerClient;
 use fondaco_node::PeerAccess;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::config::{Config, TlsConfig};
+use crate::config::{Config, TlsConfig, ZooKeeperConfig};
 use crate::error::ControlError;
 
 impl Config {
@@ -47,6 +49,22 @@ impl Config {
         };
         let pem = std::fs::read(path).map_err(ControlError::io("read", path))?;
         Ok(Some((path, pem)))
+    }
+}
+
+impl ZooKeeperConfig {
+    /// How ZooKeeper is reached by TLS, if it is.
+    pub(crate) fn tls(&self) -> Result<Option<ZooKeeperTls>, ControlError> {
+        let read = |path: &Path| fs::read_to_string(path).map_err(ControlError::io("read", path));
+        let identity = self.identity.as_ref();
+        let identity = identity.map(|own| Ok((read(&own.certificate)?, read(&own.key)?)));
+        let tls = self.ca.as_deref().map(|ca| {
+            Ok(ZooKeeperTls {
+                authorities: read(ca)?,
+                identity: identity.transpose()?,
+            })
+        });
+        tls.transpose()
     }
 }
 

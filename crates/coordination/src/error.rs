@@ -80,6 +80,22 @@ pub enum CoordinationError {
         /// The time that the call waited.
         waited: Duration,
     },
+    /// The service cannot be reached by TLS.
+    #[error(
+        "cannot {action}: no connection by TLS to ZooKeeper at {reason}; check ca, certificate and key in [zookeeper], and that connect names its secure port by a name in its certificate"
+    )]
+    Untrusted {
+        /// The action.
+        action: String,
+        /// The server, and why the handshake failed.
+        reason: String,
+    },
+    /// The settings of TLS cannot be used.
+    #[error("invalid TLS for ZooKeeper: {reason}")]
+    InvalidTls {
+        /// What cannot be used, and why.
+        reason: String,
+    },
     /// The service answered with an error that has no variant here.
     #[error("cannot {action}: ZooKeeper says {reason:?}")]
     Refused {

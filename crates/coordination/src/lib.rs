@@ -49,4 +49,4 @@ pub use error::CoordinationError;
 pub use path::EntryPath;
 pub use service::{Coordination, Session, SessionState};
 pub use watch::{Watch, WatchEvent};
-pub use zookeeper::{ZooKeeperCoordination, ZooKeeperSettings};
+pub use zookeeper::{ZooKeeperCoordination, ZooKeeperSettings, ZooKeeperTls};

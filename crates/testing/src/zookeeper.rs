@@ -39,6 +39,27 @@ impl ZooKeeper {
         server
     }
 
+    /// Like [`start`](Self::start), with a port for TLS besides. `keys` is a private key with its certificate, and
+    /// `trusted` are the certificates that clients are trusted by: both are files of PEM. Clients must show a
+    /// certificate.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_secure(keys: &Path, trusted: &Path) -> (Self, u16) {
+        let secure = free_port();
+        let more = format!(
+            "secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
+             ssl.clientAuth=need\nsslQuorum=false\n",
+            keys.display(),
+            trusted.display()
+        );
+        let mut server = Self::prepare(free_port(), &more);
+        server.restart();
+        (server, secure)
+    }
+
     fn prepare(port: u16, more: &str) -> Self {
         let jars = jars_of("zookeeper", &ARTIFACTS);
         let dir = tempfile::tempdir().expect("temporary directories can be made");

@@ -70,7 +70,10 @@ async fn the_client_uses_tls_if_configured() {
     let signing_key = rcgen::KeyPair::generate().unwrap();
     let cert = params.self_signed(&signing_key).unwrap();
     let key = rustls_pki_types::PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
-    let server = rustls::ServerConfig::builder()
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
@@ -86,7 +89,9 @@ async fn the_client_uses_tls_if_configured() {
     let reply = client.get_many(&keys(500), &Default::default()).await.unwrap();
     assert!(reply.values.iter().all(Result::is_ok));
     // A client that does not trust the certificate is refused.
-    let stranger = rustls::ClientConfig::builder()
+    let stranger = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
     let stranger = cluster.builder().tls(Arc::new(stranger)).connect().await.unwrap();

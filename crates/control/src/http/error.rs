@@ -305,9 +305,9 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::Stopping
         | ControlError::NothingSeen
         | ControlError::NotAnnounced
-        | ControlError::Coordination(CoordinationError::Unavailable { .. } | CoordinationError::Closed) => {
-            "unavailable"
-        }
+        | ControlError::Coordination(
+            CoordinationError::Unavailable { .. } | CoordinationError::Untrusted { .. } | CoordinationError::Closed,
+        ) => "unavailable",
         ControlError::Admission(_)
         | ControlError::Unfit(_)
         | ControlError::Replicas(_)

@@ -202,5 +202,7 @@ pub fn zookeeper(servers: &str, root: &str) -> ZooKeeperConfig {
         root: root.to_owned(),
         session_timeout: std::time::Duration::from_secs(2),
         auth: None,
+        ca: None,
+        identity: None,
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState};
 
 use super::settings::ZooKeeperSettings;
+use super::tls::Tls;
 use super::{RETRY, acls};
 use crate::error::CoordinationError;
 use crate::service::{Session, SessionState};
@@ -32,6 +33,8 @@ pub(super) struct Link {
     pub(super) session: Session,
     /// The number of connections so far. When it has grown, events may have been missed.
     pub(super) connections: u64,
+    /// Why the last attempt to connect by TLS failed, if TLS was the reason.
+    pub(super) refusal: Option<String>,
 }
 
 impl Link {
@@ -43,6 +46,7 @@ impl Link {
                 state: SessionState::Suspended { since: Instant::now() },
             },
             connections: 0,
+            refusal: None,
         }
     }
 
@@ -84,12 +88,13 @@ pub(super) async fn connected(links: &mut watch::Receiver<Link>) -> Result<Clien
 /// Keeps the session until it is stopped.
 pub(super) async fn keep(
     settings: Arc<ZooKeeperSettings>,
+    tls: Option<Tls>,
     links: watch::Sender<Link>,
     mut stopped: oneshot::Receiver<()>,
 ) {
     tokio::select! {
         _ = &mut stopped => {}
-        () = keep_for_ever(&settings, &links) => {}
+        () = keep_for_ever(&settings, tls.as_ref(), &links) => {}
     }
     let client = links.borrow().client.clone();
     links.send_modify(|link| {
@@ -109,7 +114,7 @@ async fn close(client: Client) {
     let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
 }
 
-async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>) {
+async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &watch::Sender<Link>) {
     let mut known = None;
     let mut counted = None;
     let mut is_out = false;
@@ -123,7 +128,14 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>
         if let Some(session) = &known {
             connector = connector.with_session(Clone::clone(session));
         }
-        match connector.connect(&settings.servers).await {
+        let connected = match tls {
+            Some(tls) => {
+                let connector = connector.with_tls(tls.options.clone());
+                connector.secure_connect(&settings.servers).await
+            }
+            None => connector.connect(&settings.servers).await,
+        };
+        match connected {
             Ok(client) => {
                 is_out = false;
                 known = Some(client.session().clone());
@@ -134,8 +146,21 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>
                 known = None;
             }
             Err(error) => {
-                if !std::mem::replace(&mut is_out, true) {
-                    tracing::warn!(servers = settings.servers, %error, "no connection to ZooKeeper; trying again");
+                let refusal = match tls {
+                    Some(tls) => tls.explain(&settings.servers).await,
+                    None => None,
+                };
+                let is_news = links.borrow().refusal != refusal;
+                if !std::mem::replace(&mut is_out, true) || is_news {
+                    let reason = refusal.clone().unwrap_or_else(|| error.to_string());
+                    tracing::warn!(
+                        servers = settings.servers,
+                        reason,
+                        "no connection to ZooKeeper; trying again"
+                    );
+                }
+                if is_news {
+                    links.send_modify(|link| link.refusal = refusal);
                 }
                 tokio::time::sleep(RECONNECT).await;
             }
@@ -163,6 +188,7 @@ async fn serve(
                         link.session.state = SessionState::Connected;
                         link.client = Some(rooted);
                         link.connections += 1;
+                        link.refusal = None;
                     });
                     tracing::info!(servers = settings.servers, %session, "connected to ZooKeeper");
                 }

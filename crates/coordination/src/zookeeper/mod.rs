@@ -12,6 +12,7 @@ mod campaign;
 mod changes;
 mod connection;
 mod settings;
+mod tls;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -26,9 +27,11 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client::{Acls, Client, Error, Stat};
 
 pub use self::settings::ZooKeeperSettings;
+pub use self::tls::ZooKeeperTls;
 
 use self::changes::{Failure, commit, create_ephemeral};
 use self::connection::Link;
+use self::tls::Tls;
 use crate::election::{Election, Lead};
 use crate::entry::{Change, Entry, Revision, check_changes};
 use crate::error::CoordinationError;
@@ -58,6 +61,8 @@ impl ZooKeeperCoordination {
     /// Invalid settings, or a thread that cannot be started.
     pub fn connect(settings: ZooKeeperSettings) -> Result<Self, CoordinationError> {
         settings.check()?;
+        let tls = settings.tls.as_ref();
+        let tls = tls.map(|tls| Tls::new(tls, &settings.servers)).transpose()?;
         let settings = Arc::new(settings);
         let started = |source| CoordinationError::Thread { source };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -67,7 +72,7 @@ impl ZooKeeperCoordination {
         let (publish, links) = watch::channel(Link::none());
         let (stop, stopped) = oneshot::channel();
         let handle = runtime.handle().clone();
-        let keeping = connection::keep(Arc::clone(&settings), publish, stopped);
+        let keeping = connection::keep(Arc::clone(&settings), tls, publish, stopped);
         let thread = std::thread::Builder::new()
             .name("zookeeper".to_owned())
             .spawn(move || runtime.block_on(keeping))
@@ -116,14 +121,18 @@ impl ZooKeeperCoordination {
         };
         let (answer, answered) = mpsc::sync_channel(1);
         let waited = settings.call_timeout();
+        let known = self.links.clone();
         self.runtime.spawn(async move {
             let result = tokio::time::timeout(waited, asking).await;
             let servers = settings.servers.clone();
             let late = |_| {
-                Err(CoordinationError::Unavailable {
-                    action,
-                    servers,
-                    waited,
+                Err(match known.borrow().refusal.clone() {
+                    Some(reason) => CoordinationError::Untrusted { action, reason },
+                    None => CoordinationError::Unavailable {
+                        action,
+                        servers,
+                        waited,
+                    },
                 })
             };
             // The send fails if the caller's thread is gone.

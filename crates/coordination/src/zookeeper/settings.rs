@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::tls::ZooKeeperTls;
 use crate::error::CoordinationError;
 use crate::path::EntryPath;
 
@@ -21,10 +22,12 @@ pub struct ZooKeeperSettings {
     /// A user and a password, as `user:password`. With them, only this user can read and write entries; without, every
     /// client that reaches ZooKeeper can.
     pub digest: Option<String>,
+    /// How its servers are reached by TLS; without it they are reached in plain text.
+    pub tls: Option<ZooKeeperTls>,
 }
 
 impl ZooKeeperSettings {
-    /// These servers and this root; sessions of 10 s, calls of 15 s, and no password.
+    /// These servers and this root; sessions of 10 s, calls of 15 s, no password and no TLS.
     pub fn new(servers: impl Into<String>, root: impl Into<String>) -> Self {
         Self {
             servers: servers.into(),
@@ -32,6 +35,7 @@ impl ZooKeeperSettings {
             session_timeout_ms: 10_000,
             call_timeout_ms: 15_000,
             digest: None,
+            tls: None,
         }
     }
 
@@ -86,6 +90,7 @@ impl fmt::Debug for ZooKeeperSettings {
             .field("session_timeout_ms", &self.session_timeout_ms)
             .field("call_timeout_ms", &self.call_timeout_ms)
             .field("digest", &self.digest.as_ref().map(|_| "(hidden)"))
+            .field("tls", &self.tls)
             .finish()
     }
 }

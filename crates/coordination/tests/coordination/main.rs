@@ -6,4 +6,5 @@ mod conformance;
 mod embedded;
 mod ensemble;
 mod faults;
+mod tls;
 mod zookeeper;

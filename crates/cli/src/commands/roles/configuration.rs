@@ -68,6 +68,9 @@ pub(super) struct ZooKeeperSection {
     root: String,
     session_timeout_ms: Option<u64>,
     auth: Option<String>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -171,6 +174,9 @@ impl ConfigurationFile {
                     root: root.unwrap_or_else(root_default),
                     session_timeout_ms: None,
                     auth: None,
+                    ca: None,
+                    certificate: None,
+                    key: None,
                 });
             }
             (None, None, Some(root)) => bail!("the root {root:?} is a ZooKeeper path: set zookeeper too"),
@@ -240,7 +246,7 @@ impl ConfigurationFile {
             resp_advertised: self.resp_advertised,
             http_advertised: self.http_advertised,
         };
-        config.zookeeper = self.zookeeper.map(ZooKeeperSection::into_config);
+        config.zookeeper = self.zookeeper.map(ZooKeeperSection::into_config).transpose()?;
         config.peers = PeerConfig {
             user: self.peers.user,
             password: self.peers.password,
@@ -256,14 +262,24 @@ impl ConfigurationFile {
 }
 
 impl ZooKeeperSection {
-    fn into_config(self) -> ZooKeeperConfig {
+    fn into_config(self) -> anyhow::Result<ZooKeeperConfig> {
         let timeout = self.session_timeout_ms.map(Duration::from_millis);
-        ZooKeeperConfig {
+        let identity = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Some(TlsConfig { certificate, key }),
+            (None, None) => None,
+            _ => bail!("certificate and key in [zookeeper] belong together: set both or neither"),
+        };
+        if identity.is_some() && self.ca.is_none() {
+            bail!("[zookeeper] has a certificate, and nothing to trust its servers by: set ca");
+        }
+        Ok(ZooKeeperConfig {
             connect: self.connect,
             root: self.root,
             session_timeout: timeout.unwrap_or(ZooKeeperConfig::SESSION_TIMEOUT_DEFAULT),
             auth: self.auth,
-        }
+            ca: self.ca,
+            identity,
+        })
     }
 }
 
@@ -305,6 +321,9 @@ mod tests {
         root = "/fondaco/production"
         session-timeout-ms = 4000
         auth = "fondaco:secret"
+        ca = "zk-ca.pem"
+        certificate = "zk.pem"
+        key = "zk-key.pem"
         [cluster]
         partitions = 64
         placement = "zoned"
@@ -383,6 +402,23 @@ mod tests {
         assert_eq!(zookeeper.root, "/fondaco/production");
         assert_eq!(zookeeper.session_timeout, Duration::from_secs(4));
         assert_eq!(zookeeper.auth.as_deref(), Some("fondaco:secret"));
+        assert_eq!(zookeeper.ca.as_deref(), Some(Path::new("zk-ca.pem")));
+        let identity = zookeeper.identity.unwrap();
+        assert_eq!(
+            (identity.certificate.as_path(), identity.key.as_path()),
+            (Path::new("zk.pem"), Path::new("zk-key.pem"))
+        );
+    }
+
+    #[test]
+    fn a_certificate_for_zookeeper_needs_its_key_and_authorities() {
+        let refused = |lines: &str| {
+            let text = format!("[zookeeper]\nconnect = \"a\"\n{lines}");
+            let file = ConfigurationFile::parse(&text).unwrap();
+            file.into_config(Role::Router).unwrap_err().to_string()
+        };
+        assert!(refused("ca = \"c\"\ncertificate = \"a\"").contains("both or neither"));
+        assert!(refused("certificate = \"a\"\nkey = \"b\"").contains("set ca"));
     }
 
     #[test]

@@ -195,6 +195,8 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
         root: options.root.clone(),
         session_timeout: ZooKeeperConfig::SESSION_TIMEOUT_DEFAULT,
         auth: None,
+        ca: None,
+        identity: None,
     });
     Ok(config)
 }
