@@ -103,7 +103,7 @@ export async function agree(page, name) {
   await dialog(page).waitFor({ state: 'detached' });
 }
 
-/// Waits until an event has arrived that the page was told to expect: the page is live.
+/// Waits until the page hears events.
 export const isLive = (page) => page.locator('#live.live').waitFor();
 
 export { until };

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import { PAGES, button, dialog, go, open, scene } from './browser.mjs';
+import { PAGES, button, dialog, go, scene } from './browser.mjs';
 
 const CONTRAST_MIN = 4.5;
 
@@ -98,5 +98,3 @@ scene('the sign-in fits a phone', { user: null, width: 390, height: 844, allow: 
   assert.equal((await tooWide(page)).by, 0);
   assert.deepEqual(await faint(page), []);
 });
-
-export { open };

@@ -93,7 +93,7 @@ scene('a change without the session’s own header is refused', { allow: [/403/]
   assert.deepEqual([status, code], [403, 'foreign_origin']);
 });
 
-scene('another page in the same browser can change and read nothing', { allow: [/./] }, async (page, { context }) => {
+scene('another page in the same browser can change and read nothing', { allow: [/./] }, async (_, { context }) => {
   const server = http.createServer((_, response) => response.setHeader('content-type', 'text/html').end('<!doctype html><title>other</title>')).listen(0, '127.0.0.1');
   await once(server, 'listening');
   try {
@@ -117,7 +117,6 @@ scene('another page in the same browser can change and read nothing', { allow: [
       assert.deepEqual(await Promise.all(other.frames().slice(1).map((frame) => frame.locator('#nav').count())), [0]);
       await other.close();
     }
-    await row(page, 'x').count();
     assert.ok(!(await api('GET', '/v1/stores')).stores.some(({ name }) => name === 'forged'));
   } finally {
     server.close();
