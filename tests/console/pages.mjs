@@ -27,6 +27,7 @@ scene('an address that names nothing says so', { allow: [/404/] }, async (page) 
 scene('the overview maps nodes by zone, and partitions with their owners', {}, async (page) => {
   const { nodes } = await api('GET', '/v1/nodes');
   const { owners } = await api('GET', '/v1/routing');
+  await page.locator('.zone').first().waitFor();
   assert.equal(await page.locator('.zone').count(), 2);
   for (const { node, partitions } of nodes) await shows(page.locator(`.tile[href="#/nodes/${node}"]`), `${partitions} partitions`);
   assert.equal(await page.locator('.cells > button').count(), PARTITIONS);

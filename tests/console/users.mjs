@@ -57,7 +57,12 @@ scene('settings are changed, with units, and wrong ones are refused', { allow: [
   await api('PATCH', '/v1/settings', { 'client-stall-seconds': 30 });
 });
 
-scene('the balance is set by its form', {}, async (page) => {
+scene('the balance is set by its form, and set back before the page has heard of it', {}, async (page) => {
+  await page.route('**/v1/settings', async (route) => {
+    const response = await route.fetch();
+    if (route.request().method() === 'GET') await page.waitForTimeout(1000);
+    await route.fulfill({ response });
+  });
   await go(page, 'settings', 'Settings');
   const form = page.locator('form', { hasText: 'What the cluster does about load by itself' });
   await form.getByLabel('Off: the cluster moves nothing by itself').check();

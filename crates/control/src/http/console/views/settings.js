@@ -28,13 +28,14 @@ export function draw(page, { settings }) {
     GROUPS.map(([name, pattern]) => {
       const members = [...left].filter((setting) => pattern.test(setting.name));
       members.forEach((setting) => left.delete(setting));
-      return members.length > 0 && section(name, form(members.map(row), (fields) => changes(fields, values)));
+      return members.length > 0 && section(name, form(members.map(row), (fields) => changes(fields, values), values));
     }),
   ];
 }
 
-/// A form of settings: what `read` returns is changed at once, or nothing.
-function form(body, read) {
+/// A form of settings: what `read` returns is changed at once, or nothing. `values` follow, so that the next change is told from
+/// this one, even if the page has not heard of this one yet.
+function form(body, read, values) {
   return h('form', {
     class: 'settings',
     onsubmit: async (event) => {
@@ -44,7 +45,7 @@ function form(body, read) {
       try {
         const wanted = read(currentTarget.elements);
         const number = Object.keys(wanted).length;
-        if (number > 0) await change('/v1/settings', wanted);
+        if (number > 0) await save(wanted, values);
         notice(number > 0 ? `changed: ${Object.keys(wanted).join(', ')}` : 'nothing to change');
         settle(currentTarget, sent);
         refresh();
@@ -53,6 +54,17 @@ function form(body, read) {
       }
     },
   }, h('fieldset', { disabled: !may('admin') }, body, may('admin') && h('div', { class: 'actions end' }, h('button', { class: 'solid' }, 'Change'))));
+}
+
+async function save(wanted, values) {
+  const former = Object.keys(wanted).map((name) => [name, values[name].value]);
+  for (const [name, value] of Object.entries(wanted)) values[name].value = value;
+  try {
+    await change('/v1/settings', wanted);
+  } catch (failure) {
+    for (const [name, value] of former) values[name].value = value;
+    throw failure;
+  }
 }
 
 const isChecked = (element) => element.matches('[type=checkbox], [type=radio]');
@@ -114,5 +126,5 @@ function balance(values) {
     const wanted = { 'balance-mode': Number(fields.mode.value), 'balance-policy': Number(fields.policy.value), 'balance-window-ms': window_ms, 'balance-from-minute': from, 'balance-to-minute': to };
     if (any && fields.any.checked) for (const name of ['balance-from-minute', 'balance-to-minute']) delete wanted[name];
     return Object.fromEntries(Object.entries(wanted).filter(([name, number]) => number !== values[name].value));
-  }));
+  }, values));
 }
