@@ -54,6 +54,7 @@ struct World {
     struggled: std::collections::BTreeSet<NodeId>,
     overloaded_since: Vec<Option<u64>>,
     moves: usize,
+    plans: usize,
     number: u64,
 }
 
@@ -91,6 +92,7 @@ impl World {
             moved_unix_ms: None,
             struggled: Default::default(),
             moves: 0,
+            plans: 0,
             number: 0,
         }
     }
@@ -201,6 +203,7 @@ impl World {
         self.struggled = decision.struggling;
         if let Outcome::Move { next, .. } = decision.outcome {
             assert!(self.plan.is_none(), "one plan at a time");
+            self.plans += 1;
             self.plan = Some((self.now_ms + STEP_MS * (1 + self.random.below(3) as u64), next));
         }
         let now_ms = self.now_ms;
@@ -274,6 +277,29 @@ fn load_that_shifts_for_days_overloads_no_node_for_long() {
         moves += world.moves;
     }
     assert!(moves > 100, "the load was even from the beginning: {moves}");
+}
+
+/// A thousand nodes: what decisions cost, and how often the coordination service hears of them. A plan writes its entry when
+/// it is made and when it ends, and two entries for each wave of moves.
+#[test]
+fn a_thousand_nodes_are_balanced_for_days() {
+    let mut world = World::new(4, 1_000, 4_096, 0.6);
+    let (mut steps, mut longest, began) = (0, std::time::Duration::ZERO, std::time::Instant::now());
+    while world.now_ms < 102 * DAY_MS {
+        let before = std::time::Instant::now();
+        world.step(BalancePolicy::Enough);
+        longest = longest.max(before.elapsed());
+        world.check_overload();
+        steps += 1;
+    }
+    println!(
+        "{steps} decisions in two days, {:?} each, {longest:?} at most: {} plans with {} moves",
+        began.elapsed() / steps,
+        world.plans,
+        world.moves
+    );
+    assert!(world.moves > 100, "{} moves", world.moves);
+    assert!(world.moves < 2 * 4_096, "{} moves", world.moves);
 }
 
 /// Also with the slow policies, and where the cluster is at its limit, nothing moves back within a day.
