@@ -4,6 +4,7 @@
 //! The caller waits until an operation is answered. A write or read of a versioned store may then continue in a task of
 //! its own, for replicas that were slow or had stale records; the number of such tasks is bounded.
 
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use fondaco_ids::Computation;
 use fondaco_model::NodeId;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
-use fondaco_protocol::{WireKey, now_unix_ms};
+use fondaco_protocol::{TraceContext, WireKey, now_unix_ms};
 use tokio::sync::watch;
 
 use crate::client::{Client, Inner, Snapshot};
@@ -23,6 +24,7 @@ use crate::link::{Ask, Inbox, Outcomes, Request};
 use crate::operation::{Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, Failure, Read};
+use crate::trace::{Parts, Sent, Tracing};
 
 /// The number of operations that may continue after they were answered.
 const BACKGROUND_MAX: usize = 4096;
@@ -34,6 +36,8 @@ struct Run<O: Operation<Request: Request<Reply = O::Reply>>> {
     inbox: OwnInbox<O::Reply>,
     snapshot: Arc<Snapshot>,
     newer: Option<watch::Receiver<Option<Arc<Snapshot>>>>,
+    /// The spans of a sampled request.
+    parts: Option<Box<Parts>>,
 }
 
 /// The inbox of an operation, closed when the operation is over or abandoned.
@@ -96,7 +100,7 @@ impl Inner {
     {
         let mut run = self.begin(start)?;
         run.until(O::is_answered).await;
-        let answer = take(&mut run.operation);
+        let answer = run.take(take);
         if let Some(guard) = self.left_to_do(&run.operation) {
             drop(self.transport.spawn(async move {
                 let _guard = guard;
@@ -121,7 +125,7 @@ impl Inner {
             Err(error) => return answer(Err(error)),
         };
         run.until(O::is_answered).await;
-        answer(take(&mut run.operation));
+        answer(run.take(take));
         if let Some(_guard) = self.left_to_do(&run.operation) {
             run.until(O::is_over).await;
         }
@@ -132,8 +136,10 @@ impl Inner {
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
+        let operation = start(&snapshot, &self.moment(&snapshot))?;
         Ok(Run {
-            operation: start(&snapshot, &self.moment(&snapshot))?,
+            parts: Tracing::current().map(|tracing| Parts::of(tracing, operation.described())),
+            operation,
             inner: Arc::clone(self),
             inbox: OwnInbox(Arc::default()),
             snapshot,
@@ -166,9 +172,15 @@ impl Inner {
     }
 
     /// Sends a request over a connection to its node.
-    fn send<Q: Request>(&self, outgoing: Outgoing<Q>, snapshot: &Snapshot, inbox: &Arc<Inbox<Q::Reply>>) {
+    fn send<Q: Request>(
+        &self,
+        outgoing: Outgoing<Q>,
+        trace: Option<TraceContext>,
+        snapshot: &Snapshot,
+        inbox: &Arc<Inbox<Q::Reply>>,
+    ) {
         match snapshot.link(outgoing.node) {
-            Some(link) => link.submit(Ask::new(outgoing, inbox)),
+            Some(link) => link.submit(Ask::new(outgoing, trace, inbox)),
             None => {
                 let reason = "the node is no longer in the topology".into();
                 inbox.push(outgoing.id, Err(Failure::Unsent(reason)));
@@ -231,6 +243,9 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     fn hear(&mut self, outcomes: Outcomes<O::Reply>) {
         let moment = self.inner.moment(&self.snapshot);
         for (id, outcome) in outcomes {
+            if let Some(parts) = &mut self.parts {
+                parts.heard(id, error_of::<O::Request>(&outcome).as_deref());
+            }
             match outcome {
                 Ok(reply) => self.operation.on_reply(id, reply, &moment),
                 Err(failure) => self.operation.on_failure(id, failure, &moment),
@@ -245,11 +260,15 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
             let Some(outgoing) = self.operation.next_send(&moment) else {
                 break;
             };
-            let inbox = &self.inbox.0;
+            let trace = self.begin_span(&outgoing);
+            let (id, inbox) = (outgoing.id, &self.inbox.0);
             match O::Request::carry_out_here(outgoing, &self.inner, inbox) {
-                Some(outgoing) => self.inner.send(outgoing, &self.snapshot, inbox),
+                Some(outgoing) => self.inner.send(outgoing, trace, &self.snapshot, inbox),
                 // The replica answered from memory already; the other outcomes need no wake-up.
                 None => {
+                    if let Some(parts) = &mut self.parts {
+                        parts.is_here(id);
+                    }
                     let outcomes = inbox.take();
                     self.hear(outcomes);
                 }
@@ -267,6 +286,41 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
             changed.mark_changed();
             self.newer = Some(changed);
         }
+    }
+}
+
+impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
+    /// Takes the answer.
+    fn take<T>(&mut self, take: impl FnOnce(&mut O) -> Result<T, ClientError>) -> Result<T, ClientError> {
+        let answer = take(&mut self.operation);
+        if let Some(parts) = &mut self.parts {
+            parts.answered(answer.as_ref().err().map(ClientError::code));
+        }
+        answer
+    }
+
+    /// Begins the span of a request, if it is sampled: what it carries along.
+    #[inline]
+    fn begin_span(&mut self, outgoing: &Outgoing<O::Request>) -> Option<TraceContext> {
+        let parts = self.parts.as_mut()?;
+        let member = self.snapshot.directory.member(outgoing.node);
+        let sent = Sent {
+            id: outgoing.id,
+            node: outgoing.node,
+            address: member.map(|member| &*member.address),
+            role: self.operation.role(outgoing.id),
+        };
+        parts.sent(&sent, &outgoing.request.described())
+    }
+}
+
+/// The error that a request ended with, its code first.
+fn error_of<Q: Request>(outcome: &Result<Q::Reply, Failure>) -> Option<Cow<'_, str>> {
+    match outcome {
+        Ok(reply) => Q::error_of(reply),
+        Err(Failure::Unsent(_)) => Some("UNSENT".into()),
+        Err(Failure::Full { .. }) => Some("OVERLOADED".into()),
+        Err(Failure::Lost(_)) => Some("LOST".into()),
     }
 }
 
@@ -306,7 +360,7 @@ impl Client {
             request,
         };
         if let Some(outgoing) = ReplicaRequest::carry_out_here(outgoing, inner, &inbox) {
-            inner.send(outgoing, &snapshot, &inbox);
+            inner.send(outgoing, None, &snapshot, &inbox);
         }
         let reply = poll_fn(|context| inbox.poll(context));
         let outcomes = tokio::time::timeout(timeout, reply).await;

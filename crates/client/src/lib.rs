@@ -8,6 +8,7 @@
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
 //! - [`quorum`]: versioned stores, which can be written, and the requests to their replicas;
 //! - [`read`]: the logic of look-ups, without I/O, to be simulated or extended;
+//! - [`trace`]: spans of sampled requests;
 //! - [`operation`]: the interface that drives look-ups and operations on versioned stores.
 //!
 //! It is not a general Redis client: it sends only `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
@@ -62,6 +63,7 @@ pub mod read;
 mod sets;
 mod stats;
 mod topology;
+pub mod trace;
 mod versioned;
 
 pub use builder::ClientBuilder;

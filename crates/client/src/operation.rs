@@ -23,6 +23,17 @@ pub struct Outgoing<R> {
     pub request: R,
 }
 
+/// What a span says of an operation, or of a request of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Described<'a> {
+    /// What is done, in a word or two, or the command.
+    pub name: &'static str,
+    /// The store, or the first of several.
+    pub store: &'a str,
+    /// The number of keys.
+    pub keys: usize,
+}
+
 /// The context of each event of an operation: the time, and state shared by operations.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
@@ -48,6 +59,16 @@ pub trait Operation {
     type Request;
     /// A node's answer.
     type Reply;
+
+    /// What its own span says of it; `None` if only its requests have spans.
+    fn described(&self) -> Option<Described<'_>> {
+        None
+    }
+
+    /// Why the request with this number is sent, in a word, for its span.
+    fn role(&self, _id: AskId) -> &'static str {
+        "first"
+    }
 
     /// The next request to send; `None` until an outcome arrives or a timer is due.
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<Self::Request>>;

@@ -1,7 +1,7 @@
 //! The first argument of messages between nodes: how a request has to be carried out, independent of its content.
 //!
 //! ```text
-//! v1;timeout=250;epoch=12;charged
+//! v1;timeout=250;epoch=12;charged;trace=4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7
 //! ```
 //!
 //! A version, followed by fields in any order, each a name or a name with a value. Nodes of two releases talk to each
@@ -15,14 +15,19 @@ use std::num::NonZeroU64;
 use fondaco_resp::Reply;
 use thiserror::Error;
 
+use crate::trace::{TEXT_BYTES, TraceContext};
+
 /// The version of envelopes that this release writes, and reads.
 const VERSION: &[u8] = b"v1";
 
 /// The longest accepted envelope, in bytes.
 const BYTES_MAX: usize = 4096;
 
-/// The longest envelope that is written: two numbers of 20 digits, and names.
-const WRITTEN_BYTES_MAX: usize = 80;
+/// The longest envelope that is written: two numbers of 20 digits, a trace, and names.
+const WRITTEN_BYTES_MAX: usize = 136;
+
+/// The shortest envelope with a trace: `v1;trace=` and the trace.
+const TRACED_BYTES_MIN: usize = 9 + TEXT_BYTES;
 
 /// How a request of another node, or of a cluster-aware client, has to be carried out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct Envelope {
     pub is_charged: bool,
     /// `rate`: the reply begins with the rate of requests that the node gets from all clients, per second.
     pub wants_rate: bool,
+    /// `trace`: the trace of the request, if it is sampled, and the sender's span.
+    pub trace: Option<TraceContext>,
 }
 
 /// Why an argument is not a valid envelope.
@@ -87,6 +94,9 @@ impl Envelope {
         if self.wants_rate {
             let _ = text.write_all(b";rate");
         }
+        if let Some(trace) = self.trace {
+            let _ = write!(text, ";trace={trace}");
+        }
         let length = text.position() as usize;
         writer.bulk(&text.get_ref()[..length]);
     }
@@ -110,11 +120,22 @@ impl Envelope {
                 b"epoch" => envelope.epoch = NonZeroU64::new(number()?),
                 b"charged" => envelope.is_charged = true,
                 b"rate" => envelope.wants_rate = true,
+                // One that this release does not understand is no reason to refuse the request.
+                b"trace" => envelope.trace = value.and_then(TraceContext::parse),
                 [b'!', ..] => return Err(EnvelopeError::Unknown { field: head(field) }),
                 _ => {}
             }
         }
         Ok(envelope)
+    }
+
+    /// The trace of a request with this envelope, valid or not: cheap if there is none.
+    #[inline]
+    pub fn trace_of(text: &[u8]) -> Option<TraceContext> {
+        match text.len() < TRACED_BYTES_MIN {
+            true => None,
+            false => Self::parse(text).ok()?.trace,
+        }
     }
 }
 
@@ -142,14 +163,18 @@ mod tests {
             epoch in 0..=i64::MAX as u64,
             is_charged in any::<bool>(),
             wants_rate in any::<bool>(),
+            trace in prop::option::of((1.., 1..)),
         ) {
-            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate };
+            let trace = trace.map(|(trace, span)| TraceContext { trace, span });
+            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate, trace };
             let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
             let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
             writer.array(1);
             envelope.write(&mut writer);
             parse_request(&buffer, &Limits::default(), &mut arguments).unwrap();
-            prop_assert_eq!(Envelope::parse(arguments.get(0, &buffer).unwrap()), Ok(envelope));
+            let text = arguments.get(0, &buffer).unwrap();
+            prop_assert_eq!(Envelope::parse(text), Ok(envelope));
+            prop_assert_eq!(Envelope::trace_of(text), trace);
         }
 
         #[test]

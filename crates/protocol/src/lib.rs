@@ -2,6 +2,7 @@
 //!
 //! - [`WireKey`]: a key with the name of its store, and its slot;
 //! - [`Envelope`]: how a request has to be carried out: versioned, and extensible;
+//! - [`TraceContext`]: the trace that a sampled request belongs to;
 //! - [`replica`]: requests to a replica of a versioned store, and its replies;
 //! - [`RequestKey`]: requests over HTTP, signed with the token of the cluster;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
@@ -17,12 +18,14 @@ pub mod proof;
 pub mod replica;
 mod session;
 mod signature;
+mod trace;
 mod trust;
 
 pub use envelope::{Envelope, EnvelopeError};
 pub use key::{InvalidKey, WireKey};
 pub use session::SessionKey;
 pub use signature::{RequestKey, SIGNED_MS_MAX, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
+pub use trace::{InvalidTraceparent, TraceContext};
 pub use trust::{TrustError, trusting};
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -2,11 +2,13 @@
 //!
 //! Each operation has one inbox. Its lock is held only to move an outcome in or out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use fondaco_protocol::TraceContext;
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_resp::ReplyItem;
 use parking_lot::Mutex;
@@ -14,8 +16,8 @@ use smallvec::SmallVec;
 
 use super::Message;
 use crate::client::Inner;
-use crate::operation::{AskId, Outgoing};
-use crate::read::{Answer, BatchRequest, Failure};
+use crate::operation::{AskId, Described, Outgoing};
+use crate::read::{Answer, BatchRequest, Element, Failure};
 
 /// A request that a connection can carry.
 pub(crate) trait Request: Sized {
@@ -29,6 +31,12 @@ pub(crate) trait Request: Sized {
     fn is_long(&self) -> bool {
         false
     }
+
+    /// What a span says of it.
+    fn described(&self) -> Described<'_>;
+
+    /// The error that is in a reply, the first one if several are, its code first.
+    fn error_of(reply: &Self::Reply) -> Option<Cow<'_, str>>;
 
     /// The request, as a message to a connection.
     fn message(ask: Ask<Self>) -> Message;
@@ -52,6 +60,25 @@ impl Request for BatchRequest {
         self.computation.is_some()
     }
 
+    fn described(&self) -> Described<'_> {
+        Described {
+            name: self.computation.as_ref().map_or("FONDACO.READ", |_| "FONDACO.COMPUTE"),
+            store: self.store(),
+            keys: self.places.len(),
+        }
+    }
+
+    fn error_of(reply: &Answer) -> Option<Cow<'_, str>> {
+        let error = match reply {
+            Answer::Error(error) => Some(error),
+            Answer::Elements(elements) => elements.iter().find_map(|element| match element {
+                Element::Error(error) => Some(error),
+                Element::Value(_) => None,
+            }),
+        };
+        error.map(|error| String::from_utf8_lossy(error))
+    }
+
     fn message(ask: Ask<Self>) -> Message {
         Message::Read(ask)
     }
@@ -60,6 +87,23 @@ impl Request for BatchRequest {
 impl Request for ReplicaRequest {
     type Reply = ReplicaReply;
     const ENDS_WITH_OPERATION: bool = false;
+
+    fn described(&self) -> Described<'_> {
+        Described {
+            name: self.operation.command().name(),
+            store: self.store.as_str(),
+            keys: self.operation.key_count(),
+        }
+    }
+
+    fn error_of(reply: &ReplicaReply) -> Option<Cow<'_, str>> {
+        let error = match reply {
+            ReplicaReply::Error(error) => Some(error),
+            ReplicaReply::Records(records) => records.iter().find_map(|record| record.as_ref().err()),
+            _ => None,
+        };
+        error.map(|error| error.code.as_str().into())
+    }
 
     fn message(ask: Ask<Self>) -> Message {
         // Boxed because they are rare and larger than the other entries of the queue.
@@ -157,17 +201,20 @@ pub(crate) struct Ask<Q: Request> {
     inbox: Option<Arc<Inbox<Q::Reply>>>,
     id: AskId,
     in_flight: Option<Arc<AtomicUsize>>,
+    /// What it carries along of the trace of a sampled request.
+    pub(super) trace: Option<Box<TraceContext>>,
 }
 
 impl<Q: Request> Ask<Q> {
     /// A request of the operation with this inbox.
-    pub(crate) fn new(outgoing: Outgoing<Q>, inbox: &Arc<Inbox<Q::Reply>>) -> Self {
+    pub(crate) fn new(outgoing: Outgoing<Q>, trace: Option<TraceContext>, inbox: &Arc<Inbox<Q::Reply>>) -> Self {
         Self {
             request: outgoing.request,
             deadline_us: outgoing.deadline_us,
             inbox: Some(Arc::clone(inbox)),
             id: outgoing.id,
             in_flight: None,
+            trace: trace.map(Box::new),
         }
     }
 

@@ -62,6 +62,9 @@ impl Coalesced {
         self.keys + ask.request.keys().len() <= KEYS_MAX
             && first.request.computation.is_none()
             && ask.request.computation.is_none()
+            // A node carries out one that is traced by itself.
+            && first.trace.is_none()
+            && ask.trace.is_none()
             && self.timeout_ms == timeout_ms
             && (first.request.store_id, first.request.version) == (ask.request.store_id, ask.request.version)
             && first.request.store() == ask.request.store()
@@ -97,6 +100,7 @@ impl Coalesced {
         }
         let envelope = Envelope {
             wants_rate,
+            trace: first.trace.as_deref().copied(),
             ..Envelope::with_timeout_ms(self.timeout_ms)
         };
         envelope.write(&mut writer);

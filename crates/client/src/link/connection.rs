@@ -193,7 +193,8 @@ impl<'a> Connection<'a> {
             self.heard_us = now_us;
         }
         let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
-        ask.request.write(left_us.div_ceil(1000), &mut writer);
+        ask.request
+            .write(left_us.div_ceil(1000), ask.trace.as_deref().copied(), &mut writer);
         self.owed.push_alone(ask);
     }
 

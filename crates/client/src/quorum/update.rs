@@ -19,7 +19,7 @@ use super::replicas::{Home, Store, is_well};
 use super::write::{Intent, Write, WriteTimes};
 use crate::asks::NEVER;
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldBudget, ValueBudget};
 
@@ -330,6 +330,19 @@ fn read(
 impl Operation for Update {
     type Request = ReplicaRequest;
     type Reply = ReplicaReply;
+
+    fn described(&self) -> Option<Described<'_>> {
+        Some(Described {
+            name: "quorum update",
+            store: self.key.store(),
+            keys: 1,
+        })
+    }
+
+    fn role(&self, id: AskId) -> &'static str {
+        let id = id.saturating_sub(self.base);
+        self.operation().map_or("", |operation| operation.role(id))
+    }
 
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let base = self.base;

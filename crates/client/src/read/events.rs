@@ -17,6 +17,15 @@ impl Operation for Read {
     type Request = BatchRequest;
     type Reply = Answer;
 
+    fn role(&self, id: AskId) -> &'static str {
+        match self.asks.get(id).purpose.purpose {
+            Purpose::First => "first",
+            Purpose::Retry => "retry",
+            Purpose::Redirect => "redirect",
+            Purpose::Hedge => "hedge",
+        }
+    }
+
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<BatchRequest>> {
         if self.is_over() || self.asks.pending() >= SUB_REQUESTS_UNDER_WAY_MAX {
             return None;

@@ -189,6 +189,17 @@ impl ReplicaCommand {
 }
 
 impl ReplicaOperation {
+    /// The number of keys that it names.
+    pub fn key_count(&self) -> usize {
+        match self {
+            Self::Get { keys, .. } => keys.len(),
+            Self::GetOther { keys } => keys.len(),
+            Self::Put { .. } => 1,
+            Self::Merge { records } | Self::Hint { records, .. } => records.len(),
+            Self::Tree { .. } | Self::Sync { .. } | Self::OldestHint => 0,
+        }
+    }
+
     /// Its command on the wire.
     pub const fn command(&self) -> ReplicaCommand {
         match self {

@@ -130,7 +130,7 @@ fn count_bytes(network: &Network) -> Arc<AtomicU64> {
         let mut wire = Vec::new();
         let mut writer = Reply::new(&mut wire, Protocol::Resp2);
         match message {
-            Message::Request(request) => request.write(request.timeout_ms, &mut writer),
+            Message::Request(request) => request.write(request.timeout_ms, None, &mut writer),
             Message::Reply(reply) => reply.write(&mut writer),
         }
         counter.fetch_add(wire.len() as u64, Relaxed);

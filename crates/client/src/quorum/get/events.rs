@@ -7,6 +7,7 @@ use bytes::Bytes;
 use fondaco_ids::Members;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
 use fondaco_protocol::replica::{Known, KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
 
@@ -14,7 +15,7 @@ use super::plan::Cause;
 use super::{Answer, Get, KeyPlaces, Purpose, Question, Questions};
 use crate::asks::{Conduct, Due, NEVER, Stage};
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::Store;
@@ -123,6 +124,26 @@ impl Get {
 impl Operation for Get {
     type Request = ReplicaRequest;
     type Reply = ReplicaReply;
+
+    fn described(&self) -> Option<Described<'_>> {
+        Some(Described {
+            name: "quorum read",
+            store: self.keys.first().map_or("", WireKey::store),
+            keys: self.keys.len(),
+        })
+    }
+
+    fn role(&self, id: AskId) -> &'static str {
+        match &self.asks.get(id).purpose {
+            Purpose::Read { cause, .. } => match cause {
+                Cause::First => "first",
+                Cause::Retry => "retry",
+                Cause::Redirect => "redirect",
+                Cause::Hedge => "hedge",
+            },
+            Purpose::Repair { .. } => "repair",
+        }
+    }
 
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let id = self.asks.next(moment.now_us)?;

@@ -97,6 +97,7 @@ enum Purpose {
         questions: Questions,
         /// Whether its latency is a sample for the threshold: requests made when others fail are not.
         teaches: bool,
+        cause: Cause,
     },
     /// To store records.
     Repair { store: u16, records: Vec<KeyRecord> },

@@ -105,6 +105,7 @@ impl Get {
                             teaches: has_usual_latency
                                 && cause == Cause::First
                                 && part.iter().any(|wanted| !wanted.is_digest),
+                            cause,
                         };
                         self.asks.plan(node, purpose, late_us);
                     }

@@ -12,7 +12,7 @@ use super::known::known;
 use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
 use crate::asks::{Conduct, Due};
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 use crate::quorum::replicas::Store;
@@ -150,6 +150,23 @@ impl Write {
 impl Operation for Write {
     type Request = ReplicaRequest;
     type Reply = ReplicaReply;
+
+    fn described(&self) -> Option<Described<'_>> {
+        Some(Described {
+            name: "quorum write",
+            store: self.key.store(),
+            keys: 1,
+        })
+    }
+
+    fn role(&self, id: AskId) -> &'static str {
+        match self.asks.get(id).purpose {
+            Purpose::Context => "context",
+            Purpose::Put { .. } => "write",
+            Purpose::Merge => "merge",
+            Purpose::Hint { .. } => "hint",
+        }
+    }
 
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let id = self.asks.next(moment.now_us)?;

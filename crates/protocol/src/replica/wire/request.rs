@@ -7,6 +7,7 @@ use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
 use crate::envelope::{Envelope, EnvelopeError};
+use crate::trace::TraceContext;
 use crate::replica::request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
@@ -79,13 +80,14 @@ impl PutOver {
 
 impl ReplicaRequest {
     /// Writes the request, as an array of strings. Its timeout is `timeout_ms`, not that of the request itself.
-    pub fn write(&self, timeout_ms: u64, writer: &mut Reply<'_>) {
+    pub fn write(&self, timeout_ms: u64, trace: Option<TraceContext>, writer: &mut Reply<'_>) {
         let command = self.operation.command();
         let envelope = Envelope {
             timeout_ms: Some(timeout_ms),
             epoch: self.epoch,
             is_charged: matches!(self.operation, ReplicaOperation::Put { is_charged: true, .. }),
             wants_rate: false,
+            trace,
         };
         let head = |writer: &mut Reply<'_>, rest: usize| {
             writer.array(3 + rest);
@@ -449,7 +451,7 @@ mod tests {
     /// Parses a written request.
     fn sent(request: &ReplicaRequest) -> Result<ReplicaRequest, ReplicaRequestError> {
         let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
-        request.write(request.timeout_ms, &mut Reply::new(&mut buffer, Protocol::Resp2));
+        request.write(request.timeout_ms, None, &mut Reply::new(&mut buffer, Protocol::Resp2));
         let parsed = parse_request(&buffer, &Limits::default(), &mut arguments);
         assert_eq!(parsed, Ok(Parse::Complete { consumed: buffer.len() }));
         let name = arguments.get(0, &buffer).unwrap();
