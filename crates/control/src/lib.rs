@@ -46,6 +46,7 @@ mod starting;
 mod status;
 mod tls;
 mod uploads;
+mod traces;
 mod worker;
 
 pub use config::{
@@ -58,5 +59,5 @@ pub use fondaco_fetch::agent_trusting;
 pub use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, now_unix_ms};
 pub use process::raise_open_files_limit;
 pub use running::Running;
-pub use setting_changes::SettingChanges;
+pub use setting_changes::{SettingChanges, SettingText};
 pub use starting::Fondaco;

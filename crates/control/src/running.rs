@@ -17,6 +17,7 @@ use crate::error::ControlError;
 use crate::load::ReportingWork;
 use crate::mirror::Mirror;
 use crate::router::RouterWork;
+use crate::traces::TracesWork;
 
 /// How long the start of a process waits for a coordination service that it shares with others. Then it serves from the
 /// view that it remembers, and goes on asking.
@@ -33,6 +34,7 @@ pub struct Running {
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) reporting: Option<ReportingWork>,
+    pub(crate) traces: TracesWork,
     pub(crate) coordination: Arc<dyn Coordination>,
     pub(crate) mirror: JoinHandle<()>,
     pub(crate) resp: Option<Server>,
@@ -132,6 +134,7 @@ impl Running {
         if let Some(resp) = self.resp {
             resp.shutdown();
         }
+        drop(self.traces);
         // No more requests arrive.
         if let Some(replicas) = replicas {
             replicas.close();

@@ -1,22 +1,68 @@
 //! Changes of live settings, as an operator asks for them and as they are stored for the whole cluster.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use fondaco_node::Settings;
+use fondaco_node::{SettingKind, SettingSpec, Settings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Settings to change: their names, with `-` or `_`, and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
-pub struct SettingChanges(pub BTreeMap<String, u64>);
+pub struct SettingChanges(pub BTreeMap<String, SettingText>);
+
+/// The value of a setting, as JSON has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum SettingText {
+    /// A whole number.
+    Number(u64),
+    /// A share from 0 to 1.
+    Share(f64),
+    /// A text.
+    Text(String),
+}
+
+// JSON has no value that does not equal itself.
+impl Eq for SettingText {}
+
+impl SettingText {
+    /// What a setting of this kind has when this is written.
+    pub(crate) fn read(spec: &SettingSpec, written: String) -> Self {
+        let number = match spec.kind() {
+            SettingKind::Number | SettingKind::Share => written.parse().map(Self::Number),
+            SettingKind::Collector => return Self::Text(written),
+        };
+        let number = number.or_else(|_| written.parse().map(Self::Share));
+        number.unwrap_or(Self::Text(written))
+    }
+
+    /// The number; 0 of a text or a share.
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Share(_) | Self::Text(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for SettingText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Share(share) => share.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
 
 impl SettingChanges {
     /// Applies them in this process.
     pub(crate) fn take_up(&self, settings: &Settings) {
         for (name, value) in &self.0 {
             let parsed = Settings::parse(name, &value.to_string());
-            let set = parsed.and_then(|(setting, value)| settings.set(setting, value));
+            let set = parsed.and_then(|(setting, value)| settings.apply(setting, &value));
             if let Err(error) = set {
                 // Written by another release with other limits.
                 tracing::warn!(%error, "a stored setting is not applied");

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use fondaco_coordination::{Coordination, CoordinationError, Revision};
-use fondaco_node::{SETTINGS, SettingError, Settings};
+use fondaco_node::{SETTINGS, SettingError, SettingKind, SettingSpec, SettingValue, Settings};
 
 use crate::error::ControlError;
 use crate::http::resources::{SettingList, SettingResource};
 use crate::layout;
 use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
-use crate::setting_changes::SettingChanges;
+use crate::setting_changes::{SettingChanges, SettingText};
 
 /// Changes and lists the stored settings.
 pub(crate) struct LiveSettings {
@@ -41,7 +41,11 @@ impl LiveSettings {
             let mut remembered = before.map(|before| before.record).unwrap_or_default();
             for (setting, value) in &parsed {
                 let spec = &SETTINGS[*setting as usize];
-                remembered.0.insert(spec.name.to_owned(), *value);
+                let value = match value {
+                    SettingValue::Number(number) => SettingText::read(spec, spec.written(*number)),
+                    SettingValue::Text(text) => SettingText::Text(text.clone()),
+                };
+                remembered.0.insert(spec.name.to_owned(), value);
             }
             let bytes = serde_json::to_vec(&remembered).map_err(invalid)?;
             match self.coordination.write(&path, &bytes, expected) {
@@ -60,14 +64,20 @@ impl LiveSettings {
     pub(crate) fn list(&self) -> SettingList {
         let settings = SETTINGS.iter().map(|spec| SettingResource {
             name: spec.name.to_owned(),
-            value: self.settings.get(spec.setting),
-            default: spec.default,
-            min: spec.min,
-            max: spec.max,
+            value: SettingText::read(spec, self.settings.written(spec.setting)),
+            default: SettingText::read(spec, spec.written(spec.default)),
+            min: limit(spec, spec.min),
+            max: limit(spec, spec.max),
             summary: spec.summary.to_owned(),
         });
         SettingList {
             settings: settings.collect(),
         }
     }
+}
+
+/// A limit of a setting; a text has none.
+fn limit(spec: &SettingSpec, number: u64) -> Option<SettingText> {
+    let has_limits = spec.kind() != SettingKind::Collector;
+    has_limits.then(|| SettingText::read(spec, spec.written(number)))
 }

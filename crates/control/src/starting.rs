@@ -35,6 +35,7 @@ use crate::push_check::PushCheck;
 use crate::router::RouterWork;
 use crate::running::Running;
 use crate::settings::LiveSettings;
+use crate::traces::{Origin, TracesWork};
 
 /// How many threads of the control port do work that waits for a disk or the coordination service.
 const BLOCKING_THREADS_MAX: usize = 32;
@@ -174,6 +175,7 @@ impl Fondaco {
         let (ended, watch) = watch::channel(false);
         let leader = Arc::new(Leader::new(Arc::clone(&starting.coordination), config.peer_client()?));
         let reporting = starting.reporting(&works, &leader)?;
+        let traces = starting.traces()?;
         let app = starting.app(&works, leader, stores_dir, place.dev)?;
         let evicted = app.traffic.evicted();
         let router = http::router(
@@ -191,6 +193,7 @@ impl Fondaco {
             router: works.router,
             controller: works.controller,
             reporting,
+            traces,
             coordination: Arc::clone(&starting.coordination),
             mirror: mirror_thread,
             resp: None,
@@ -371,6 +374,18 @@ impl Starting<'_> {
             leader: Arc::clone(leader),
         };
         ReportingWork::start(parts).map(Some)
+    }
+
+    /// Spans of requests are sent to a collector.
+    fn traces(&self) -> Result<TracesWork, ControlError> {
+        let origin = Origin {
+            role: self.config.role.word(),
+            address: match self.resp_addr {
+                Some(_) => self.advertised_resp()?,
+                None => self.advertised_http()?,
+            },
+        };
+        TracesWork::start(&self.metrics, Arc::clone(&self.settings), origin)
     }
 
     fn app(

@@ -1,14 +1,23 @@
 //! Settings that may be changed while the node runs: by `CONFIG SET` and through the control port.
 //!
-//! They are few, each is one number, and each has limits: a value outside them is refused with an error that names the
-//! limits. Settings that cannot change while running (addresses, directories, keys) are not here.
+//! They are few, nearly all are numbers, and each has limits: a value outside them is refused with an error that names
+//! the limits. Settings that cannot change while running (addresses, directories, keys) are not here.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+
+use crate::setting_value::{SettingValue, WHOLE_SHARE};
 
 /// The live settings of a node.
 #[derive(Debug)]
 pub struct Settings {
     values: [AtomicU64; SETTINGS.len()],
+    /// The value of the one that is a text.
+    traces_endpoint: ArcSwap<String>,
+    /// What requests look at: 0 without a collector, and otherwise one more than the billionths that are sampled.
+    traces: AtomicU64,
 }
 
 /// The name of a setting.
@@ -89,6 +98,10 @@ pub enum Setting {
     BalanceToMinute,
     /// How fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches.
     MoveRateBytesPerSecond,
+    /// Where traces are sent; nowhere if it is empty.
+    TracesEndpoint,
+    /// The share of requests that are traced, in billionths.
+    TracesSample,
 }
 
 /// The name, the limits and the meaning of a setting.
@@ -111,7 +124,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 37] = [
+pub const SETTINGS: [SettingSpec; 39] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -445,6 +458,24 @@ pub const SETTINGS: [SettingSpec; 37] = [
         max: 1 << 50,
         summary: "how fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches",
     },
+    SettingSpec {
+        setting: Setting::TracesEndpoint,
+        name: "traces-endpoint",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 0,
+        summary: "where spans are sent: the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318; empty for none",
+    },
+    SettingSpec {
+        setting: Setting::TracesSample,
+        name: "traces-sample",
+        redis_name: None,
+        default: WHOLE_SHARE / 1000,
+        min: 0,
+        max: WHOLE_SHARE,
+        summary: "the share of requests that are traced, from 0 to 1, where there is a collector",
+    },
 ];
 
 /// Why a setting was not changed.
@@ -456,7 +487,7 @@ pub enum SettingError {
         /// The name.
         name: String,
     },
-    /// The value is not a number, or outside the limits.
+    /// The value is no number, or outside the limits.
     #[error("invalid value {value:?} for {name}: use a whole number from {min} to {max}")]
     Invalid {
         /// The setting.
@@ -468,12 +499,33 @@ pub enum SettingError {
         /// The greatest possible value.
         max: u64,
     },
+    /// The value is no share.
+    #[error("invalid value {value:?} for {name}: use a share from 0 to 1, such as 0.001")]
+    Share {
+        /// The setting.
+        name: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The value is no URL of a collector.
+    #[error(
+        "invalid value {value:?} for {name}: use the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318, \
+         without a user, a password and a query; or nothing"
+    )]
+    Collector {
+        /// The setting.
+        name: &'static str,
+        /// The value.
+        value: String,
+    },
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             values: std::array::from_fn(|at| AtomicU64::new(SETTINGS[at].default)),
+            traces_endpoint: ArcSwap::default(),
+            traces: AtomicU64::new(0),
         }
     }
 }
@@ -495,7 +547,50 @@ impl Settings {
             return Err(spec.invalid(&value.to_string()));
         }
         self.values[setting as usize].store(value, Relaxed);
+        self.note_traces();
         Ok(())
+    }
+
+    /// Changes a setting to a value that was [parsed](Self::parse).
+    ///
+    /// # Errors
+    /// A value outside the setting's limits.
+    pub fn apply(&self, setting: Setting, value: &SettingValue) -> Result<(), SettingError> {
+        match value {
+            SettingValue::Number(number) => self.set(setting, *number),
+            SettingValue::Text(text) => {
+                self.traces_endpoint.store(Arc::new(text.clone()));
+                self.note_traces();
+                Ok(())
+            }
+        }
+    }
+
+    /// The value of a setting, as it is written.
+    pub fn written(&self, setting: Setting) -> String {
+        match setting {
+            Setting::TracesEndpoint => self.traces_endpoint().to_string(),
+            _ => SETTINGS[setting as usize].written(self.get(setting)),
+        }
+    }
+
+    /// Where traces are sent; nowhere if it is empty.
+    pub fn traces_endpoint(&self) -> Arc<String> {
+        self.traces_endpoint.load_full()
+    }
+
+    /// The share of requests that are sampled, in billionths; `None` if there is no collector.
+    #[inline]
+    pub fn traces_share(&self) -> Option<u64> {
+        self.traces.load(Relaxed).checked_sub(1)
+    }
+
+    fn note_traces(&self) {
+        let traces = match self.traces_endpoint.load().is_empty() {
+            true => 0,
+            false => self.get(Setting::TracesSample) + 1,
+        };
+        self.traces.store(traces, Relaxed);
     }
 
     /// Finds the setting for a name, its own or that of Redis, ignoring case, and checks a value for it, without
@@ -503,15 +598,12 @@ impl Settings {
     ///
     /// # Errors
     /// An unknown name, or a value that is not a number or outside the setting's limits.
-    pub fn parse(name: &str, value: &str) -> Result<(Setting, u64), SettingError> {
+    pub fn parse(name: &str, value: &str) -> Result<(Setting, SettingValue), SettingError> {
         let spec = SETTINGS
             .iter()
             .find(|spec| spec.names().any(|own| own.eq_ignore_ascii_case(name)))
             .ok_or_else(|| SettingError::Unknown { name: name.into() })?;
-        match value.parse() {
-            Ok(number) if (spec.min..=spec.max).contains(&number) => Ok((spec.setting, number)),
-            _ => Err(spec.invalid(value)),
-        }
+        Ok((spec.setting, spec.read(value)?))
     }
 }
 
@@ -521,7 +613,11 @@ impl SettingSpec {
         std::iter::once(self.name).chain(self.redis_name)
     }
 
-    fn invalid(&self, value: &str) -> SettingError {
+    pub(crate) fn invalid(&self, value: &str) -> SettingError {
+        if self.setting == Setting::TracesSample {
+            let value = value.into();
+            return SettingError::Share { name: self.name, value };
+        }
         SettingError::Invalid {
             name: self.name,
             value: value.into(),
@@ -546,7 +642,7 @@ mod tests {
     #[test]
     fn values_beyond_the_limits_are_refused_with_the_limits() {
         let (setting, value) = Settings::parse("MaxClients", "5").unwrap();
-        assert_eq!((setting, value), (Setting::ClientsMax, 5));
+        assert_eq!((setting, value), (Setting::ClientsMax, SettingValue::Number(5)));
         for value in ["0", "-1", "many", "1000001", ""] {
             let error = Settings::parse("maxclients", value).unwrap_err().to_string();
             assert!(error.contains("from 1 to 1000000"), "{error}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use fondaco_control::SettingChanges;
+use fondaco_control::{SettingChanges, SettingText};
 use fondaco_control::http::{SettingList, SettingResource};
 
 use crate::client::Client;
@@ -67,7 +67,7 @@ pub fn balance(options: &BalanceOptions, output: &Output) -> anyhow::Result<()> 
     let client = Client::new(&options.node)?;
     let mut changes = BTreeMap::new();
     let mut set = |name: &str, value: Option<u64>| {
-        changes.extend(value.map(|value| (name.to_owned(), value)));
+        changes.extend(value.map(|value| (name.to_owned(), SettingText::Number(value))));
     };
     set("balance-mode", options.mode.map(|mode| mode as u64));
     set("balance-policy", options.policy.map(|policy| policy as u64));
@@ -86,7 +86,7 @@ pub fn balance(options: &BalanceOptions, output: &Output) -> anyhow::Result<()> 
 fn text(settings: &[SettingResource]) -> String {
     let value = |name: &str| {
         let found = settings.iter().find(|setting| setting.name == name);
-        found.map_or(0, |setting| setting.value)
+        found.map_or(0, |setting| setting.value.number())
     };
     let mode = match value("balance-mode") {
         0 => "off: the cluster does nothing by itself",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use fondaco_control::SettingChanges;
+use fondaco_control::{SettingChanges, SettingText};
 use fondaco_control::http::{SettingList, SettingResource};
 
 use super::WrongUsage;
@@ -65,18 +65,23 @@ fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChan
         .filter(|setting| changes.0.contains_key(&setting.name));
     let line = |setting: &SettingResource| {
         let former = before.settings.iter().find(|former| former.name == setting.name);
-        let former = former.map_or_else(|| "?".to_owned(), |former| shown(&former.name, former.value));
+        let former = former.map_or_else(|| "?".to_owned(), |former| shown(&former.name, &former.value));
         format!(
             "{}: {former} -> {}\n",
             setting.name,
-            shown(&setting.name, setting.value)
+            shown(&setting.name, &setting.value)
         )
     };
     named.map(line).collect()
 }
 
 /// The value of a setting, in the unit that its name implies.
-fn shown(name: &str, value: u64) -> String {
+fn shown(name: &str, value: &SettingText) -> String {
+    let value = match value {
+        SettingText::Number(value) => *value,
+        SettingText::Share(share) => return share.to_string(),
+        SettingText::Text(text) => return format!("{text:?}"),
+    };
     match unit(name) {
         _ if value == 0 => "0".to_owned(),
         Some(Unit::Milliseconds) => output::span(value),
@@ -119,8 +124,19 @@ const SIZES: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
 ];
 
-/// Parses the value of a setting: a number, optionally with a unit.
-fn value(name: &str, text: &str) -> Option<u64> {
+/// Parses the value of a setting: a number, optionally with a unit; or what the node reads, of the settings of traces.
+fn value(name: &str, text: &str) -> Option<SettingText> {
+    match name.replace('_', "-").as_str() {
+        "traces-endpoint" => Some(SettingText::Text(text.to_owned())),
+        "traces-sample" => {
+            let share = text.parse().ok().filter(|share: &f64| share.is_finite());
+            Some(share.map_or_else(|| SettingText::Text(text.to_owned()), SettingText::Share))
+        }
+        _ => number(name, text).map(SettingText::Number),
+    }
+}
+
+fn number(name: &str, text: &str) -> Option<u64> {
     if let Ok(number) = text.parse() {
         return Some(number);
     }
@@ -165,13 +181,12 @@ fn text(list: &SettingList) -> String {
         .map(|setting| {
             vec![
                 setting.name.clone(),
-                shown(&setting.name, setting.value),
-                shown(&setting.name, setting.default),
-                format!(
-                    "{} to {}",
-                    shown(&setting.name, setting.min),
-                    shown(&setting.name, setting.max)
-                ),
+                shown(&setting.name, &setting.value),
+                shown(&setting.name, &setting.default),
+                match (&setting.min, &setting.max) {
+                    (Some(min), Some(max)) => format!("{} to {}", shown(&setting.name, min), shown(&setting.name, max)),
+                    _ => "a URL".to_owned(),
+                },
                 setting.summary.clone(),
             ]
         })
@@ -198,8 +213,9 @@ mod tests {
             ("clients-max", "5", 5, "5"),
             ("router-cache-bytes", "0", 0, "0"),
         ] {
+            let number = SettingText::Number(number);
+            assert_eq!(shown(name, &number), shown_as, "{name}");
             assert_eq!(value(name, text), Some(number), "{name}={text}");
-            assert_eq!(shown(name, number), shown_as, "{name}");
         }
         assert_eq!(value("client-idle-seconds", "100ms"), None);
         assert_eq!(value("clients-max", "5MiB"), None);

@@ -161,6 +161,14 @@ impl Collector for Observed {
         gauge(&mut encoder, "buffer_bytes_max", help, self.buffers.bytes_max())?;
         let help = "times that a client had to wait for memory";
         counter(&mut encoder, "buffer_waits", help, self.buffers.waits())?;
+        let spans = self.metrics.spans().counts();
+        for (name, help, count) in [
+            ("traces_spans", "spans of traced requests that have ended", spans.ended),
+            ("traces_dropped", "spans dropped because too many waited to be sent", spans.dropped),
+            ("traces_failed", "spans that the collector did not take", spans.failed),
+        ] {
+            counter(&mut encoder, name, help, count)?;
+        }
         self.http(&mut encoder)?;
         self.cluster(&mut encoder)?;
         self.agent(&mut encoder)?;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use fondaco_client::trace::{Tracing, within};
 use fondaco_client::{Client, ClientError};
 use tokio::runtime::{Builder, Runtime};
 
@@ -122,10 +123,10 @@ impl Compute {
             deadline,
             is_unwanted: Arc::clone(&unwanted.0),
         });
-        let work = self.workers.get().spawn(async move {
+        let work = self.workers.get().spawn(within(Tracing::current(), async move {
             let _under_way = under_way;
             work.await
-        });
+        }));
         let _abort = AbortOnDrop(work.abort_handle());
         match tokio::time::timeout_at(deadline.into(), work).await {
             Ok(result) => result.map_err(|_| NoResult::Lost),

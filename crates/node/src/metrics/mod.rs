@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
+use fondaco_client::trace::SpanQueue;
 use fondaco_model::{Histogram, HistogramSnapshot};
 use fondaco_resp::command::CommandId;
 
@@ -265,6 +266,7 @@ pub struct NodeMetrics {
     pub(crate) forwards: AtomicU64,
     pub(crate) graphs: GraphMetrics,
     request_rate: rate::RequestRate,
+    spans: Arc<SpanQueue>,
 }
 
 impl NodeMetrics {
@@ -280,7 +282,13 @@ impl NodeMetrics {
             forwards: AtomicU64::new(0),
             graphs: GraphMetrics::default(),
             request_rate: rate::RequestRate::new(),
+            spans: Arc::default(),
         }
+    }
+
+    /// The spans of requests that are traced, until they are sent.
+    pub fn spans(&self) -> &Arc<SpanQueue> {
+        &self.spans
     }
 
     pub(crate) fn of_loop(&self, number: usize) -> Arc<LoopMetrics> {

@@ -21,6 +21,7 @@ use super::ServerState;
 use super::commands::versioned::{self, Batcher};
 use super::connection::serve;
 use super::loop_memory::LoopMemory;
+use super::traced::Sampler;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
 use crate::metrics::{Counter, LoopMetrics};
@@ -40,6 +41,7 @@ pub(super) struct LoopContext {
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
     pub(super) loop_memory: LoopMemory,
+    pub(super) sampler: Sampler,
     /// This node's replica, through the batcher of the loop; `None` on a router.
     pub(super) replica: Option<Arc<Batcher>>,
 }
@@ -94,6 +96,7 @@ pub(super) fn start(
                         replica.clone().map(|replica| replica as _),
                     ),
                     loop_memory: LoopMemory::default(),
+                    sampler: Sampler::default(),
                     replica: replica.clone(),
                     metrics,
                     shared,

@@ -8,6 +8,7 @@
 //! - `clients`: the connected clients, for `CLIENT` and for dropping silent and slow ones;
 //! - `guesses`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
+//! - `traced`: which requests are traced, and their spans;
 //! - `slow_log`: slow requests, for `SLOWLOG` and `LATENCY`;
 //! - `commands`: everything that is not a look-up.
 //!
@@ -24,6 +25,7 @@ pub(crate) mod refusal;
 mod session;
 mod slow_log;
 mod sources;
+mod traced;
 mod window;
 
 use std::borrow::Cow;

@@ -5,6 +5,7 @@ use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
+use super::traced::Told;
 use super::{ServerState, refusal};
 use crate::access::{SharedAccess, User};
 use crate::catalog::Catalog;
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) follows_slots: bool,
     /// Whether its next request is to be answered here all the same.
     pub(crate) asking: bool,
+    /// What the client says of the trace of its next request on data.
+    pub(crate) told: Option<Told>,
     /// Whether the connection ends after the replies that are due.
     pub(crate) closing: bool,
 }
@@ -67,6 +70,7 @@ impl Session {
             released: None,
             follows_slots: false,
             asking: false,
+            told: None,
             closing: false,
         }
     }

@@ -231,6 +231,8 @@ pub enum CommandId {
     FondacoScan,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
+    /// `FONDACO.TRACE`
+    FondacoTrace,
     /// `FONDACO.NONCE`
     FondacoNonce,
     /// `FONDACO.PROVE`

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::config::Role;
+use crate::setting_changes::SettingText;
 
 /// What a process does in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -136,13 +137,15 @@ pub struct SettingResource {
     /// Its name.
     pub name: String,
     /// Its value.
-    pub value: u64,
+    pub value: SettingText,
     /// Its default value.
-    pub default: u64,
-    /// Its minimum.
-    pub min: u64,
-    /// Its maximum.
-    pub max: u64,
+    pub default: SettingText,
+    /// Its minimum; absent for a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<SettingText>,
+    /// Its maximum; absent for a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<SettingText>,
     /// Its meaning.
     pub summary: String,
 }

@@ -26,7 +26,7 @@ fn get(call: &Call<'_>, reply: &mut Reply<'_>) {
     let settings = &call.context.shared.settings;
     let live = SETTINGS
         .iter()
-        .flat_map(|spec| spec.names().map(|name| (name, settings.get(spec.setting).to_string())));
+        .flat_map(|spec| spec.names().map(|name| (name, settings.written(spec.setting))));
     let fixed = FIXED.iter().map(|&(name, value)| (name, value.to_owned()));
     let mut asked: Vec<_> = live.chain(fixed).collect();
     let patterns: Vec<_> = call.arguments[2..].to_vec();
@@ -60,11 +60,11 @@ fn set(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
         call.context
             .shared
             .settings
-            .set(setting, value)
+            .apply(setting, &value)
             .map_err(|error| format!("ERR {error}"))?;
         tracing::info!(
             setting = SETTINGS[setting as usize].name,
-            value,
+            value = call.context.shared.settings.written(setting),
             "setting changed by CONFIG SET"
         );
     }

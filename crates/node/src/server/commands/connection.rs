@@ -1,5 +1,6 @@
 //! Commands about the connection itself: its user, and its protocol.
 
+use fondaco_protocol::TraceContext;
 use fondaco_protocol::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
@@ -9,6 +10,7 @@ use crate::metrics::Counter;
 use crate::server::clients::Client;
 use crate::server::guesses::{self, WRONG_PASSWORDS_MAX};
 use crate::server::session::{Replies, Session};
+use crate::server::traced::Told;
 use fondaco_resp::command::CommandId;
 
 /// The version of Redis whose commands and replies these are.
@@ -21,6 +23,16 @@ pub(super) fn ping(call: &Call<'_>, reply: &mut Reply<'_>) {
         Some(message) => reply.bulk(message),
         None => reply.simple("PONG"),
     }
+}
+
+/// `FONDACO.TRACE`: the context of the next request on data.
+pub(super) fn trace(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let parent = TraceContext::parse_traceparent(call.arguments[1]).map_err(|error| format!("ERR {error}"))?;
+    // Nothing is traced without a collector.
+    let is_on = call.context.shared.settings.traces_share().is_some();
+    call.session.told = is_on.then(|| parent.map_or(Told::Unsampled, Told::Sampled));
+    reply.ok();
+    Ok(())
 }
 
 pub(super) fn select(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {

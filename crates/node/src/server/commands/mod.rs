@@ -136,6 +136,7 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::ClusterHelp => help(b"cluster", reply),
         Id::ReadOnly | Id::ReadWrite | Id::Asking => cluster::note(call, reply),
         Id::FondacoNonce => return connection::challenge(call, reply),
+        Id::FondacoTrace => return connection::trace(call, reply),
         Id::FondacoTopology => cluster::topology(&call, reply),
         Id::FondacoSize => return information::size(&call, reply),
         Id::Multi => return transactions::multi(call.session, reply),

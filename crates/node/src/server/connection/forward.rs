@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fondaco_client::read::HeldBudget;
+use fondaco_client::trace::within;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
@@ -42,9 +43,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // What the disk is needed for goes on meanwhile.
         let reads = self.look_ahead(&catalog, &Others::default());
         let input_bytes = self.input.len();
+        let tracing = self.trace.as_ref().and_then(|trace| trace.tracing());
         let others = tokio::select! {
             biased;
-            answers = ask_all(&self.context, &self.window, &catalog) => answers,
+            answers = within(tracing, ask_all(&self.context, &self.window, &catalog)) => answers,
             // The answer is not wanted any more: what is under way for it is given up.
             error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
         };

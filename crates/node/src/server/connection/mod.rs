@@ -13,6 +13,7 @@ mod refusing;
 mod requests;
 mod sampling;
 mod slow;
+mod traced;
 
 use std::io;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use fondaco_client::trace::within;
 use default_store::Naming;
 use fondaco_format::ColdRead;
 use fondaco_resp::command::CommandId;
@@ -35,6 +37,7 @@ use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::loop_memory::INPUT_BYTES;
 use super::session::{Replies, Session};
+use super::traced::{Chosen, RequestTrace};
 use super::window::{Tally, Window, WindowCursor};
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::Counter;
@@ -70,6 +73,8 @@ where
         answered: Vec::new(),
         answered_of: Vec::new(),
         tally: Tally::default(),
+        chosen: None,
+        trace: None,
     };
     // A client that is gone is no error of ours.
     let _ = connection.run().await;
@@ -114,6 +119,10 @@ struct Connection<S> {
     /// Of which stores clients' requests were answered since then, and how often.
     answered_of: Vec<(StoreId, u64)>,
     tally: Tally,
+    /// The next request, if it is to be traced.
+    chosen: Option<Chosen>,
+    /// The spans of the request that is carried out, if it is traced.
+    trace: Option<Box<RequestTrace>>,
 }
 
 /// What the input leads to.
@@ -185,9 +194,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             arguments: &arguments,
         };
         let mut reply = Reply::new(&mut self.output, call.session.protocol);
-        let outcome = commands::carry_out(call, &mut reply).await;
+        let tracing = self.trace.as_ref().and_then(|trace| trace.tracing());
+        let outcome = within(tracing, commands::carry_out(call, &mut reply)).await;
         if outcome == Outcome::Failed {
             self.context.metrics.record_error(command);
+        }
+        if self.trace.is_some() {
+            self.end_trace(start, outcome == Outcome::Failed);
         }
         // A changed protocol or wish for replies holds from the next reply on.
         match (wanted, self.session.replies) {

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::time::Instant;
 
+use fondaco_client::trace::call_within;
 use fondaco_resp::Reply;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -53,7 +54,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         while let Some(work) = pipeline.next_work() {
             let is_replicas = matches!(work, Work::Replica(..));
-            versioned::begin(&self.context, work);
+            let tracing = pipeline.tracing_of(&work);
+            call_within(tracing.as_ref(), || versioned::begin(&self.context, work));
             if is_replicas {
                 // It may be answered by now, with more than is to wait.
                 pipeline.take_done();

@@ -46,14 +46,14 @@ pub(super) enum Pause {
 }
 
 /// What answers a request.
-enum Route {
+pub(super) enum Route {
     Pipeline(Piped),
     /// The window, if the request is a look-up; otherwise the command itself.
     WindowOrCommand,
 }
 
 /// What a request in the pipeline asks.
-enum Piped {
+pub(super) enum Piped {
     /// Operations on keys of versioned stores.
     Operations(operation::Parser),
     /// Look-ups of keys of versioned stores.
@@ -63,11 +63,11 @@ enum Piped {
 }
 
 /// What is the same for all requests that are taken together.
-struct Taking<'a> {
+pub(super) struct Taking<'a> {
     /// One for all: a batch look-up never mixes two versions.
-    catalog: &'a Arc<Catalog>,
+    pub(super) catalog: &'a Arc<Catalog>,
     limits: Limits,
-    began: Instant,
+    pub(super) began: Instant,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -156,6 +156,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.session.transaction.is_some() && !runs_at_once(command) {
             self.keep_for_exec(command, bytes);
             return None;
+        }
+        if let Some(share) = self.context.shared.settings.traces_share()
+            && self.is_chosen(spec, share)
+        {
+            return self.take_traced(spec, route, bytes, taking);
         }
         let is_for_memory = Gets::answers(command) && self.window.is_empty() && self.session.replies == Replies::On;
         if is_for_memory && let Some(gets) = self.answer_from_memory(command, bytes, taking) {
@@ -283,7 +288,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Lets the next request into the pipeline.
-    fn push(&mut self, spec: &'static CommandSpec, piped: Piped, bytes: usize, taking: &Taking<'_>) {
+    pub(super) fn push(&mut self, spec: &'static CommandSpec, piped: Piped, bytes: usize, taking: &Taking<'_>) {
         let accepted = Accepted {
             command: spec.id,
             began: taking.began,
@@ -381,7 +386,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Answers the look-ups of the window; the turn that must follow, if one must.
     #[inline]
-    fn run_window(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
+    pub(super) fn run_window(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
         if self.window.is_empty() {
             return None;
         }
@@ -414,6 +419,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.client.note_command(command);
         }
         self.session.asking = false;
+        if let Some(trace) = self.trace.take() {
+            trace.end_window(&self.window, self.tally);
+        }
         self.window.clear();
     }
 }

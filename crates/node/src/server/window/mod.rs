@@ -11,6 +11,7 @@
 
 mod add;
 
+use std::cell::OnceCell;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ pub(in crate::server) struct Window {
     known: Vec<ValueAnswer>,
     /// The options of a `FONDACO.MGET`, which is alone in its window.
     steered: Option<Steered>,
+    /// The first error that was answered.
+    failure: OnceCell<Box<str>>,
 }
 
 struct Request {
@@ -166,6 +169,16 @@ impl Window {
         }
     }
 
+    /// How many keys are looked up here.
+    pub(in crate::server) fn local_keys(&self) -> usize {
+        self.keys.len() - self.elsewhere
+    }
+
+    /// The first error that was answered, its code first.
+    pub(in crate::server) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(|failure| &**failure)
+    }
+
     /// The commands of all requests, each with the store of its first key, unless another node asks.
     pub(in crate::server) fn commands<'a>(
         &'a self,
@@ -191,6 +204,7 @@ impl Window {
         self.elsewhere = 0;
         self.known.clear();
         self.steered = None;
+        self.failure.take();
         self.keys.shrink_to(KEPT_MAX);
         self.known.shrink_to(KEPT_MAX);
         self.key_bytes.shrink_to(KEPT_MAX * 16);
@@ -350,7 +364,9 @@ impl Window {
             Ok(value) => value,
             // The sum would be wrong: the error takes its place.
             Err(error) => {
-                reply.error(&error.to_string());
+                let error = error.to_string();
+                reply.error(&error);
+                let _ = self.failure.set(error.into());
                 if request.reply == Combined::Sum {
                     place.key = request.keys_end as usize;
                     place.begun = false;

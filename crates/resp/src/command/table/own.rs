@@ -76,4 +76,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::LOADING.and(Flags::STALE))
         .arguments(&[Argument::new("tag", String).optional()]),
+    CommandSpec::new(Id::FondacoTrace, "fondaco.trace", 2, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Sets the W3C traceparent of the next command on data of this connection",
+        )
+        .flags(Flags::LOADING.and(Flags::STALE).and(Flags::FAST))
+        .arguments(&[Argument::new("traceparent", String)]),
 ];

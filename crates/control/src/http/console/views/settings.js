@@ -14,7 +14,7 @@ const POLICIES = [[0, 'one partition of one node'], [1, 'one partition of each n
 const FRIENDLY = ['balance-mode', 'balance-policy', 'balance-window-ms', 'balance-from-minute', 'balance-to-minute'];
 const GROUPS = [
   ['Balance: limits', /^balance-/], ['Fetching and moving', /^(fetch|move)-/], ['Clients', /^(client|bulk|argument|slow)/],
-  ['Routing', /^(forward|router)-/], ['Graphs and computation', /^(graph|compute)-/], ['Others', /./],
+  ['Routing', /^(forward|router)-/], ['Graphs and computation', /^(graph|compute)-/], ['Traces', /^traces-/], ['Others', /./],
 ];
 
 export const load = (page) => page.get('/v1/settings', ['settings']);
@@ -87,9 +87,9 @@ function settle(form, sent) {
 
 function row({ name, value, min, max, summary, default: usual }) {
   const unit = unitOf(name);
-  const hint = [summary, unit && unit !== 'percent' && value !== 0 ? `now ${inUnit(value, unit)}` : null, value !== usual ? `default ${inUnit(usual, unit)}` : null];
+  const hint = [summary, unit && unit !== 'percent' && value !== 0 ? `now ${inUnit(value, unit)}` : null, value !== usual && usual !== '' ? `default ${inUnit(usual, unit)}` : null];
   return h('div', { class: 'setting', 'data-key': `setting ${name}` }, h('label', { for: name }, h('code', null, name)),
-    h('input', { name, value, id: name, 'aria-describedby': `hint-${name}`, inputmode: 'numeric', autocomplete: 'off', title: `${min} to ${max}` }),
+    h('input', { name, value, id: name, 'aria-describedby': `hint-${name}`, inputmode: typeof value === 'string' ? 'url' : 'decimal', autocomplete: 'off', title: min === undefined ? '' : `${min} to ${max}` }),
     h('small', { id: `hint-${name}` }, hint.filter(Boolean).join(' · ')));
 }
 
@@ -97,9 +97,11 @@ function changes(fields, values) {
   const wanted = {};
   for (const { name, value } of fields) {
     if (!(name in values)) continue;
-    const number = quantity(value, unitOf(name));
-    if (number === null) throw new Error(`not a number: "${value}" for ${name}`);
-    if (number !== values[name].value) wanted[name] = number;
+    const { value: now, max } = values[name];
+    const isPlain = typeof now === 'string' || max === 1;
+    const number = typeof now === 'string' ? value.trim() : isPlain ? Number(value) : quantity(value, unitOf(name));
+    if (number === null || Number.isNaN(number)) throw new Error(`not a number: "${value}" for ${name}`);
+    if (number !== now) wanted[name] = number;
   }
   return wanted;
 }

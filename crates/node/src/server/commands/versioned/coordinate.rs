@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::ClientError;
+use fondaco_client::trace::{Tracing, within};
 use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 use fondaco_protocol::WireKey;
@@ -57,11 +58,12 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
     let context = Rc::clone(context);
     let under_way = context.forwarder.under_way(1);
     let Some(update) = plain_write(&context, &part) else {
-        tokio::task::spawn_local(async move {
+        let work = async move {
             let _under_way = under_way;
             let (answer, charge) = carry_out_charged(&context, &part).await;
             completer.answer_charged(answer, charge);
-        });
+        };
+        tokio::task::spawn_local(within(Tracing::current(), work));
         return;
     };
     let key = match WireKey::parse(part.wire_key) {
@@ -69,7 +71,7 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
         Err(error) => return completer.answer(Answer::Error(told(&error.into()).to_string())),
     };
     // One task, and a small one, for what is as frequent: it goes on for replicas that are slow.
-    tokio::task::spawn_local(async move {
+    let work = async move {
         let answer = |written: Result<Written, ClientError>| {
             drop(under_way);
             completer.answer(match written {
@@ -81,7 +83,8 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
         forwarder
             .write_record_to_the_end(key, Intent::All, update, answer)
             .await;
-    });
+    };
+    tokio::task::spawn_local(within(Tracing::current(), work));
 }
 
 /// What is to be under a key, if it takes the place of all that there is, and nothing else is asked.

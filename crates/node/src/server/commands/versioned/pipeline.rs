@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use fondaco_client::trace::Tracing;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
@@ -24,6 +25,7 @@ use super::gets::AnsweredGets;
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::Charge;
+use crate::server::traced::RequestTrace;
 
 /// A pipeline that had room for more keys is not used again.
 const KEYS_KEPT: usize = 4096;
@@ -56,6 +58,8 @@ pub(in crate::server) struct Pipeline {
     /// What may be begun.
     startable: VecDeque<Work>,
     running: usize,
+    /// How many of the requests are traced.
+    traced: usize,
     is_short_of_memory: bool,
     told: Arc<Completed>,
     /// What was told, while it is taken note of.
@@ -100,6 +104,8 @@ struct Slot {
     is_muted: bool,
     left: usize,
     outcome: Outcome,
+    /// The spans of a request that is traced.
+    trace: Option<Box<RequestTrace>>,
 }
 
 impl Slot {
@@ -116,6 +122,7 @@ impl Slot {
             is_muted: accepted.is_muted,
             left,
             outcome,
+            trace: None,
         }
     }
 
@@ -262,6 +269,26 @@ impl Pipeline {
         Some(gets)
     }
 
+    /// The request that was let in last is traced.
+    pub(in crate::server) fn trace_last(&mut self, trace: Box<RequestTrace>) {
+        if let Some(slot) = self.slots.back_mut() {
+            slot.trace = Some(trace);
+            self.traced += 1;
+        }
+    }
+
+    /// What the parts of work belong to, if its request is traced.
+    #[inline]
+    pub(in crate::server) fn tracing_of(&self, work: &Work) -> Option<Tracing> {
+        match work {
+            Work::Part(part, _) if self.traced > 0 => {
+                let slot = self.slots.get((part.place.slot - self.first) as usize)?;
+                slot.trace.as_ref()?.tracing()
+            }
+            _ => None,
+        }
+    }
+
     /// Lets in a request that is refused.
     pub(in crate::server) fn push_refused(&mut self, accepted: Accepted, refusal: String) {
         self.push(Slot::new(accepted, 0, Outcome::Refused(refusal)));
@@ -354,7 +381,7 @@ impl Pipeline {
         mut note: impl FnMut(Answered),
     ) {
         while reply.buffer.len() + self.written.due() <= bytes_max
-            && let Some(slot) = self.slots.pop_front_if(|slot| slot.left == 0)
+            && let Some(mut slot) = self.slots.pop_front_if(|slot| slot.left == 0)
         {
             self.first += 1;
             self.bytes -= slot.bytes;
@@ -370,6 +397,8 @@ impl Pipeline {
                 },
                 has_failed: false,
             };
+            let trace = slot.trace.take();
+            self.traced -= usize::from(trace.is_some());
             if slot.is_as_written() {
                 self.written.take(slot.written_bytes);
             } else {
@@ -377,6 +406,11 @@ impl Pipeline {
                 self.written.skip(slot.written_bytes);
                 let start = reply.buffer.len();
                 answered.has_failed = slot.outcome.write(reply);
+                if let Some(mut trace) = trace
+                    && answered.has_failed
+                {
+                    trace.fail(reply.buffer.get(start + 1..).unwrap_or_default());
+                }
                 if slot.is_muted {
                     reply.buffer.truncate(start);
                 }

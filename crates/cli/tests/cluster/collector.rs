@@ -1,0 +1,166 @@
+//! A collector of traces for tests: it takes spans as OTLP over HTTP in JSON, or does not, as collectors sometimes do.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// What the collector does with requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    Takes,
+    /// Answers 500.
+    Fails,
+    /// Closes the connection without an answer.
+    Closes,
+    /// Never answers.
+    IsSilent,
+}
+
+/// A span, as it was sent.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub trace: String,
+    pub id: String,
+    pub parent: Option<String>,
+    pub name: String,
+    pub kind: u64,
+    pub attributes: BTreeMap<String, String>,
+    pub is_error: bool,
+    /// The role of the process that sent it.
+    pub role: String,
+    /// All of it, as text.
+    pub text: String,
+}
+
+/// A running collector. It ends with the process.
+pub struct Collector {
+    pub address: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    manner: Mutex<Manner>,
+    spans: Mutex<Vec<Seen>>,
+}
+
+impl Collector {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared {
+            manner: Mutex::new(Manner::Takes),
+            spans: Mutex::default(),
+        });
+        let theirs = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&theirs);
+                std::thread::spawn(move || shared.serve(stream));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// The setting with which processes send spans here.
+    pub fn setting(&self) -> String {
+        format!("traces-endpoint=http://{}", self.address)
+    }
+
+    pub fn behave(&self, manner: Manner) {
+        *self.shared.manner.lock() = manner;
+    }
+
+    /// The spans that were taken and fit.
+    pub fn spans(&self, fits: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+        let spans = self.shared.spans.lock();
+        spans.iter().filter(|span| fits(span)).cloned().collect()
+    }
+
+    /// The spans of a trace.
+    pub fn trace(&self, trace: &str) -> Vec<Seen> {
+        self.spans(|span| span.trace == trace)
+    }
+}
+
+impl Shared {
+    /// Serves one connection until it ends. One that breaks is no error of the test.
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut writer = stream;
+        loop {
+            let mut length = 0;
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|&bytes| bytes > 0)?;
+            assert_eq!(line.trim(), "POST /v1/traces HTTP/1.1");
+            while line.trim() != "" {
+                line.clear();
+                reader.read_line(&mut line).ok().filter(|&bytes| bytes > 0)?;
+                if let Some((name, value)) = line.split_once(':')
+                    && name.eq_ignore_ascii_case("content-length")
+                {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            let manner = *self.manner.lock();
+            let answer: &[u8] = match manner {
+                Manner::Takes => b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+                Manner::Fails => b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n",
+                Manner::Closes => return None,
+                Manner::IsSilent => loop {
+                    std::thread::park_timeout(Duration::from_secs(3600));
+                },
+            };
+            if manner == Manner::Takes {
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                self.spans.lock().extend(parse(&body));
+            }
+            writer.write_all(answer).ok()?;
+        }
+    }
+}
+
+fn parse(body: &Value) -> Vec<Seen> {
+    let mut spans = Vec::new();
+    for resource in body["resourceSpans"].as_array().unwrap() {
+        let process = attributes(&resource["resource"]["attributes"]);
+        assert_eq!(process["service.name"], "fondaco");
+        for scope in resource["scopeSpans"].as_array().unwrap() {
+            spans.extend(scope["spans"].as_array().unwrap().iter().map(|span| {
+                let text = |name: &str| span[name].as_str().unwrap().to_owned();
+                let (start, end): (u64, u64) = (
+                    text("startTimeUnixNano").parse().unwrap(),
+                    text("endTimeUnixNano").parse().unwrap(),
+                );
+                assert!(start > 1_700_000_000_000_000_000 && start <= end, "{span}");
+                Seen {
+                    trace: text("traceId"),
+                    id: text("spanId"),
+                    parent: span["parentSpanId"].as_str().map(str::to_owned),
+                    name: text("name"),
+                    kind: span["kind"].as_u64().unwrap(),
+                    attributes: attributes(&span["attributes"]),
+                    is_error: span["status"]["code"] == 2,
+                    role: process["fondaco.role"].clone(),
+                    text: span.to_string(),
+                }
+            }));
+        }
+    }
+    spans
+}
+
+fn attributes(list: &Value) -> BTreeMap<String, String> {
+    let one = |attribute: &Value| {
+        let value = attribute["value"].as_object().unwrap().values().next().unwrap();
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (attribute["key"].as_str().unwrap().to_owned(), value)
+    };
+    list.as_array().unwrap().iter().map(one).collect()
+}
