@@ -6,7 +6,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, cluster, completions, config, graph, inspect, look_up, marks, nodes, push, rebalance,
+    backup, balance, build, cluster, completions, config, graph, hook, inspect, look_up, marks, nodes, push, rebalance,
     repair, roles, scan, status, store, user, versions, why,
 };
 
@@ -106,6 +106,9 @@ pub enum Command {
     /// Show and change the settings of a running node
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Start and stop nodes for a controller
+    #[command(subcommand)]
+    Hook(hook::HookCommand),
     /// Print completions for a shell
     Completions(completions::CompletionsOptions),
 }

@@ -111,6 +111,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Restore(options) => commands::backup::restore(&options, output),
         Command::Inspect(options) => commands::inspect::inspect(&options, output),
         Command::Config(command) => commands::config::run(command, output),
+        Command::Hook(command) => commands::hook::run(command),
         Command::Completions(options) => commands::completions::completions(&options, Arguments::command()),
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fondaco_model::balance::MachineSettings;
 use fondaco_model::{NodeId, PartitionCount, Placement, StoreName};
 use fondaco_node::{Password, PasswordDigest, User};
 
@@ -67,6 +68,8 @@ pub struct Config {
     pub boot_id_file: PathBuf,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
+    /// How a leading controller gets machines on demand; it gets none if `None`.
+    pub machines: Option<MachinesConfig>,
 }
 
 /// How versioned stores are kept on a node.
@@ -101,6 +104,47 @@ impl fmt::Debug for VersionedConfig {
             .field("count_period", &self.count_period)
             .finish_non_exhaustive()
     }
+}
+
+/// How machines are requested, enlarged and returned.
+#[derive(Debug, Clone)]
+pub struct MachinesConfig {
+    /// What is called.
+    pub hook: Hook,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// When it is called.
+    pub settings: MachineSettings,
+}
+
+/// A hook outside of fondaco. It gets a JSON object, and answers one.
+#[derive(Clone)]
+pub enum Hook {
+    /// A program with arguments: standard input has the object, standard output the answer.
+    Command(Vec<String>),
+    /// An address: the object is posted to it.
+    Url(String),
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and addresses may have secrets.
+        f.write_str(match self {
+            Self::Command(_) => "Command(..)",
+            Self::Url(_) => "Url(..)",
+        })
+    }
+}
+
+impl MachinesConfig {
+    /// How long a call may take, unless configured.
+    pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+
+    /// How long after a request the next one waits, unless configured.
+    pub const COOL_DOWN_DEFAULT: Duration = Duration::from_secs(600);
+
+    /// How long a cluster must be calm before a node is returned, unless configured.
+    pub const CALM_DEFAULT: Duration = Duration::from_secs(1800);
 }
 
 /// How a cluster is made. Once it is made, its record counts instead of this.
@@ -224,6 +268,7 @@ impl Config {
             keep_deleted: Self::KEEP_DELETED_DEFAULT,
             boot_id_file: Self::BOOT_ID_FILE.into(),
             versioned: VersionedConfig::default(),
+            machines: None,
         }
     }
 

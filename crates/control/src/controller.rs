@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::bootstrap::Bootstrap;
 use crate::change_signal::ChangeSignal;
 use crate::changes::carry_out;
+use crate::config::MachinesConfig;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
-use crate::load::{Deciding, Journal, LoadBook};
+use crate::load::{Deciding, Journal, LoadBook, Machines};
 use crate::mirror::{Mirror, Origin};
 use crate::now_unix_ms;
 use crate::worker::{Ending, Worker};
@@ -47,12 +48,21 @@ pub(crate) struct ControllerWork {
     _worker: Worker,
 }
 
+/// What a controller evens out the load by.
+pub(crate) struct Balancing {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) journal: Journal,
+    /// How machines are requested, if they are.
+    pub(crate) machines: Option<MachinesConfig>,
+}
+
 #[derive(Default)]
 struct Shared {
     leading: AtomicBool,
     decisions: AtomicU64,
     changes: AtomicU64,
     conflicts: AtomicU64,
+    hook_failures: AtomicU64,
     problems: Mutex<Vec<String>>,
 }
 
@@ -63,6 +73,8 @@ pub(crate) struct ControllerCounts {
     pub(crate) decisions: u64,
     pub(crate) changes: u64,
     pub(crate) conflicts: u64,
+    /// How often the hook for machines has failed for the request under way.
+    pub(crate) hook_failures: u64,
 }
 
 impl ControllerWork {
@@ -73,11 +85,10 @@ impl ControllerWork {
         bootstrap: Option<Bootstrap>,
         candidate: &Candidate,
         patience: Patience,
-        settings: Arc<Settings>,
-        journal: Journal,
+        balancing: Balancing,
     ) -> Result<Self, ControlError> {
         let book = Arc::new(LoadBook::default());
-        let journal = Arc::new(journal);
+        let journal = Arc::new(balancing.journal);
         let change_signal = Arc::new(ChangeSignal::default());
         mirror.raise_on_change(&change_signal);
         let shared = Arc::new(Shared::default());
@@ -95,7 +106,8 @@ impl ControllerWork {
             started: Instant::now(),
             book: Arc::clone(&book),
             journal: Arc::clone(&journal),
-            settings,
+            settings: balancing.settings,
+            machines: balancing.machines,
         };
         Ok(Self {
             shared,
@@ -122,6 +134,7 @@ impl ControllerWork {
             decisions: self.shared.decisions.load(Relaxed),
             changes: self.shared.changes.load(Relaxed),
             conflicts: self.shared.conflicts.load(Relaxed),
+            hook_failures: self.shared.hook_failures.load(Relaxed),
         }
     }
 
@@ -143,6 +156,7 @@ struct Work {
     book: Arc<LoadBook>,
     journal: Arc<Journal>,
     settings: Arc<Settings>,
+    machines: Option<MachinesConfig>,
 }
 
 impl Work {
@@ -176,7 +190,9 @@ impl Work {
         // Its timers restart with each term: it did not watch in between.
         let mut controller = Controller::new(self.patience);
         let (book, journal) = (Arc::clone(&self.book), Arc::clone(&self.journal));
-        let mut deciding = Deciding::new(book, journal, Arc::clone(&self.settings));
+        let machines = self.machines.as_ref();
+        let machines = machines.map(|config| Machines::new(config, Arc::clone(&self.coordination)));
+        let mut deciding = Deciding::new(book, journal, Arc::clone(&self.settings), machines);
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
             let seen = self.change_signal.count();
@@ -212,6 +228,8 @@ impl Work {
                 self.note(controller.problems());
                 if changes.is_empty() {
                     self.balance(&mut deciding, &controller, &sighting.view);
+                    let failures = deciding.hook_failures();
+                    self.shared.hook_failures.store(failures.into(), Relaxed);
                 }
             }
             if !again {
@@ -220,6 +238,7 @@ impl Work {
             }
         }
         self.shared.leading.store(false, Relaxed);
+        self.shared.hook_failures.store(0, Relaxed);
         self.note(&[]);
     }
 

@@ -16,6 +16,9 @@ pub(crate) fn count(node: NodeId) -> Result<EntryPath, CoordinationError> {
 /// The last changes that people made: written by the process that carries a change out, read when it is asked for.
 pub(crate) const AUDIT: &str = "audit";
 
+/// What the leading controller remembers about machines on demand: read and written by it alone.
+pub(crate) const MACHINES: &str = "machines";
+
 /// The folder of the leader election.
 pub(crate) const ELECTION: &str = "election";
 

@@ -50,7 +50,8 @@ mod traces;
 mod worker;
 
 pub use config::{
-    ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, VersionedConfig, ZooKeeperConfig,
+    ClusterConfig, Config, Hook, MachinesConfig, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig,
+    VersionedConfig, ZooKeeperConfig,
 };
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;

@@ -100,13 +100,14 @@ pub(crate) fn disk_bytes() -> Option<(u64, u64)> {
 /// How many cores this process may use: those of the machine that it may run on, or the quota of its control group, if
 /// that is less. Groups may be changed while it runs.
 pub(crate) fn cores() -> f64 {
-    let machine = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    // Without its group: the standard library rounds a quota down.
+    let allowed = rustix::thread::sched_getaffinity(None).map(|cores| cores.count());
+    let machine = f64::from(allowed.unwrap_or(1).max(1));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let quotas = groups
         .lines()
         .flat_map(|line| group_dirs(line, "cpu"))
         .filter_map(|dir| quota(&dir));
-    // The machine's number is rounded down by the quota of the group, and is at least 1.
     quotas.fold(machine, f64::min)
 }
 

@@ -19,7 +19,7 @@ use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
 use crate::audit::Audit;
 use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Role, ZooKeeperConfig};
-use crate::controller::{Candidate, ControllerWork};
+use crate::controller::{Balancing, Candidate, ControllerWork};
 use crate::data_dir::DataDir;
 use crate::dev_handle::DevHandle;
 use crate::error::ControlError;
@@ -293,8 +293,11 @@ impl Starting<'_> {
             (self.config.role != Role::Single).then(|| Bootstrap::of(self.config)),
             &candidate,
             Patience::default(),
-            Arc::clone(&self.settings),
-            Journal::open(journal),
+            Balancing {
+                settings: Arc::clone(&self.settings),
+                journal: Journal::open(journal),
+                machines: self.config.machines.clone(),
+            },
         )?;
         Ok(Some(controller))
     }

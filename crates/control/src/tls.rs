@@ -56,15 +56,17 @@ impl ZooKeeperConfig {
     /// How ZooKeeper is reached by TLS, if it is.
     pub(crate) fn tls(&self) -> Result<Option<ZooKeeperTls>, ControlError> {
         let read = |path: &Path| fs::read_to_string(path).map_err(ControlError::io("read", path));
-        let identity = self.identity.as_ref();
-        let identity = identity.map(|own| Ok((read(&own.certificate)?, read(&own.key)?)));
-        let tls = self.ca.as_deref().map(|ca| {
-            Ok(ZooKeeperTls {
-                authorities: read(ca)?,
-                identity: identity.transpose()?,
-            })
-        });
-        tls.transpose()
+        let Some(ca) = self.ca.as_deref() else {
+            return Ok(None);
+        };
+        let identity = match &self.identity {
+            Some(own) => Some((read(&own.certificate)?, read(&own.key)?)),
+            None => None,
+        };
+        Ok(Some(ZooKeeperTls {
+            authorities: read(ca)?,
+            identity,
+        }))
     }
 }
 

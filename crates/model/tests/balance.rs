@@ -58,6 +58,7 @@ fn input(nodes: Vec<NodeLoad>, partitions: Vec<PartitionState>) -> BalanceInput 
         departures: Vec::new(),
         moved_unix_ms: None,
         hot_keys: Vec::new(),
+        machines: None,
     }
 }
 

@@ -176,6 +176,7 @@ impl World {
             departures: self.departures.clone(),
             moved_unix_ms: self.moved_unix_ms,
             hot_keys: Vec::new(),
+            machines: None,
         }
     }
 

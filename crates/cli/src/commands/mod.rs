@@ -9,6 +9,8 @@ pub mod config;
 pub mod graph;
 mod graph_ids;
 mod graph_input;
+pub mod hook;
+mod hook_group;
 pub mod inspect;
 pub mod look_up;
 pub mod marks;

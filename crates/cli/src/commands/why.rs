@@ -30,7 +30,7 @@ pub struct WhyOptions {
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3000), conflicts_with = "decision")]
     last: u32,
 
-    /// List only decisions to move something, or with advice
+    /// List only decisions to move something or to request a machine, or with advice
     #[arg(long, conflicts_with = "decision")]
     moves: bool,
 
@@ -71,7 +71,8 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
     let Some(number) = options.decision else {
         let mut list: DecisionList = client.get(&format!("/v1/decisions?count={}", options.last))?;
         if options.moves {
-            list.decisions.retain(|one| one.moves || !one.advice.is_empty());
+            list.decisions
+                .retain(|one| one.moves || one.request.is_some() || !one.advice.is_empty());
         }
         return output.result(&list, |list| list_text(&list.decisions));
     };
@@ -117,7 +118,10 @@ fn replay(then: DecisionResource, output: &Output) -> anyhow::Result<()> {
         .map(|one| (one.partition, one.from, one.to))
         .collect();
     let replayed = Replayed {
-        same: again.reasons == then.reasons && advice == advised && moved(&again.outcome) == relief,
+        same: again.reasons == then.reasons
+            && advice == advised
+            && moved(&again.outcome) == relief
+            && again.request() == then.request,
         moves: matches!(again.outcome, Outcome::Move { .. }),
         reasons: again.reasons,
         then,
@@ -142,10 +146,11 @@ fn replay(then: DecisionResource, output: &Output) -> anyhow::Result<()> {
 }
 
 fn outcome(decision: &DecisionResource) -> String {
-    match (decision.moves, decision.plan) {
-        (false, _) => "nothing".to_owned(),
-        (true, Some(plan)) => format!("plan {plan}"),
-        (true, None) => "already proposed".to_owned(),
+    match (decision.moves, decision.plan, decision.request) {
+        (false, _, Some(request)) => format!("request {request}"),
+        (false, _, None) => "nothing".to_owned(),
+        (true, Some(plan), _) => format!("plan {plan}"),
+        (true, None, _) => "already proposed".to_owned(),
     }
 }
 

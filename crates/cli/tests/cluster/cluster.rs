@@ -269,6 +269,11 @@ impl Cluster {
         member.process.as_ref().unwrap_or_else(|| panic!("{name} does not run"))
     }
 
+    /// The HTTP address of a member, whether or not it runs.
+    pub fn http_of(&self, name: &str) -> &str {
+        &self.members[name].http
+    }
+
     /// Kills a member, as a machine that loses power does.
     pub fn kill(&mut self, name: &str) {
         self.member(name).process.take().expect("it runs").kill();

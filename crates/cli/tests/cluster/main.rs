@@ -12,6 +12,7 @@ mod coordination;
 mod development;
 mod disks;
 mod graphs;
+mod hook;
 mod identities;
 mod moves;
 mod network;

@@ -341,6 +341,8 @@ impl Observed {
         counter(encoder, "controller_changes", "decisions carried out", counts.changes)?;
         let help = "decisions that came too late and were made again";
         counter(encoder, "controller_conflicts", help, counts.conflicts)?;
+        let help = "how often the hook for machines has failed for the request under way";
+        gauge(encoder, "controller_hook_failures", help, counts.hook_failures)?;
         let problems = controller.problems().len() as u64;
         gauge(
             encoder,

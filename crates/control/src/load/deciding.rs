@@ -13,6 +13,7 @@ use fondaco_node::{Setting, Settings};
 
 use super::book::LoadBook;
 use super::journal::{Journal, Kept};
+use super::machines::Machines;
 use super::{balance_settings, decision_period, window};
 use crate::now_unix_ms;
 
@@ -24,20 +25,33 @@ pub(crate) struct Deciding {
     /// When the last decision was made; `None` in a term before the first.
     last: Option<Instant>,
     struggled: std::collections::BTreeSet<NodeId>,
+    /// Machines on demand, if there is a hook.
+    machines: Option<Machines>,
     /// The epoch of the routing table at the last look, to notice that partitions have moved.
     epoch: u64,
 }
 
 impl Deciding {
-    pub(crate) fn new(book: Arc<LoadBook>, journal: Arc<Journal>, settings: Arc<Settings>) -> Self {
+    pub(crate) fn new(
+        book: Arc<LoadBook>,
+        journal: Arc<Journal>,
+        settings: Arc<Settings>,
+        machines: Option<Machines>,
+    ) -> Self {
         Self {
             book,
             journal,
             settings,
             last: Some(Instant::now()),
             struggled: Default::default(),
+            machines,
             epoch: 0,
         }
+    }
+
+    /// How often the hook for machines has failed for the request under way.
+    pub(crate) fn hook_failures(&self) -> u32 {
+        self.machines.as_ref().map_or(0, Machines::failures)
     }
 
     /// When the next decision is to be made.
@@ -62,8 +76,13 @@ impl Deciding {
         if self.settings.get(Setting::BalanceMode) == 0 {
             return None;
         }
-        let input = self.input(view, absent_ms)?;
+        let mut input = self.input(view, absent_ms)?;
+        input.machines = self.machines.as_mut().and_then(|machines| machines.input(view));
         let decision = decide(&input);
+        if let (Some(machines), Some(known), Some(decided)) = (&mut self.machines, &input.machines, &decision.machines)
+        {
+            machines.carry_out(view, &known.state, decided);
+        }
         self.struggled.clone_from(&decision.struggling);
         let mut kept = Kept {
             input: Some(input),
@@ -174,6 +193,7 @@ impl Deciding {
             departures: departures(view, now.saturating_sub(settings.stay_ms)),
             moved_unix_ms: ended.filter_map(|plan| plan.ended_unix_ms).max(),
             hot_keys: self.book.hot_keys(),
+            machines: None,
             settings,
         })
     }

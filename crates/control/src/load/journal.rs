@@ -104,7 +104,7 @@ impl Inner {
         }
         if let Some(at) = self.kept.len().checked_sub(INPUTS_MAX + 1) {
             // Decisions that moved something keep their inputs.
-            if !self.kept[at].decision.moves() {
+            if !self.kept[at].decision.moves() && self.kept[at].decision.request().is_none() {
                 self.kept[at].input = None;
             }
         }
@@ -161,6 +161,7 @@ mod tests {
                 reasons: vec!["because".to_owned()],
                 advice: Vec::new(),
                 struggling: Default::default(),
+                machines: None,
             },
             plan: None,
         }

@@ -3,13 +3,16 @@
 
 mod book;
 mod deciding;
+mod hook;
 mod journal;
+mod machines;
 mod measuring;
 mod reporting;
 
 pub(crate) use book::{LoadBook, NodeSummary, Sample};
 pub(crate) use deciding::Deciding;
 pub(crate) use journal::{Journal, Kept};
+pub(crate) use machines::Machines;
 pub(crate) use reporting::{Leader, ReportingParts, ReportingWork};
 
 use std::time::Duration;

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::capacity;
 use super::decision::{Advice, Decision, Outcome};
 use super::input::{BalanceInput, BalanceMode, BalancePolicy, NodeLoad, Resource};
+use super::machine::{MachineAction, MachineDecision, MachineInput, MachineState};
 use super::relief::{Levels, relieve};
+use super::requests::{advance, drained};
 use super::rules::Draft;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
@@ -16,7 +19,7 @@ const DOUBTED: f64 = 20.0;
 /// How many requests a second a node must get before its claim is doubted.
 const DOUBTED_FROM_REQUESTS: f64 = 100.0;
 
-/// Decides whether partitions should move.
+/// Decides whether partitions should move, and whether machines are requested or returned.
 pub fn decide(input: &BalanceInput) -> Decision {
     let mut decision = Decision {
         number: input.number,
@@ -26,13 +29,21 @@ pub fn decide(input: &BalanceInput) -> Decision {
         reasons: Vec::new(),
         advice: Vec::new(),
         struggling: struggling(input).into_keys().collect(),
+        machines: None,
     };
+    let machines = input.machines.as_ref().filter(|_| decision.mode != BalanceMode::Off);
+    let mut state = machines.map(|machines| remembered(input, machines, &mut decision));
     if let Some(reason) = waits(input) {
         decision.reasons.push(reason);
+        conclude(input, machines, state, &mut decision);
         return decision;
     }
     let goals: [fn(&BalanceInput, &mut Decision) -> Option<Outcome>; 3] = [members, overload, newcomers];
     if let Some(outcome) = goals.into_iter().find_map(|goal| goal(input, &mut decision)) {
+        decision.outcome = outcome;
+    } else if let (Some(machines), Some(state)) = (machines, &mut state)
+        && let Some(outcome) = capacity::decide(input, machines, &mut decision, state)
+    {
         decision.outcome = outcome;
     }
     if decision.mode == BalanceMode::Propose && input.settings.mode == BalanceMode::Act && decision.moves() {
@@ -40,13 +51,63 @@ pub fn decide(input: &BalanceInput) -> Decision {
             .reasons
             .push("it is not the time for plans to be run: the plan is proposed".to_owned());
     }
+    conclude(input, machines, state, &mut decision);
     decision
+}
+
+/// What is remembered about machines, after what has happened since the last decision.
+fn remembered(input: &BalanceInput, machines: &MachineInput, decision: &mut Decision) -> MachineState {
+    let is_known = input.nodes.iter().filter(|node| node.may_get()).all(|node| node.known);
+    let is_calm = is_known && decision.struggling.is_empty();
+    decision.machines = Some(MachineDecision::default());
+    advance(input, machines, is_calm, &mut decision.reasons)
+}
+
+/// Has a drained node returned, and the hook called if it is time to.
+fn conclude(
+    input: &BalanceInput,
+    machines: Option<&MachineInput>,
+    state: Option<MachineState>,
+    decision: &mut Decision,
+) {
+    let (Some(machines), Some(mut state), Some(mut decided)) = (machines, state, decision.machines.take()) else {
+        return;
+    };
+    let acts = decision.mode == BalanceMode::Act;
+    if acts
+        && state.pending.is_none()
+        && let Some(node) = drained(input, machines, &state)
+    {
+        let action = MachineAction::Return {
+            node,
+            machine: state.nodes.get(&node).copied(),
+        };
+        let reason = format!("node {node} has no partitions any more");
+        decision
+            .reasons
+            .push(format!("{reason}: it is returned, through the hook"));
+        state.begin(action, reason, input.at_unix_ms);
+    }
+    decided.begun = (state.last > machines.state.last).then_some(state.last);
+    decided.call = acts
+        && !machines.calling
+        && state
+            .pending
+            .as_ref()
+            .is_some_and(|request| request.http.is_none() && request.due_unix_ms <= input.at_unix_ms);
+    decided.state = state;
+    decision.machines = Some(decided);
 }
 
 impl Decision {
     /// Whether partitions should move.
     pub fn moves(&self) -> bool {
         matches!(self.outcome, Outcome::Move { .. })
+    }
+
+    /// The number of the request to the hook that the decision begins, if it begins one.
+    pub fn request(&self) -> Option<u64> {
+        self.machines.as_ref().and_then(|machines| machines.begun)
     }
 }
 
@@ -134,7 +195,7 @@ fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
             .reasons
             .push(format!("{short} partitions have fewer than {wanted} replicas"));
     }
-    rearranged(input, decision, &members, leaving)
+    found(decision, rearranged(input, &members, leaving))
 }
 
 /// New nodes get their share.
@@ -159,26 +220,31 @@ fn newcomers(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
             .push(format!("node {node} is new, and has no partitions"));
     }
     let members = owners.into_iter().chain(new).collect();
-    rearranged(input, decision, &members, BTreeSet::new())
+    found(decision, rearranged(input, &members, BTreeSet::new()))
 }
 
-/// The moves to the given members.
-fn rearranged(
+fn found(decision: &mut Decision, rearranged: Result<Option<Outcome>, String>) -> Option<Outcome> {
+    rearranged.unwrap_or_else(|error| {
+        decision.reasons.push(format!("it cannot be done: {error}"));
+        None
+    })
+}
+
+/// The moves to the given members; `None` if nothing moves.
+///
+/// # Errors
+/// The rules of placement cannot be kept with these members.
+pub(super) fn rearranged(
     input: &BalanceInput,
-    decision: &mut Decision,
     members: &BTreeSet<NodeId>,
     leaving: BTreeSet<NodeId>,
-) -> Option<Outcome> {
+) -> Result<Option<Outcome>, String> {
     let before: Vec<Vec<NodeId>> = input.partitions.iter().map(|state| state.owners.clone()).collect();
     let known = input.nodes.iter().filter(|node| members.contains(&node.node));
     let known: Vec<_> = known.map(NodeLoad::member).collect();
-    match rearrange(input.placement, &before, input.replicas, &known, Shares::Kept) {
-        Ok(after) => moves(&before, after, Vec::new(), leaving),
-        Err(error) => {
-            decision.reasons.push(format!("it cannot be done: {error}"));
-            None
-        }
-    }
+    let after = rearrange(input.placement, &before, input.replicas, &known, Shares::Kept);
+    let after = after.map_err(|error| error.to_string())?;
+    Ok(moves(&before, after, Vec::new(), leaving))
 }
 
 fn moves(
@@ -195,7 +261,7 @@ fn moves(
 
 /// The nodes that struggle, each with the resource that it has least of. A node that struggled does so until it is
 /// halfway to calm, so that it is not relieved a little again and again.
-fn struggling(input: &BalanceInput) -> BTreeMap<NodeId, Resource> {
+pub(super) fn struggling(input: &BalanceInput) -> BTreeMap<NodeId, Resource> {
     let known = input.nodes.iter().filter(|node| node.known && node.live);
     let found = known.filter_map(|node| {
         let over = |resource: Resource| {

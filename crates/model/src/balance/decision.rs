@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::input::{BalanceMode, Resource};
+use super::machine::MachineDecision;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 
@@ -28,6 +29,9 @@ pub struct Decision {
     /// The nodes that struggle.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub struggling: BTreeSet<NodeId>,
+    /// What was decided about machines, if there is a hook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<MachineDecision>,
 }
 
 /// What was decided.

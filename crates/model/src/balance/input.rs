@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::machine::MachineInput;
 use super::report::HotKey;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
@@ -42,6 +43,9 @@ pub struct BalanceInput {
     /// The keys that are asked for most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot_keys: Vec<HotKey>,
+    /// What is known of machines on demand, if there is a hook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<MachineInput>,
 }
 
 /// A node, with the mean of its load over the window.

@@ -5,14 +5,18 @@
 //! of its [input](BalanceInput): kept with it, it can be made again later and explained.
 //!
 //! Its goals, in this order: nodes that leave give up their partitions, nodes that died are replaced, each partition has as
-//! many replicas as it should; no node is overloaded; new nodes get their share. No goal breaks the rules of placement, or
+//! many replicas as it should; no node is overloaded; new nodes get their share. Where moving
+//! cannot help, and a [hook](MachineState) is configured, machines are requested, enlarged and returned. No goal breaks the rules of placement, or
 //! fills a disk.
 
+mod capacity;
 mod decide;
 mod decision;
 mod input;
+mod machine;
 mod relief;
 mod report;
+mod requests;
 mod rules;
 mod window;
 
@@ -20,6 +24,9 @@ pub use decide::decide;
 pub use decision::{Advice, BalanceMove, Decision, Outcome};
 pub use input::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Departure, NodeLoad, PartitionState, Resource,
+};
+pub use machine::{
+    HookAnswer, MachineAction, MachineDecision, MachineInput, MachineRequest, MachineSettings, MachineState,
 };
 pub use report::{HotKey, LoadReport, PartitionLoad, ResourceUse, StoreLoad};
 pub use window::{LoadWindow, MeanLoad};

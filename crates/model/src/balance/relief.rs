@@ -94,6 +94,28 @@ fn parts(draft: &Draft<'_>, node: &NodeLoad) -> Vec<Part> {
     held().map(part).collect()
 }
 
+/// The levels of nodes after partitions have got other owners, as far as they can be predicted.
+pub(super) fn spread(input: &BalanceInput, next: &BTreeMap<PartitionId, Vec<NodeId>>) -> Levels {
+    let draft = Draft::new(input);
+    let mut levels = Levels::of(input);
+    let mut parts_of = BTreeMap::new();
+    for (&partition, after) in next {
+        let before = &input.partitions[partition.get() as usize].owners;
+        let gone = before.iter().filter(|node| !after.contains(node));
+        let came = after.iter().filter(|node| !before.contains(node));
+        for (&from, &to) in gone.zip(came) {
+            let (Some(from), Some(to)) = (draft.node(from), draft.node(to)) else {
+                continue;
+            };
+            let held = parts_of.entry(from.node).or_insert_with(|| parts(&draft, from));
+            if let Some(part) = held.iter().find(|part| part.partition == partition) {
+                levels.moved(input, part, from, to);
+            }
+        }
+    }
+    levels
+}
+
 /// Finds the move that relieves a node most, and makes it in the draft.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use fondaco_model::{NodeId, Placement, StoreName};
 use serde::Deserialize;
 
 use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};
+use super::machines::MachinesSection;
 use super::{HTTP_DEFAULT, LogFormat, RESP_DEFAULT, resolve};
 
 /// The default path in ZooKeeper.
@@ -56,6 +57,7 @@ pub(super) struct ConfigurationFile {
     tls: Option<TlsSection>,
     #[serde(default)]
     users: Vec<UserSection>,
+    machines: Option<MachinesSection>,
     #[serde(default)]
     log: LogSection,
 }
@@ -256,6 +258,7 @@ impl ConfigurationFile {
             certificate: tls.certificate,
             key: tls.key,
         });
+        config.machines = self.machines.map(MachinesSection::into_config).transpose()?;
         config.users = self.users.into_iter().map(UserSection::into_config).collect();
         Ok(config)
     }
@@ -347,6 +350,9 @@ mod tests {
         exchange-every-seconds = 5
         exchange-rate = "64MiB"
         handoff-rate = "0"
+        [machines]
+        hook-url = "https://machines.example/fondaco"
+        nodes-max = 9
         [log]
         filter = "debug"
         format = "json"
@@ -402,6 +408,7 @@ mod tests {
         assert_eq!(zookeeper.root, "/fondaco/production");
         assert_eq!(zookeeper.session_timeout, Duration::from_secs(4));
         assert_eq!(zookeeper.auth.as_deref(), Some("fondaco:secret"));
+        assert_eq!(config.machines.unwrap().settings.nodes_max, 9);
         assert_eq!(zookeeper.ca.as_deref(), Some(Path::new("zk-ca.pem")));
         let identity = zookeeper.identity.unwrap();
         assert_eq!(

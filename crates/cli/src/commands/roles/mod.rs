@@ -16,6 +16,7 @@ use crate::output::Output;
 
 mod configuration;
 mod dev;
+mod machines;
 mod member;
 
 pub use dev::{DevOptions, dev};

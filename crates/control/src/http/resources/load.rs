@@ -165,6 +165,9 @@ pub struct DecisionResource {
     pub moves: bool,
     /// The plan that followed; null if none did.
     pub plan: Option<u64>,
+    /// The request to the hook for machines that it begins; null if it begins none.
+    #[serde(default)]
+    pub request: Option<u64>,
     /// Why: a sentence for each step of the reasoning.
     pub reasons: Vec<String>,
     /// What moving cannot change, and what would help.
@@ -350,6 +353,7 @@ impl DecisionResource {
             },
             moves: decision.moves(),
             plan: kept.plan,
+            request: decision.request(),
             reasons: decision.reasons.clone(),
             advice: decision.advice.iter().map(Into::into).collect(),
             struggling: decision.struggling.iter().map(|node| node.get()).collect(),

@@ -1,0 +1,308 @@
+//! Calls the hook that starts, enlarges and takes back machines: a command, or an address.
+//!
+//! A call has a thread of its own, so that nothing waits for a hook. A command that takes too long is killed with all
+//! processes of its group, and so is one whose controller stops leading.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fondaco_model::balance::HookAnswer;
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+
+use crate::config::Hook;
+
+/// How much of an answer is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// How many characters of a reason are kept.
+const REASON_CHARS_MAX: usize = 300;
+
+/// How often a running command is looked at.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long the output of a command that has ended may be kept open by processes that it has left.
+const OUTPUT_WITHIN: Duration = Duration::from_secs(1);
+
+/// Calls a hook, one call at a time.
+pub(super) struct Caller {
+    hook: Hook,
+    timeout: Duration,
+    answer: Arc<Mutex<Option<(u64, HookAnswer)>>>,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a hook answers.
+#[derive(Deserialize)]
+struct Reply {
+    state: ReplyState,
+    http: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReplyState {
+    Done,
+    Pending,
+    Failed,
+}
+
+impl Caller {
+    pub(super) fn new(hook: Hook, timeout: Duration) -> Self {
+        Self {
+            hook,
+            timeout,
+            answer: Arc::default(),
+            stopped: Arc::default(),
+            thread: None,
+        }
+    }
+
+    /// Whether a call is under way.
+    pub(super) fn is_calling(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// The answer of the last call, once.
+    pub(super) fn take(&self) -> Option<(u64, HookAnswer)> {
+        self.answer.lock().take()
+    }
+
+    /// Begins the call for a request, unless another one is under way.
+    pub(super) fn call(&mut self, number: u64, body: Vec<u8>) {
+        if self.is_calling() {
+            return;
+        }
+        let (hook, timeout) = (self.hook.clone(), self.timeout);
+        let (answer, stopped) = (Arc::clone(&self.answer), Arc::clone(&self.stopped));
+        let calling = move || {
+            let found = match &hook {
+                Hook::Command(command) => run(command, &body, timeout, &stopped),
+                Hook::Url(url) => post(url, &body, timeout),
+            };
+            let found = found.unwrap_or_else(|reason| HookAnswer::Lost { reason: short(&reason) });
+            *answer.lock() = Some((number, found));
+        };
+        match std::thread::Builder::new().name("hook".to_owned()).spawn(calling) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => {
+                let reason = format!("no thread can be started: {error}");
+                *self.answer.lock() = Some((number, HookAnswer::Failed { reason }));
+            }
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.stopped.store(true, Relaxed);
+        // A command is killed within a tick. A request over HTTP ends by itself.
+        if let (Hook::Command(_), Some(thread)) = (&self.hook, self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// # Errors
+/// There is no answer, and why.
+fn run(command: &[String], body: &[u8], timeout: Duration, stopped: &AtomicBool) -> Result<HookAnswer, String> {
+    let (program, arguments) = command.split_first().ok_or("the command is empty")?;
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn();
+    let mut child = child.map_err(|error| format!("{program:?} cannot be started: {error}"))?;
+    let output = Output::of(child.stdout.take());
+    let errors = Output::of(child.stderr.take());
+    if let Some(mut input) = child.stdin.take() {
+        // A pipe takes that much at once. A hook that reads nothing answers all the same.
+        let _ = input.write_all(body);
+    }
+    let status = wait(&mut child, timeout, stopped)?;
+    if !status.success() {
+        return Err(format!("{program:?} ended with {status}: {}", errors.text()));
+    }
+    parse(&output.text())
+}
+
+/// Waits for a command, and kills it with its group if it takes too long.
+fn wait(child: &mut Child, timeout: Duration, stopped: &AtomicBool) -> Result<ExitStatus, String> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(error) => return Err(format!("it cannot be waited for: {error}")),
+        }
+        let is_late = begun.elapsed() >= timeout;
+        if is_late || stopped.load(Relaxed) {
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // It may have ended a moment ago.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let _ = child.wait();
+            return Err(match is_late {
+                true => format!("no answer within {} s: it was killed", timeout.as_secs_f64()),
+                false => "this controller stopped leading".to_owned(),
+            });
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// What a process writes, read by a thread.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reading: Option<JoinHandle<()>>,
+}
+
+impl Output {
+    fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::<Mutex<Vec<u8>>>::default();
+        let theirs = Arc::clone(&bytes);
+        let reading = pipe.and_then(|mut pipe| {
+            let read = move || {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                    let mut bytes = theirs.lock();
+                    let room = ANSWER_BYTES_MAX.saturating_sub(bytes.len());
+                    bytes.extend_from_slice(&buffer[..count.min(room)]);
+                }
+            };
+            std::thread::Builder::new()
+                .name("hook-output".to_owned())
+                .spawn(read)
+                .ok()
+        });
+        Self { bytes, reading }
+    }
+
+    fn text(&self) -> String {
+        let begun = Instant::now();
+        let is_reading = || self.reading.as_ref().is_some_and(|reading| !reading.is_finished());
+        while is_reading() && begun.elapsed() < OUTPUT_WITHIN {
+            std::thread::sleep(TICK);
+        }
+        String::from_utf8_lossy(&self.bytes.lock()).into_owned()
+    }
+}
+
+/// # Errors
+/// There is no answer, and why.
+fn post(url: &str, body: &[u8], timeout: Duration) -> Result<HookAnswer, String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .build()
+        .into();
+    let sent = agent.post(url).content_type("application/json").send(body);
+    let mut reply = sent.map_err(|error| error.to_string())?;
+    let text = reply
+        .body_mut()
+        .with_config()
+        .limit(ANSWER_BYTES_MAX as u64)
+        .read_to_string();
+    let text = text.map_err(|error| error.to_string())?;
+    match reply.status() {
+        status if status.is_success() => parse(&text),
+        status => Err(format!("{status}: {text}")),
+    }
+}
+
+/// # Errors
+/// The answer is none.
+fn parse(text: &str) -> Result<HookAnswer, String> {
+    let reply: Reply =
+        serde_json::from_str(text).map_err(|error| format!("its answer is not understood: {error}: {text:?}"))?;
+    Ok(match reply.state {
+        ReplyState::Done => HookAnswer::Done { http: reply.http },
+        ReplyState::Pending => HookAnswer::Pending,
+        ReplyState::Failed => HookAnswer::Failed {
+            reason: short(&reply.message.unwrap_or_else(|| "it does not say why".to_owned())),
+        },
+    })
+}
+
+/// The beginning of a reason, on one line.
+fn short(reason: &str) -> String {
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    words.join(" ").chars().take(REASON_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, timeout: Duration) -> Result<HookAnswer, String> {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        run(&command, b"{\"request\":\"c-1\"}", timeout, &AtomicBool::new(false))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn answers_are_understood_and_failures_have_reasons() {
+        let done = sh(
+            "read body; echo '{\"state\":\"done\",\"http\":\"a:1\",\"more\":1}'",
+            LONG,
+        );
+        let http = Some("a:1".to_owned());
+        assert_eq!(done, Ok(HookAnswer::Done { http }));
+        assert_eq!(sh("echo '{\"state\":\"pending\"}'", LONG), Ok(HookAnswer::Pending));
+        let failed = sh("echo '{\"state\":\"failed\",\"message\":\"no\\nquota\"}'", LONG);
+        let reason = "no quota".to_owned();
+        assert_eq!(failed, Ok(HookAnswer::Failed { reason }));
+        for (script, reason) in [
+            ("echo oops >&2; exit 3", "exit status: 3: oops"),
+            ("echo rubbish", "not understood"),
+            ("true", "not understood"),
+            ("head -c 1000000 /dev/zero", "not understood"),
+            ("kill -9 $$", "signal: 9"),
+        ] {
+            let error = sh(script, LONG).unwrap_err();
+            assert!(error.contains(reason), "{script}: {}", short(&error));
+        }
+        let missing = ["/nowhere/hook".to_owned()];
+        let error = run(&missing, b"", LONG, &AtomicBool::new(false)).unwrap_err();
+        assert!(error.contains("cannot be started"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("child");
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let error = sh(&script, Duration::from_millis(500)).unwrap_err();
+        assert!(error.contains("no answer within 0.5 s"), "{error}");
+        let child = std::fs::read_to_string(&file).unwrap();
+        let stat = format!("/proc/{}/stat", child.trim());
+        let begun = Instant::now();
+        let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        while !is_gone() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the child lives on");
+            std::thread::sleep(TICK);
+        }
+    }
+
+    #[test]
+    fn a_dropped_caller_ends_its_call() {
+        let command = ["sleep", "1000"].map(str::to_owned).to_vec();
+        let mut caller = Caller::new(Hook::Command(command), LONG);
+        caller.call(1, Vec::new());
+        assert!(caller.is_calling());
+        let begun = Instant::now();
+        drop(caller);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}

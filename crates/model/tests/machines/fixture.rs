@@ -1,0 +1,103 @@
+//! Clusters with a hook.
+
+use fondaco_model::balance::{
+    BalanceInput, BalanceMode, BalanceSettings, Decision, MachineInput, MachineSettings, MachineState, NodeLoad,
+    PartitionState,
+};
+use fondaco_model::{NodeId, Placement};
+
+pub const NOW: u64 = 1_000_000_000;
+
+pub fn node(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+/// A node that uses so much of its one core.
+pub fn load(number: u32, cpu: f64) -> NodeLoad {
+    NodeLoad {
+        node: node(number),
+        zone: "z".to_owned(),
+        group: None,
+        host: None,
+        weight: 1,
+        live: true,
+        absent_ms: 0,
+        backup: false,
+        leaving: false,
+        maintenance: false,
+        known: true,
+        cpu: (cpu, 1.0),
+        memory: (0, 0),
+        disk: (0, 0),
+        requests: 1000.0 * cpu,
+    }
+}
+
+pub fn settings() -> MachineSettings {
+    MachineSettings {
+        nodes_min: 1,
+        nodes_max: 8,
+        cool_down_ms: 600_000,
+        calm_ms: 1_800_000,
+        enlarges: false,
+        returns_all: false,
+    }
+}
+
+/// Nodes with so much load each, and eight partitions each with one owner.
+pub fn cluster(loads: &[f64]) -> BalanceInput {
+    let nodes = (1..).zip(loads).map(|(number, &cpu)| load(number, cpu));
+    let partitions = (1..).zip(loads).flat_map(|(number, &cpu)| {
+        let one = PartitionState {
+            owners: vec![node(number)],
+            requests: vec![125.0 * cpu],
+            costs: vec![125.0 * cpu],
+            bytes: 1 << 20,
+        };
+        vec![one; 8]
+    });
+    BalanceInput {
+        number: 1,
+        at_unix_ms: NOW,
+        settings: BalanceSettings {
+            mode: BalanceMode::Act,
+            ..BalanceSettings::default()
+        },
+        placement: Placement::Ring,
+        replicas: 1,
+        plan: None,
+        nodes: nodes.collect(),
+        partitions: partitions.collect(),
+        struggled: Default::default(),
+        departures: Vec::new(),
+        moved_unix_ms: None,
+        hot_keys: Vec::new(),
+        machines: Some(MachineInput {
+            settings: settings(),
+            state: MachineState::default(),
+            answer: None,
+            calling: false,
+            joined: None,
+            idle_since_unix_ms: None,
+        }),
+    }
+}
+
+/// The same cluster at the next decision, so many milliseconds later, as far as its leader is the same.
+pub fn after(input: &BalanceInput, decision: &Decision, ms: u64) -> BalanceInput {
+    let mut next = input.clone();
+    next.at_unix_ms += ms;
+    let decided = decision.machines.clone().expect("there is a hook");
+    let machines = next.machines.as_mut().unwrap();
+    machines.state = decided.state;
+    machines.answer = None;
+    machines.calling = false;
+    machines.joined = None;
+    machines.idle_since_unix_ms = decided.idle_since_unix_ms;
+    next
+}
+
+pub fn says(decision: &Decision, text: &str) -> bool {
+    let advice = decision.advice.iter().flat_map(|one| [&one.problem, &one.help]);
+    decision.reasons.iter().chain(advice).any(|one| one.contains(text))
+}
