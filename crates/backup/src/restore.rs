@@ -167,6 +167,7 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
         replicas: Some(had.replicas),
         tolerate_failures: None,
         read_keys_per_second: had.read_keys_per_second,
+        space_quota_bytes: None,
         fan_out: None,
         value_type: had.value_type,
         versioned: Some(VersionedOptions {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest};
-use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::cluster::operator::{OperatorError, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
 use fondaco_storage::Location;
@@ -123,6 +123,7 @@ impl PushCheck {
             }));
         }
         let detail = detail(&*source, &manifest, identity);
+        check_space_quota(&store, detail.bytes)?;
         let (needed_bytes, links) = match &self.stores_dir {
             Some(dir) => {
                 let dir = dir.join(name.as_str());

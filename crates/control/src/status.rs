@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fondaco_fetch::FetchProgress;
 use fondaco_model::cluster::{
     ClusterView, LostQuorum, PushRecord, ReplicaReport, ReplicaState, StoreRecord, Topology, VersionDetail,
-    unready_partition,
+    unready_partition, used_bytes,
 };
 use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
 
@@ -30,6 +30,10 @@ pub(crate) struct StoreStatus {
     pub(crate) late: Vec<NodeId>,
     /// About how many keys a versioned store has; `None` if no node has reported.
     pub(crate) keys: Option<u64>,
+    /// How many bytes one copy has; `None` if that is unknown.
+    pub(crate) used_bytes: Option<u64>,
+    /// Whether it takes no writes but deletions, because it is larger than its space quota.
+    pub(crate) over_quota: bool,
     /// The partitions that have too few live replicas; `None` if the live nodes are unknown.
     pub(crate) lost: Option<LostQuorum>,
 }
@@ -143,6 +147,8 @@ impl<'a> Seen<'a> {
             push: self.push(record),
             late: record.late.iter().copied().collect(),
             keys: keys(view, record),
+            used_bytes: used_bytes(view, record),
+            over_quota: record.over_quota,
             lost: topology.and_then(|topology| Some(topology.lost_quorum(topology.stores.get(name)?))),
         }
     }

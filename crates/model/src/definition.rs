@@ -36,6 +36,9 @@ pub struct StoreDefinition {
     /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// How many bytes one copy of the store may have; no limit by default. Versions that are kept for rollback count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_quota_bytes: Option<u64>,
     /// Which nodes requests ask that do not say it themselves; by default, the same node for the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out: Option<StoreFanOut>,
@@ -62,6 +65,7 @@ impl StoreDefinition {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            space_quota_bytes: None,
             fan_out: None,
             value_type: Default::default(),
             versioned: None,

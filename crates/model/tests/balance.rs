@@ -272,6 +272,39 @@ fn a_node_that_claims_to_use_nothing_gets_nothing() {
     let decision = decide(&input);
     assert!(moved(&decision).iter().all(|&(_, _, to)| to == 2), "{decision:#?}");
     assert!(says(&decision, "node 3 claims"), "{decision:#?}");
+    // Claiming no requests either does not help: its partitions are busy.
+    input.nodes[2].requests = 0.0;
+    let decision = decide(&input);
+    assert!(moved(&decision).iter().all(|&(_, _, to)| to == 2), "{decision:#?}");
+    assert!(says(&decision, "node 3 claims"), "{decision:#?}");
+}
+
+#[test]
+fn reports_in_any_order_and_number_lead_to_one_decision() {
+    let decided = |order: &[u64]| {
+        let mut window = LoadWindow::default();
+        for &number in order {
+            // They arrive at the times when they would have in order: what differs is which of them are late.
+            window.take(report(1, number, 1.9), 20_000 + number);
+        }
+        let mean = window.mean(node(1), 20_100, 50_000)?;
+        let mut input = one_struggles();
+        input.nodes[0].cpu = (mean.resources.cpu, mean.resources.cpu_max);
+        Some(moved(&decide(&input)))
+    };
+    let in_order = decided(&[1, 2, 3, 4, 5, 6]).expect("it can be judged");
+    assert!(!in_order.is_empty());
+    assert_eq!(
+        decided(&[1, 1, 2, 2, 3, 1, 4, 4, 5, 2, 6]),
+        Some(in_order.clone()),
+        "twice and late"
+    );
+    assert_eq!(decided(&[1, 2, 4, 3, 5, 6, 7]), Some(in_order), "one is left out");
+    assert_eq!(
+        decided(&[6, 5, 4, 3, 2, 1]),
+        None,
+        "one report is too little to judge by"
+    );
 }
 
 #[test]

@@ -456,7 +456,7 @@ pub const SETTINGS: [SettingSpec; 39] = [
         default: 0,
         min: 0,
         max: 1 << 50,
-        summary: "how fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches",
+        summary: "how fast a node may fetch partitions that move to it, if all fetches may be faster; 0 is no limit of its own",
     },
     SettingSpec {
         setting: Setting::TracesEndpoint,

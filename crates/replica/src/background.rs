@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fondaco_model::NodeId;
 use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::pace::Pace;
@@ -24,7 +25,9 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Background {
     pub(crate) shared: Arc<Shared>,
     pub(crate) signal: Arc<Signal>,
-    pace: Pace,
+    pace: Arc<Mutex<Pace>>,
+    /// The pace of a chore whose rate limit may change.
+    moving: Option<Pace>,
 }
 
 impl Background {
@@ -33,7 +36,26 @@ impl Background {
         Self {
             shared: Arc::clone(shared),
             signal: Arc::clone(signal),
-            pace: Pace::new(bytes_per_second, shared.host.now()),
+            pace: Arc::new(Mutex::new(Pace::new(bytes_per_second, shared.host.now()))),
+            moving: None,
+        }
+    }
+
+    /// The context of the chore that compares partitions with other replicas. It shares the rate of exchanges with that of
+    /// moves.
+    pub(crate) fn exchanging(shared: &Arc<Shared>, signal: &Arc<Signal>) -> Self {
+        Self {
+            pace: Arc::clone(&shared.exchange_pace),
+            ..Self::new(shared, signal, None)
+        }
+    }
+
+    /// The context of the chore that compares partitions that move to this node: at the lower of the rates of exchanges and
+    /// of moves.
+    pub(crate) fn moving(shared: &Arc<Shared>, signal: &Arc<Signal>) -> Self {
+        Self {
+            moving: Some(Pace::new(None, shared.host.now())),
+            ..Self::exchanging(shared, signal)
         }
     }
 
@@ -49,9 +71,19 @@ impl Background {
 
     /// Accounts for bytes that were read or sent: pauses to keep the rate. Returns whether the chore should go on.
     pub(crate) async fn spend(&mut self, bytes: u64) -> bool {
-        self.pace.take(bytes, self.shared.host.now());
+        let now = self.shared.host.now();
+        self.pace.lock().take(bytes, now);
+        if let Some(moving) = &mut self.moving {
+            moving.limit(self.shared.move_rate(), now);
+            moving.take(bytes, now);
+        }
         loop {
-            let pause = self.pace.pause(self.shared.host.now());
+            let now = self.shared.host.now();
+            let mut pause = self.pace.lock().pause(now);
+            if let Some(moving) = &mut self.moving {
+                moving.limit(self.shared.move_rate(), now);
+                pause = pause.max(moving.pause(now));
+            }
             if pause.is_zero() {
                 return !self.has_ended();
             }

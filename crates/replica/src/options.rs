@@ -128,6 +128,8 @@ pub struct ReplicaView {
     pub table: Arc<RoutingTable>,
     /// All nodes, and whether each is live.
     pub nodes: BTreeMap<NodeId, bool>,
+    /// The nodes in the zone of this one: partitions that move to it are compared with them first.
+    pub near: BTreeSet<NodeId>,
     /// Nodes that leave for good: if they are absent, what only they have is given up.
     pub leaving: BTreeSet<NodeId>,
     /// All versioned stores.
@@ -165,4 +167,6 @@ pub struct ReplicatedStore {
     pub value_type: ValueType,
     /// The settings of its operator.
     pub settings: VersionedSettings,
+    /// The space quota that it exceeds, in bytes: it takes no writes of clients but deletions.
+    pub exceeded_quota_bytes: Option<u64>,
 }

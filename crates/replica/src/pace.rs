@@ -22,6 +22,11 @@ impl Pace {
         }
     }
 
+    /// Changes the rate, from now on.
+    pub(crate) fn limit(&mut self, bytes_per_second: Option<u64>, now: Instant) {
+        self.bucket.set_rate(bytes_per_second, now - self.began);
+    }
+
     /// Accounts for bytes that were read or sent.
     pub(crate) fn take(&mut self, bytes: u64, now: Instant) {
         self.bucket.take(bytes, now - self.began);

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -24,6 +25,7 @@ use crate::membership::incarnation::{Incarnation, Opening, known_engines};
 use crate::membership::{dropped_stores, losses, storage_rollback};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::reads::Readers;
 use crate::shared::Shared;
@@ -231,6 +233,16 @@ impl Replicas {
         self.shared.metrics.get(counter)
     }
 
+    /// Limits the bytes a second that this node receives of partitions that move to it; 0 is no limit.
+    pub fn set_move_rate(&self, bytes_per_second: u64) {
+        self.shared.move_bytes_per_second.store(bytes_per_second, Relaxed);
+    }
+
+    /// The host: its clock, and its random numbers.
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        &self.shared.host
+    }
+
     /// The current holding.
     pub(crate) fn holding(&self) -> Guard<Arc<Holding>> {
         self.shared.holding.load()
@@ -276,7 +288,7 @@ impl Replicas {
 type Chore = fn(&Arc<Shared>, &Arc<Signal>) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// All chores, each with its name and its signal.
-pub(crate) fn chores(shared: &Arc<Shared>) -> [(&'static str, Arc<Signal>, Chore); 6] {
+pub(crate) fn chores(shared: &Arc<Shared>) -> [(&'static str, Arc<Signal>, Chore); 7] {
     let own = || Signal::new(&shared.host);
     [
         ("handoff", Arc::clone(&shared.handoff), |shared, signal| {
@@ -284,8 +296,10 @@ pub(crate) fn chores(shared: &Arc<Shared>) -> [(&'static str, Arc<Signal>, Chore
             Box::pin(handoff::run(Background::new(shared, signal, rate)))
         }),
         ("reconcile", Arc::clone(&shared.exchanging), |shared, signal| {
-            let rate = shared.options.exchange_bytes_per_second;
-            Box::pin(reconciling::run(Background::new(shared, signal, rate)))
+            Box::pin(reconciling::run(Background::exchanging(shared, signal)))
+        }),
+        ("move", Arc::clone(&shared.moving), |shared, signal| {
+            Box::pin(reconciling::run_moves(Background::moving(shared, signal)))
         }),
         ("sweep", own(), |shared, signal| {
             let rate = shared.options.scan_bytes_per_second;
@@ -350,6 +364,9 @@ impl Shared {
             returned: Mutex::default(),
             handoff: Signal::new(&host),
             exchanging: Signal::new(&host),
+            moving: Signal::new(&host),
+            exchange_pace: Arc::new(Mutex::new(Pace::new(options.exchange_bytes_per_second, host.now()))),
+            move_bytes_per_second: AtomicU64::new(0),
             growing: Signal::new(&host),
             dropping: Dropping::new(Signal::new(&host)),
             started: host.now(),

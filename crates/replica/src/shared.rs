@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use crate::membership::dropped_stores::Dropping;
 use crate::membership::incarnation::Incarnation;
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{ReplicaOptions, ReplicatedStore};
+use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::Peers;
 use crate::reads::{Readers, Wanted};
@@ -83,6 +85,11 @@ pub(crate) struct Shared {
     pub(crate) returned: Mutex<BTreeSet<NodeId>>,
     pub(crate) handoff: Arc<Signal>,
     pub(crate) exchanging: Arc<Signal>,
+    pub(crate) moving: Arc<Signal>,
+    /// The pace of all exchanges.
+    pub(crate) exchange_pace: Arc<Mutex<Pace>>,
+    /// See [`Self::move_rate`]; 0 is no limit.
+    pub(crate) move_bytes_per_second: AtomicU64,
     pub(crate) growing: Arc<Signal>,
     pub(crate) dropping: Dropping,
     pub(crate) started: Instant,
@@ -92,6 +99,11 @@ impl Shared {
     /// Milliseconds since the start.
     pub(crate) fn now_ms(&self) -> u64 {
         (self.host.now() - self.started).as_millis() as u64
+    }
+
+    /// How many bytes a second this node may receive by moves; `None` for no limit.
+    pub(crate) fn move_rate(&self) -> Option<u64> {
+        Some(self.move_bytes_per_second.load(Relaxed)).filter(|&rate| rate > 0)
     }
 
     /// The index of a store's engine.

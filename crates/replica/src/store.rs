@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
-use fondaco_model::versioned::{EngineKind, VersionedSettings};
+use fondaco_model::versioned::{Change as UpdateChange, EngineKind, Update, VersionedSettings};
 use fondaco_model::{
     NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) node: NodeId,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, bool>,
+    /// The nodes in the zone of this one.
+    pub(crate) near: BTreeSet<NodeId>,
     /// All versioned stores, including those that cannot be opened here.
     pub(crate) stores: BTreeSet<StoreIdentity>,
     /// Versioned stores that were dropped and may be restored: their hints wait.
@@ -60,6 +62,8 @@ pub(crate) struct HeldStore {
     /// The epoch of the routing table that its partitions follow from.
     pub(crate) epoch: u64,
     pub(crate) settings: VersionedSettings,
+    /// The space quota that it exceeds, in bytes.
+    pub(crate) exceeded_quota_bytes: Option<u64>,
     pub(crate) engine: Arc<dyn Engine>,
     /// The index of its engine.
     pub(crate) engine_at: usize,
@@ -295,6 +299,28 @@ impl Holding {
         partition.is_behind() || !self.is_synchronised(store, partition)
     }
 
+    /// Whether a node gets a partition by a move that has not switched yet.
+    pub(crate) fn is_receiver(&self, store: &HeldStore, partition: PartitionId, node: NodeId) -> bool {
+        let moves = self
+            .cluster
+            .iter()
+            .any(|cluster| cluster.table.next(partition).is_some());
+        moves && !self.owners(store, partition).contains(&node)
+    }
+
+    /// Whether this node gets a partition by a move that has not switched yet.
+    pub(crate) fn receives(&self, store: &HeldStore, partition: PartitionId) -> bool {
+        let own = self.cluster.as_ref().map(|cluster| cluster.node);
+        own.is_some_and(|own| self.is_receiver(store, partition, own))
+    }
+
+    /// Whether a node is in the zone of this one.
+    pub(crate) fn is_near(&self, node: NodeId) -> bool {
+        self.cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.near.contains(&node))
+    }
+
     /// This store, with the same creation time, if it is held.
     pub(crate) fn store_of(&self, identity: StoreIdentity) -> Option<&Arc<HeldStore>> {
         let store = self.stores.get(&identity.id);
@@ -378,6 +404,28 @@ impl HeldStore {
             position,
             key: key.clone(),
         }
+    }
+
+    /// Refuses an update that is no deletion while the store is over its space quota.
+    ///
+    /// # Errors
+    /// `QUOTA`.
+    pub(crate) fn check_quota(&self, update: &Update) -> Result<(), ReplicaError> {
+        let is_deletion = matches!(
+            update.change,
+            UpdateChange::Delete | UpdateChange::SetCounter { value: None, .. }
+        );
+        let Some(quota) = self.exceeded_quota_bytes.filter(|_| !is_deletion) else {
+            return Ok(());
+        };
+        let name = &self.name;
+        Err(ReplicaError::new(
+            ReplicaErrorCode::Quota,
+            format!(
+                "store {name:?} is larger than its space quota of {quota} bytes, and takes only deletions: delete records, or \
+                 raise the quota: fondaco store alter {name} --space-quota BYTES"
+            ),
+        ))
     }
 
     /// Whether its data outlives the process.

@@ -112,6 +112,7 @@ impl World {
                 partitions,
                 detail,
                 peers,
+                ..
             } => {
                 let view = self.processes[process].view.clone();
                 let peers = peers.iter().filter_map(|peer| view.nodes.get(peer));

@@ -58,6 +58,7 @@ impl World {
                     replicas: Some(replicas),
                     tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
                     read_keys_per_second: None,
+                    space_quota_bytes: None,
                     fan_out: None,
                     versioned: None,
                 };
@@ -81,7 +82,10 @@ impl World {
                             moves_per_node: Some(self.rng.u32(1..9)),
                             ..PlanRequest::default()
                         };
-                        let costs = MoveCosts { bytes: &|_| 1, rate: 0 };
+                        let costs = MoveCosts {
+                            bytes: &|_| 1,
+                            rates: [0, 0],
+                        };
                         let proposed = operator::propose_plan(&view, &request, &costs, unix_ms);
                         proposed.ok().map(|(_, change)| change)
                     }

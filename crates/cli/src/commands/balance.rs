@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+use fondaco_control::http::{AdviceResource, LoadResource, SettingList, SettingResource};
 use fondaco_control::{SettingChanges, SettingText};
-use fondaco_control::http::{SettingList, SettingResource};
+use serde::Serialize;
 
 use crate::client::Client;
 use crate::control_port::ControlPort;
@@ -12,12 +13,19 @@ use crate::output::{self, Output};
 
 /// `fondaco balance`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Without options it shows what is set. All settings whose names begin with balance can be changed by fondaco config, too.
 
 Example:
-  fondaco balance --mode act --hours 22:00-06:00")]
+  fondaco balance --mode act --hours 22:00-06:00
+  fondaco balance advice"
+)]
 pub struct BalanceOptions {
+    #[command(subcommand)]
+    command: Option<BalanceCommand>,
+
     /// What the cluster does when load is uneven, nodes come, leave or die
     #[arg(long, value_enum)]
     mode: Option<Mode>,
@@ -42,6 +50,26 @@ pub struct BalanceOptions {
     node: ControlPort,
 }
 
+#[derive(Debug, Subcommand)]
+enum BalanceCommand {
+    /// Show what makes the load hard to balance, or partitions unsafe, and what would help
+    Advice(AdviceOptions),
+}
+
+/// `fondaco balance advice`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco balance advice")]
+struct AdviceOptions {
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// Advice, as JSON.
+#[derive(Serialize)]
+struct AdviceList {
+    advice: Vec<AdviceResource>,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Mode {
     /// Nothing
@@ -64,6 +92,11 @@ enum Policy {
 
 /// Runs `fondaco balance`.
 pub fn balance(options: &BalanceOptions, output: &Output) -> anyhow::Result<()> {
+    if let Some(BalanceCommand::Advice(options)) = &options.command {
+        let load: LoadResource = Client::new(&options.node)?.get("/v1/load")?;
+        let list = AdviceList { advice: load.advice };
+        return output.result(&list, |list| advice_text(&list.advice));
+    }
     let client = Client::new(&options.node)?;
     let mut changes = BTreeMap::new();
     let mut set = |name: &str, value: Option<u64>| {
@@ -81,6 +114,14 @@ pub fn balance(options: &BalanceOptions, output: &Output) -> anyhow::Result<()> 
     };
     list.settings.retain(|setting| setting.name.starts_with("balance-"));
     output.result(&list, |list| text(&list.settings))
+}
+
+fn advice_text(advice: &[AdviceResource]) -> String {
+    if advice.is_empty() {
+        return "nothing to advise: partitions, nodes, zones and machines fit one another, as far as nodes have reported\n".to_owned();
+    }
+    let each = advice.iter().map(|one| format!("- {}\n  {}\n", one.problem, one.help));
+    each.collect()
 }
 
 fn text(settings: &[SettingResource]) -> String {

@@ -9,6 +9,7 @@ use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, ValueTyp
 use serde::Serialize;
 
 use super::WrongUsage;
+use super::build::parse_bytes;
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
 use crate::client::Client;
@@ -63,6 +64,11 @@ pub struct CreateOptions {
     /// How many keys per second may be read through all routers, and through all nodes; no limit by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
+
+    /// How many bytes one copy of the store may have, with the versions that are kept for rollback, for instance 10GB; no
+    /// limit by default
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    space_quota: Option<u64>,
 
     /// Which nodes requests of several keys ask that do not say it themselves: sticky, nearest, preferred, round-robin, set-cover,
     /// cluster, or cluster:GROUPS; sticky by default. Of batch stores
@@ -131,6 +137,10 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     read_keys_per_second: Option<u64>,
 
+    /// How many bytes one copy of the store may have, for instance 10GB; 0 is no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    space_quota: Option<u64>,
+
     /// Which nodes requests of several keys ask that do not say it themselves, as of fondaco store create; or default
     #[arg(long, value_name = "FAN-OUT", value_parser = fan_out)]
     fan_out: Option<FanOutChange>,
@@ -190,6 +200,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures.0,
                 read_keys_per_second: options.read_keys_per_second,
+                space_quota_bytes: options.space_quota,
                 fan_out: options.fan_out,
                 value_type: options.value_type,
                 versioned: options.versioned.options(),
@@ -230,6 +241,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures.map(|tolerance| tolerance.0),
                 read_keys_per_second: options.read_keys_per_second,
+                space_quota_bytes: options.space_quota,
                 fan_out: options.fan_out.map(|change| change.0),
                 versioned: options.versioned.options(),
             };
@@ -325,7 +337,8 @@ fn list_text(list: &StoreList) -> String {
                 kind_name(store.kind).to_owned(),
                 fact(store.current_version, |version| version.to_string()),
                 fact(current.and_then(|version| version.records), output::count),
-                fact(current.and_then(|version| version.bytes), output::bytes),
+                fact(size(store), output::bytes),
+                fact(store.space_quota_bytes, output::bytes),
                 store.versions.len().to_string(),
                 store.backups.to_string(),
                 store.replicas.to_string(),
@@ -334,11 +347,20 @@ fn list_text(list: &StoreList) -> String {
         .collect();
     table(
         &[
-            "NAME", "KIND", "CURRENT", "RECORDS", "SIZE", "VERSIONS", "BACKUPS", "REPLICAS",
+            "NAME", "KIND", "CURRENT", "RECORDS", "SIZE", "QUOTA", "VERSIONS", "BACKUPS", "REPLICAS",
         ],
         &rows,
-        &[false, false, true, true, true, true, true, true],
+        &[false, false, true, true, true, true, true, true, true],
     )
+}
+
+/// The bytes of the current version, or of the records of a versioned store.
+fn size(store: &StoreResource) -> Option<u64> {
+    let current = store.versions.iter().find(|version| version.current);
+    match store.kind {
+        StoreKind::Batch => current?.bytes,
+        StoreKind::Versioned => store.space_used_bytes,
+    }
 }
 
 /// A store's fan-out; none for the default.
@@ -371,6 +393,19 @@ fn show_text(store: &StoreResource) -> String {
             "routers read at most {} keys a second of it\n",
             output::count(limit)
         ));
+    }
+    if let Some(quota) = store.space_quota_bytes {
+        let used = store
+            .space_used_bytes
+            .map_or_else(|| "an unknown part".to_owned(), output::bytes);
+        text.push_str(&format!(
+            "one copy has {used} of a space quota of {}",
+            output::bytes(quota)
+        ));
+        text.push_str(match store.over_space_quota {
+            true => ": it takes only deletions until it is smaller, or the quota is raised\n",
+            false => "\n",
+        });
     }
     if let Some(fan_out) = store.fan_out {
         text.push_str(&format!("requests of several keys ask nodes by fan-out {fan_out}\n"));

@@ -14,6 +14,7 @@ mod disks;
 mod graphs;
 mod hook;
 mod identities;
+mod move_faults;
 mod moves;
 mod network;
 #[allow(dead_code, reason = "shared with the tests of single nodes, which need all of it")]
@@ -26,6 +27,7 @@ mod readers;
 mod security;
 mod sets;
 mod sources;
+mod space_quotas;
 mod splits;
 mod store;
 mod swaps;

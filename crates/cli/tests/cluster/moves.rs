@@ -2,9 +2,11 @@
 
 use fondaco_testing::{Proxy, ZooKeeper};
 use redis::Commands;
+use serde_json::json;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
+use super::values::{build, elsewhere, read_all};
 use super::writers::Writers;
 
 /// With these options a read uses one replica and must still see every write, so any missed write shows.
@@ -88,4 +90,34 @@ fn a_router_with_a_stale_table_reads_and_writes_correctly() {
         assert_eq!(read, Some(format!("last of {key}")));
     }
     own_way.heal();
+}
+
+#[test]
+fn a_low_rate_holds_a_move_and_not_a_push() {
+    let sources = elsewhere();
+    let cluster = Cluster::start(Shape::steady());
+    cluster.create(&[]);
+    let first = build(sources.path(), 1, 16);
+    cluster.deploy(&first);
+    std::fs::remove_dir_all(first).unwrap();
+    let set_rate = |rate: u64| {
+        let change = format!("move-rate-bytes-per-second={rate}");
+        cluster.any().done(&["config", "set", &change]);
+    };
+    // Two nodes have to fetch some hundred kilobytes together.
+    set_rate(2_000);
+    let number = cluster.number("node-3");
+    let plan = cluster
+        .any()
+        .http_post("/v1/plans", json!({"remove": [number], "run": true}));
+    let path = format!("/v1/plans/{}", plan["number"]);
+    let state = || cluster.any().http_get(&path)["state"].clone();
+    until("partitions move", || {
+        cluster.any().http_get(&path)["moves"].to_string().contains("moving")
+    });
+    assert_eq!(cluster.deploy(&build(sources.path(), 2, 16))["state"], "swapped");
+    assert_eq!(state(), "running", "the move was as fast as the push");
+    set_rate(0);
+    until("the plan is done", || state() == "done");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
 }

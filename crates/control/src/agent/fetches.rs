@@ -54,6 +54,8 @@ pub(crate) struct Job {
     pub(crate) detail: VersionDetail,
     /// The HTTP addresses of peers, `host:port`, in the order in which they are to be asked.
     pub(crate) peers: Vec<String>,
+    /// Whether moves of a plan give the partitions to the node.
+    pub(crate) is_move: bool,
 }
 
 /// The end of a fetch.
@@ -85,6 +87,7 @@ struct Running {
     control: Arc<FetchControl>,
     manifest_checksum: String,
     partitions: PartitionSet,
+    is_move: bool,
     /// The partitions that are not wanted any more.
     unwanted: PartitionSet,
     thread: Option<JoinHandle<()>>,
@@ -113,6 +116,7 @@ impl Fetches {
             control: Arc::clone(&control),
             manifest_checksum: job.detail.manifest_checksum.clone(),
             partitions: job.partitions.clone(),
+            is_move: job.is_move,
             unwanted: PartitionSet::EMPTY,
             thread: None,
         };
@@ -299,10 +303,12 @@ impl Inner {
         self.parts.disk.make_room(plan.files_bytes())?;
         let cache = self.page_cache(plan.files_bytes());
         let running = || self.running.lock().len();
+        let moving = || self.running.lock().values().filter(|running| running.is_move).count();
         let tuning = Tuning {
             settings: &self.parts.settings,
             metrics: &self.parts.metrics,
             running: &running,
+            moving: job.is_move.then_some(&moving),
         };
         let report = plan.run(&sources, &target, cache, control, &tuning)?;
         if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {

@@ -124,7 +124,7 @@ impl AgentWork {
         let fetches = Fetches::new(FetchesParts {
             disk: Arc::clone(&disk),
             uploads: Arc::clone(&uploads),
-            settings: parts.settings,
+            settings: Arc::clone(&parts.settings),
             metrics: parts.metrics,
             peers: parts.peers,
             reserve_bytes: parts.reserve_bytes,
@@ -160,7 +160,7 @@ impl AgentWork {
             presence,
             peer_topology: PeerTopology::new(parts.peer_access, wanted, Arc::clone(&change_signal)),
             publishing: Publishing::new(parts.catalog, disk),
-            versioned: VersionedStores::new(Arc::clone(&replicas)),
+            versioned: VersionedStores::new(Arc::clone(&replicas), parts.settings),
             counting,
         });
         let worker = Worker::start("agent", change_signal, move |ending| work.run(ending))?;

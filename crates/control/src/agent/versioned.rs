@@ -3,9 +3,10 @@
 //!
 //! The replicas do the work. This module only passes the view to them, and their progress to the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fondaco_client::Client;
 use fondaco_engine::{
@@ -15,7 +16,7 @@ use fondaco_engine::{
 use fondaco_model::cluster::{ClusterView, LocalVersioned, NodeMark};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
-use fondaco_node::{PeerAccess, SharedCatalog};
+use fondaco_node::{PeerAccess, Setting, Settings, SharedCatalog};
 use fondaco_replica::{
     DroppedReplica, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
 };
@@ -25,6 +26,12 @@ use crate::config::VersionedConfig;
 use crate::error::ControlError;
 use crate::memory::MemoryPlan;
 use crate::now_unix_ms;
+
+/// How often the lengths of records are sampled.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// The weight of a new sample in the mean.
+const SAMPLE_WEIGHT: f64 = 0.2;
 
 /// The parts that the replicas of a node are opened with.
 pub(crate) struct ReplicasParts<'a> {
@@ -149,23 +156,30 @@ pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
 /// The state that the agent keeps for the replicas.
 pub(crate) struct VersionedStores {
     replicas: Arc<Replicas>,
+    settings: Arc<Settings>,
     /// The last view that they were given, if they applied all of it.
     told: Option<Arc<ClusterView>>,
+    /// The mean lengths of records of stores that have a space quota, and when each was looked at last.
+    lengths: BTreeMap<u16, (f64, Instant)>,
     /// When the next dropped store expires, in milliseconds since 1970.
     next_deletion_unix_ms: Option<u64>,
 }
 
 impl VersionedStores {
-    pub(crate) fn new(replicas: Arc<Replicas>) -> Self {
+    pub(crate) fn new(replicas: Arc<Replicas>, settings: Arc<Settings>) -> Self {
         Self {
             replicas,
+            settings,
             told: None,
+            lengths: BTreeMap::new(),
             next_deletion_unix_ms: None,
         }
     }
 
     /// Passes the view to the replicas, unless they have it.
     pub(crate) fn tell(&mut self, view: &Arc<ClusterView>, node: NodeId) {
+        let move_rate = self.settings.get(Setting::MoveRateBytesPerSecond);
+        self.replicas.set_move_rate(move_rate);
         let now_unix_ms = now_unix_ms();
         let is_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, view));
         if is_told && self.next_deletion_unix_ms.is_none_or(|at| at > now_unix_ms) {
@@ -182,6 +196,7 @@ impl VersionedStores {
                 replicas: view.replicas(record),
                 value_type: record.definition.value_type,
                 settings: record.definition.versioned?,
+                exceeded_quota_bytes: record.definition.space_quota_bytes.filter(|_| record.over_quota),
             })
         });
         let dropped = view.dropped.values().map(|dropped| &dropped.record);
@@ -193,12 +208,15 @@ impl VersionedStores {
             created_unix_ms: dropped.record.created_unix_ms,
             is_kept: dropped.kept_until_unix_ms > now_unix_ms,
         });
+        let zone = |id| view.nodes.get(&id).map(|node| node.record.zone.as_str());
+        let near = view.nodes.keys().copied().filter(|&id| zone(id) == zone(node));
         let nodes = view.nodes.values();
         let leaving = nodes.filter(|node| node.record.mark == Some(NodeMark::Leaving));
         let told = self.replicas.set_view(&ReplicaView {
             node,
             table: Arc::new(routing.record.clone()),
             nodes: live.collect(),
+            near: near.collect(),
             leaving: leaving.map(|node| node.record.id).collect(),
             stores: stores.collect(),
             dropped: dropped.collect(),
@@ -214,7 +232,8 @@ impl VersionedStores {
     }
 
     /// The progress of the replicas.
-    pub(crate) fn local(&self, view: &ClusterView) -> BTreeMap<StoreName, LocalVersioned> {
+    pub(crate) fn local(&mut self, view: &ClusterView) -> BTreeMap<StoreName, LocalVersioned> {
+        self.sample_lengths(view);
         let stores = view.stores.values().map(|store| &store.record);
         let held = stores.filter(|record| record.definition.versioned.is_some());
         let local = held.filter_map(|record| {
@@ -224,10 +243,34 @@ impl VersionedStores {
                 partitions: status.partitions,
                 held: status.held.len() as u64,
                 keys: status.keys,
+                bytes: self
+                    .lengths
+                    .get(&record.id)
+                    .map_or(0, |(mean, _)| (status.keys as f64 * mean) as u64),
                 synchronised: status.synchronised,
             };
             Some((record.definition.name.clone(), local))
         });
         local.collect()
+    }
+
+    /// Samples the lengths of records of stores that have a space quota, each of them once a second at most.
+    fn sample_lengths(&mut self, view: &ClusterView) {
+        let stores = view.stores.values().map(|store| &store.record);
+        let limited =
+            stores.filter(|store| store.definition.versioned.is_some() && store.definition.space_quota_bytes.is_some());
+        let limited: BTreeSet<u16> = limited.map(|store| store.id).collect();
+        self.lengths.retain(|id, _| limited.contains(id));
+        let now = Instant::now();
+        for id in limited {
+            let known = self.lengths.get(&id).copied();
+            if known.is_some_and(|(_, at)| now - at < SAMPLE_EVERY) {
+                continue;
+            }
+            if let Some(sampled) = self.replicas.sample_length(id) {
+                let mean = known.map_or(sampled, |(mean, _)| mean + (sampled - mean) * SAMPLE_WEIGHT);
+                self.lengths.insert(id, (mean, now));
+            }
+        }
     }
 }

@@ -311,6 +311,7 @@ impl Work {
                 partitions,
                 detail,
                 peers,
+                is_move,
             } => {
                 // The model asks for it again when some deletions are done.
                 if shared.disk.is_behind_with_deleting() {
@@ -326,6 +327,7 @@ impl Work {
                     partition_count: detail.partitions,
                     detail,
                     peers: peers.iter().filter_map(address).collect(),
+                    is_move,
                 });
                 Ok(())
             }

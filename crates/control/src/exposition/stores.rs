@@ -4,7 +4,7 @@ use std::fmt;
 
 use fondaco_fetch::FetchProgress;
 use fondaco_model::PartitionSet;
-use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
+use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail, used_bytes};
 use fondaco_node::StoreId;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -66,6 +66,16 @@ impl Observed {
         }
         let versions = |store: &StoreRecord| Some(store.versions.kept().count() as u64);
         by_store(encoder, "store_versions", "versions kept", each(&view, versions))?;
+        let quota = |store: &StoreRecord| store.definition.space_quota_bytes;
+        let help = "bytes that one copy of the store may have";
+        by_store(encoder, "store_space_quota_bytes", help, each(&view, quota))?;
+        let used = |store: &StoreRecord| used_bytes(&view, store);
+        let help =
+            "bytes of one copy of the store: kept versions, or records of a store with a quota, as this process knows";
+        by_store(encoder, "store_space_used_bytes", help, each(&view, used))?;
+        let over = |store: &StoreRecord| store.definition.versioned.map(|_| u64::from(store.over_quota));
+        let help = "1 while the store takes only deletions, because it is larger than its space quota";
+        by_store(encoder, "store_over_space_quota", help, each(&view, over))?;
         let failed = |store: &StoreRecord| Some(self.agent.as_ref()?.failed_versions(&store.definition.name));
         let help = "versions that this node cannot serve";
         by_store(encoder, "store_failed_versions", help, each(&view, failed))?;

@@ -244,6 +244,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "the coordination service or a node does not answer, the process is stopping, or the request took too long",
     ),
     ("not_enough_space", 507, "the version does not fit on the disk"),
+    (
+        "space_quota",
+        507,
+        "the version would make the store larger than its space quota",
+    ),
 ];
 
 impl ApiError {
@@ -367,6 +372,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::PushNotFound { .. } => "push_not_found",
         OperatorError::PushEnded { .. } => "push_ended",
         OperatorError::TooManyPushes { .. } => "too_many_pushes",
+        OperatorError::OverSpaceQuota { .. } => "space_quota",
         OperatorError::NoRoutingTable { .. } => "no_routing",
         OperatorError::PlanInProgress { .. } => "plan_in_progress",
         OperatorError::NoPlan | OperatorError::PlanNotFound { .. } => "plan_not_found",

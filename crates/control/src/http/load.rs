@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fondaco_model::PartitionId;
-use fondaco_model::balance::{LoadReport, PartitionLoad};
+use fondaco_model::balance::{Advice, LoadReport, PartitionLoad, advise};
+use fondaco_model::{PartitionId, StoreName};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -20,7 +20,7 @@ use super::resources::{
 };
 use crate::controller::ControllerWork;
 use crate::error::ControlError;
-use crate::load;
+use crate::load::{self, LoadBook};
 
 /// How many decisions a list has unless said.
 const DECISIONS_DEFAULT: u32 = 100;
@@ -213,5 +213,22 @@ pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
             .map(|(id, load)| PartitionLoadResource::of(load, bytes(id)))
             .collect(),
         hot_keys: book.hot_keys().iter().map(Into::into).collect(),
+        advice: advice(app, book).iter().map(Into::into).collect(),
     }
+}
+
+/// What would help the cluster, besides moves.
+fn advice(app: &App, book: &LoadBook) -> Vec<Advice> {
+    let view = app.operator.mirror().view();
+    let Some(input) = load::input_of(book, &app.settings.settings, &view, |_| 0) else {
+        return Vec::new();
+    };
+    let names: BTreeMap<u16, &StoreName> = view
+        .stores
+        .iter()
+        .map(|(name, store)| (store.record.id, name))
+        .collect();
+    let busiest = book.busiest_stores().into_iter();
+    let busiest = busiest.filter_map(|(partition, store)| Some((partition, StoreName::clone(names.get(&store)?))));
+    advise(&input, &busiest.collect())
 }

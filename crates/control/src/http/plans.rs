@@ -8,7 +8,6 @@ use axum::http::StatusCode;
 use fondaco_model::cluster::PlanRecord;
 use fondaco_model::cluster::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::{Move, NodeId, PartitionId};
-use fondaco_node::Setting;
 
 use super::app::App;
 use super::body::{JsonBody, PathTexts};
@@ -16,6 +15,7 @@ use super::cluster::no_routing;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewPlan, PlanList, PlanResource};
 use crate::error::ControlError;
+use crate::load::move_rates;
 
 /// The most moves of a node at a time that a plan may ask for.
 const MOVES_PER_NODE_MAX: u32 = 1_000;
@@ -70,7 +70,7 @@ pub(super) async fn make(
         let each = app.operator.mirror().view().partition_bytes();
         let costs = MoveCosts {
             bytes: &|_| each,
-            rate: app.settings.settings.get(Setting::FetchRateBytesPerSecond),
+            rates: move_rates(&app.settings.settings),
         };
         if new.dry_run {
             let plan = app.operator.dry_plan(&request, &costs)?;

@@ -24,7 +24,7 @@ const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "The effects of the push, if `dry_run` is set", body = DryRunResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, space_quota, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
 ))]
 pub(super) async fn start(
     State(app): State<App>,

@@ -48,6 +48,7 @@ pub(super) async fn create(
         replicas: new.replicas,
         tolerate_failures: new.tolerate_failures,
         read_keys_per_second: new.read_keys_per_second,
+        space_quota_bytes: new.space_quota_bytes,
         fan_out: new.fan_out,
         value_type: new.value_type,
         versioned: None,
@@ -90,6 +91,9 @@ pub(super) async fn alter(
         read_keys_per_second: change
             .read_keys_per_second
             .map(|limit| Some(limit).filter(|&limit| limit > 0)),
+        space_quota_bytes: change
+            .space_quota_bytes
+            .map(|quota| Some(quota).filter(|&quota| quota > 0)),
         fan_out: change.fan_out,
         versioned: change.versioned.map(|options| options.change()),
     };

@@ -103,6 +103,11 @@ impl LoadBook {
         self.inner.lock().window.sizes()
     }
 
+    /// The number of the store that costs most in each partition.
+    pub(crate) fn busiest_stores(&self) -> BTreeMap<PartitionId, u16> {
+        self.inner.lock().window.busiest_stores()
+    }
+
     /// The keys that are asked for most.
     pub(crate) fn hot_keys(&self) -> Vec<HotKey> {
         self.inner.lock().window.hot_keys(HOT_KEYS_MAX)

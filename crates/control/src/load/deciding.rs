@@ -14,7 +14,7 @@ use fondaco_node::{Setting, Settings};
 use super::book::LoadBook;
 use super::journal::{Journal, Kept};
 use super::machines::Machines;
-use super::{balance_settings, decision_period, window};
+use super::{balance_settings, decision_period, move_rates, window};
 use crate::now_unix_ms;
 
 /// What decisions need.
@@ -76,8 +76,13 @@ impl Deciding {
         if self.settings.get(Setting::BalanceMode) == 0 {
             return None;
         }
-        let mut input = self.input(view, absent_ms)?;
-        input.machines = self.machines.as_mut().and_then(|machines| machines.input(view));
+        let input = input_of(&self.book, &self.settings, view, absent_ms)?;
+        let input = BalanceInput {
+            number: self.journal.next_number(),
+            machines: self.machines.as_mut().and_then(|machines| machines.input(view)),
+            struggled: self.struggled.clone(),
+            ..input
+        };
         let decision = decide(&input);
         if let (Some(machines), Some(known), Some(decided)) = (&mut self.machines, &input.machines, &decision.machines)
         {
@@ -115,7 +120,7 @@ impl Deciding {
         let fallback = view.partition_bytes();
         let costs = MoveCosts {
             bytes: &|partition| sizes.get(&partition).copied().unwrap_or(fallback),
-            rate: self.settings.get(Setting::MoveRateBytesPerSecond),
+            rates: move_rates(&self.settings),
         };
         let plan = AnalyzerPlan {
             next,
@@ -125,78 +130,83 @@ impl Deciding {
         };
         analyzer_plan(view, &plan, &costs, now_unix_ms())
     }
+}
 
-    /// What a decision is made of; `None` before there is a routing table.
-    fn input(&self, view: &ClusterView, absent_ms: impl Fn(NodeId) -> u64) -> Option<BalanceInput> {
-        let (cluster, table) = (view.cluster.as_ref()?, &view.routing.as_ref()?.record);
-        let settings = balance_settings(&self.settings);
-        let window_ms = window(&self.settings).as_millis() as u64;
-        let means: std::collections::BTreeMap<NodeId, _> = view
-            .nodes
-            .keys()
-            .filter_map(|&node| Some((node, self.book.mean(node, window_ms)?)))
-            .collect();
-        let node = |(&id, node): (
-            &NodeId,
-            &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>,
-        )| {
-            let record = &node.record;
-            let resources = means.get(&id).map(|mean| mean.resources).unwrap_or_default();
-            NodeLoad {
-                node: id,
-                zone: record.zone.clone(),
-                group: record.group.clone(),
-                host: record.host.clone(),
-                weight: record.weight,
-                live: view.is_live(id),
-                absent_ms: absent_ms(id),
-                backup: record.backup,
-                leaving: record.mark == Some(NodeMark::Leaving),
-                maintenance: record.mark == Some(NodeMark::Maintenance),
-                known: means.contains_key(&id),
-                cpu: (round(resources.cpu), round(resources.cpu_max)),
-                memory: (resources.memory, resources.memory_max),
-                disk: (resources.disk, resources.disk_max),
-                requests: round(resources.requests),
-            }
-        };
-        let sizes = self.book.sizes();
-        let fallback = view.partition_bytes();
-        let partition = |partition: PartitionId| {
-            let owners = table.owners(partition);
-            let load = |node: &NodeId| means.get(node).and_then(|mean| mean.partitions.get(&partition));
-            PartitionState {
-                owners: owners.to_vec(),
-                requests: owners
-                    .iter()
-                    .map(|node| round(load(node).map_or(0.0, |load| load.requests)))
-                    .collect(),
-                costs: owners
-                    .iter()
-                    .map(|node| round(load(node).map_or(0.0, |load| load.cost())))
-                    .collect(),
-                bytes: sizes.get(&partition).copied().unwrap_or(fallback),
-            }
-        };
-        let now = now_unix_ms();
-        let plans = || view.plans.values().map(|plan| &plan.record);
-        let ended = plans().filter(|plan| plan.state == PlanState::Done && !plan.next.is_empty());
-        Some(BalanceInput {
-            number: self.journal.next_number(),
-            at_unix_ms: now,
-            placement: cluster.placement,
-            replicas: cluster.replicas,
-            plan: plans().find(|plan| plan.state.is_under_way()).map(|plan| plan.number),
-            nodes: view.nodes.iter().map(node).collect(),
-            partitions: table.partitions().partitions().map(partition).collect(),
-            struggled: self.struggled.clone(),
-            departures: departures(view, now.saturating_sub(settings.stay_ms)),
-            moved_unix_ms: ended.filter_map(|plan| plan.ended_unix_ms).max(),
-            hot_keys: self.book.hot_keys(),
-            machines: None,
-            settings,
-        })
-    }
+/// What the analyzer sees now, for a decision or for advice; `None` before there is a routing table.
+pub(crate) fn input_of(
+    book: &LoadBook,
+    settings: &Settings,
+    view: &ClusterView,
+    absent_ms: impl Fn(NodeId) -> u64,
+) -> Option<BalanceInput> {
+    let (cluster, table) = (view.cluster.as_ref()?, &view.routing.as_ref()?.record);
+    let window_ms = window(settings).as_millis() as u64;
+    let settings = balance_settings(settings);
+    let means: std::collections::BTreeMap<NodeId, _> = view
+        .nodes
+        .keys()
+        .filter_map(|&node| Some((node, book.mean(node, window_ms)?)))
+        .collect();
+    let node = |(&id, node): (
+        &NodeId,
+        &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>,
+    )| {
+        let record = &node.record;
+        let resources = means.get(&id).map(|mean| mean.resources).unwrap_or_default();
+        NodeLoad {
+            node: id,
+            zone: record.zone.clone(),
+            group: record.group.clone(),
+            host: record.host.clone(),
+            weight: record.weight,
+            live: view.is_live(id),
+            absent_ms: absent_ms(id),
+            backup: record.backup,
+            leaving: record.mark == Some(NodeMark::Leaving),
+            maintenance: record.mark == Some(NodeMark::Maintenance),
+            known: means.contains_key(&id),
+            cpu: (round(resources.cpu), round(resources.cpu_max)),
+            memory: (resources.memory, resources.memory_max),
+            disk: (resources.disk, resources.disk_max),
+            requests: round(resources.requests),
+        }
+    };
+    let sizes = book.sizes();
+    let fallback = view.partition_bytes();
+    let partition = |partition: PartitionId| {
+        let owners = table.owners(partition);
+        let load = |node: &NodeId| means.get(node).and_then(|mean| mean.partitions.get(&partition));
+        PartitionState {
+            owners: owners.to_vec(),
+            requests: owners
+                .iter()
+                .map(|node| round(load(node).map_or(0.0, |load| load.requests)))
+                .collect(),
+            costs: owners
+                .iter()
+                .map(|node| round(load(node).map_or(0.0, |load| load.cost())))
+                .collect(),
+            bytes: sizes.get(&partition).copied().unwrap_or(fallback),
+        }
+    };
+    let now = now_unix_ms();
+    let plans = || view.plans.values().map(|plan| &plan.record);
+    let ended = plans().filter(|plan| plan.state == PlanState::Done && !plan.next.is_empty());
+    Some(BalanceInput {
+        number: 0,
+        at_unix_ms: now,
+        placement: cluster.placement,
+        replicas: cluster.replicas,
+        plan: plans().find(|plan| plan.state.is_under_way()).map(|plan| plan.number),
+        nodes: view.nodes.iter().map(node).collect(),
+        partitions: table.partitions().partitions().map(partition).collect(),
+        struggled: Default::default(),
+        departures: departures(view, now.saturating_sub(settings.stay_ms)),
+        moved_unix_ms: ended.filter_map(|plan| plan.ended_unix_ms).max(),
+        hot_keys: book.hot_keys(),
+        machines: None,
+        settings,
+    })
 }
 
 /// The plan that proposes what a decision would move.

@@ -10,7 +10,7 @@ mod measuring;
 mod reporting;
 
 pub(crate) use book::{LoadBook, NodeSummary, Sample};
-pub(crate) use deciding::Deciding;
+pub(crate) use deciding::{Deciding, input_of};
 pub(crate) use journal::{Journal, Kept};
 pub(crate) use machines::Machines;
 pub(crate) use reporting::{Leader, ReportingParts, ReportingWork};
@@ -33,6 +33,11 @@ pub(crate) fn report_period(settings: &Settings) -> Duration {
 /// How often a decision is made.
 pub(crate) fn decision_period(settings: &Settings) -> Duration {
     window(settings) * 3 / 5
+}
+
+/// How fast a node may fetch, and how fast it may fetch for moves, in bytes a second; 0 is no limit.
+pub(crate) fn move_rates(settings: &Settings) -> [u64; 2] {
+    [Setting::FetchRateBytesPerSecond, Setting::MoveRateBytesPerSecond].map(|setting| settings.get(setting))
 }
 
 /// The settings of decisions.

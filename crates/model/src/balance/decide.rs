@@ -367,11 +367,24 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
 
 /// Nodes whose claims cannot be: they use a small part of the processor time that others use for a request.
 fn doubted(input: &BalanceInput) -> BTreeSet<NodeId> {
+    // A node that claims few requests may be given away by the load of its partitions.
+    let of_partitions = |node: &NodeLoad| -> f64 {
+        let places = input.partitions.iter().filter_map(|state| {
+            let place = state.owners.iter().position(|&owner| owner == node.node)?;
+            state.requests.get(place)
+        });
+        places.sum()
+    };
+    let requests: BTreeMap<NodeId, f64> = input
+        .nodes
+        .iter()
+        .map(|node| (node.node, node.requests.max(of_partitions(node))))
+        .collect();
     let busy = input
         .nodes
         .iter()
-        .filter(|node| node.known && node.requests >= DOUBTED_FROM_REQUESTS);
-    let per_request = |node: &NodeLoad| node.cpu.0 / node.requests;
+        .filter(|node| node.known && requests[&node.node] >= DOUBTED_FROM_REQUESTS);
+    let per_request = |node: &NodeLoad| node.cpu.0 / requests[&node.node];
     let mut costs: Vec<f64> = busy.clone().map(per_request).collect();
     costs.sort_by(f64::total_cmp);
     let Some(&median) = costs.get(costs.len() / 2) else {

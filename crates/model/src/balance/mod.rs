@@ -9,6 +9,7 @@
 //! cannot help, and a [hook](MachineState) is configured, machines are requested, enlarged and returned. No goal breaks the rules of placement, or
 //! fills a disk.
 
+mod advice;
 mod capacity;
 mod decide;
 mod decision;
@@ -20,6 +21,7 @@ mod requests;
 mod rules;
 mod window;
 
+pub use advice::advise;
 pub use decide::decide;
 pub use decision::{Advice, BalanceMove, Decision, Outcome};
 pub use input::{

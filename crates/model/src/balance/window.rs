@@ -139,6 +139,21 @@ impl LoadWindow {
         sizes
     }
 
+    /// The number of the store that costs most in each partition, by the last reports.
+    pub fn busiest_stores(&self) -> BTreeMap<PartitionId, u16> {
+        let mut costs = BTreeMap::<(PartitionId, u16), f64>::new();
+        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        for load in newest.flat_map(|(_, report)| &report.partitions) {
+            *costs.entry((load.partition, load.store)).or_default() += load.cost();
+        }
+        let mut costs: Vec<_> = costs.into_iter().collect();
+        costs.sort_by(|a, b| a.1.total_cmp(&b.1));
+        costs
+            .into_iter()
+            .map(|((partition, store), _)| (partition, store))
+            .collect()
+    }
+
     /// The keys that are asked for most, over all nodes, by the last reports: at most `limit` of each store.
     pub fn hot_keys(&self, limit: usize) -> Vec<HotKey> {
         let mut sums = BTreeMap::<(&str, &str), HotKey>::new();

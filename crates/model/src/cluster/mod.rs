@@ -25,6 +25,7 @@ mod plan;
 mod quorum;
 mod readiness;
 mod record;
+mod space;
 mod topology;
 mod user;
 mod view;
@@ -45,6 +46,7 @@ pub use record::{
     Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
     ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail,
 };
+pub use space::used_bytes;
 pub use topology::{Topology, TopologyNode, TopologyStore};
 pub use user::{ControlRole, UserName, UserNameError, UserRecord};
 pub use view::{ClusterView, Revised};

@@ -138,6 +138,9 @@ pub struct StoreRecord {
     /// Nodes that do not have the current version yet: they get no requests for this store.
     #[serde(default)]
     pub late: BTreeSet<NodeId>,
+    /// Whether a versioned store is larger than its space quota: it takes no writes but deletions.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub over_quota: bool,
 }
 
 impl StoreRecord {
@@ -151,6 +154,7 @@ impl StoreRecord {
             details: BTreeMap::new(),
             push: None,
             late: BTreeSet::new(),
+            over_quota: false,
         }
     }
 
@@ -296,6 +300,9 @@ pub struct StoreReport {
     /// For a versioned store: about how many keys these partitions have, to three digits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keys: u64,
+    /// For a versioned store with a space quota: about how many bytes the records of these partitions have, to three digits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
 }
 
 /// A version of a store on a node.

@@ -5,7 +5,7 @@ use fondaco_model::cluster::{
     Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
     ReplicaState, ReportRecord, ServingSet,
 };
-use fondaco_model::{PartitionSet, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
 
 use crate::fixture::{Cluster, name, node, version};
 
@@ -249,6 +249,66 @@ fn a_cancelled_push_leaves_nothing() {
         "{actions:?}"
     );
     assert!(one.local.versions.is_empty());
+}
+
+#[test]
+fn partitions_that_move_are_fetched_by_themselves() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    cluster.create("s");
+    cluster.pushed(3, "s", "a");
+    let mut one = Node::new(1);
+    one.catch_up(&cluster, 0);
+    cluster.run(&operator::PlanRequest {
+        remove: [node(3)].into(),
+        ..operator::PlanRequest::default()
+    });
+    let owned: PartitionSet = {
+        let owners = cluster.table().all_owners().iter().zip(0..);
+        owners
+            .filter(|(list, _)| list.contains(&node(1)))
+            .map(|(_, at)| PartitionId::new(at))
+            .collect()
+    };
+    let lost: PartitionSet = owned.iter().take(1).collect();
+    let local = one.local.versions.get_mut(&(name("s"), version(1))).unwrap();
+    local.open = local.open.without(&lost);
+    let fetch = |one: &mut Node, now_ms: u64| {
+        let actions = one.look(&cluster, now_ms);
+        actions.into_iter().find_map(|action| match action {
+            AgentAction::Fetch {
+                partitions, is_move, ..
+            } => Some((partitions, is_move)),
+            _ => None,
+        })
+    };
+    assert_eq!(
+        fetch(&mut one, 1_000),
+        Some((lost.clone(), false)),
+        "its own comes first"
+    );
+    one.has("s", version(1), "a", owned.clone());
+    let (moved, is_move) = fetch(&mut one, 2_000).expect("it is given more");
+    assert!(is_move && !moved.is_empty() && moved.without(&owned) == moved);
+}
+
+#[test]
+fn nodes_of_the_same_zone_are_asked_first() {
+    let mut cluster = Cluster::of(4, 1, 4);
+    cluster.create("s");
+    cluster.push("s", "a");
+    for number in [1, 4] {
+        let record = &mut cluster.view.nodes.get_mut(&node(number)).unwrap().record;
+        record.zone = "near".to_owned();
+    }
+    let peers = |number: u32| {
+        let actions = Node::new(number).look(&cluster, 0);
+        actions.into_iter().find_map(|action| match action {
+            AgentAction::Fetch { peers, .. } => Some(peers),
+            _ => None,
+        })
+    };
+    assert_eq!(peers(1).unwrap(), [node(4), node(2), node(3)]);
+    assert_eq!(peers(2).unwrap(), [node(3), node(4), node(1)]);
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl Cluster {
     pub fn propose(&mut self, request: &PlanRequest) -> Result<u64, OperatorError> {
         let costs = MoveCosts {
             bytes: &|_| 100,
-            rate: 0,
+            rates: [0, 0],
         };
         let (plan, change) = operator::propose_plan(&self.view, request, &costs, 9)?;
         assert!(self.apply(&change));
@@ -270,6 +270,7 @@ impl Cluster {
             lacking: Default::default(),
             held: 0,
             keys: 0,
+            bytes: 0,
         });
         (of_store.id, of_store.replicas) = (record.id, replicas);
         of_store.versions.insert(version, replica);

@@ -9,4 +9,5 @@ mod operator;
 mod plans;
 mod pushes;
 mod quorums;
+mod space;
 mod versioned;

@@ -1,6 +1,6 @@
 //! Plans are made, run in waves, paused, cancelled and ended.
 
-use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest};
+use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::cluster::{NodeMark, PlanState, RecordPath, ReplicaReport, ReplicaState};
 use fondaco_model::{Move, NodeId, PartitionId, PartitionSet, StoreName};
 
@@ -265,6 +265,42 @@ fn a_partition_is_moved_by_hand_and_stays_there() {
         cluster.propose(&PlanRequest::default()),
         Err(OperatorError::NothingToMove)
     );
+}
+
+#[test]
+fn a_plan_costs_time_by_the_lower_rate_and_bytes_between_zones() {
+    let mut cluster = three_nodes_with_one_more();
+    let by_hand = |partition: u32| PlanRequest {
+        moves: vec![Move {
+            partition: PartitionId::new(partition),
+            from: Some(cluster.table().owners(PartitionId::new(partition))[0]),
+            to: Some(node(4)),
+        }],
+        ..PlanRequest::default()
+    };
+    let request = by_hand(5);
+    let cost = |cluster: &Cluster, rates: [u64; 2]| {
+        let costs = MoveCosts {
+            bytes: &|_| 1_000,
+            rates,
+        };
+        operator::propose_plan(&cluster.view, &request, &costs, 9)
+            .unwrap()
+            .0
+            .cost
+    };
+    for (rates, seconds) in [
+        ([0, 0], 1),
+        ([100, 0], 10),
+        ([0, 50], 20),
+        ([100, 50], 20),
+        ([10, 50], 100),
+    ] {
+        assert_eq!(cost(&cluster, rates).seconds, seconds, "{rates:?}");
+    }
+    assert_eq!(cost(&cluster, [0, 0]).bytes_between_zones, 0);
+    cluster.view.nodes.get_mut(&node(4)).unwrap().record.zone = "far".to_owned();
+    assert_eq!(cost(&cluster, [0, 0]).bytes_between_zones, 1_000);
 }
 
 #[test]

@@ -145,6 +145,7 @@ fn a_node_reports_its_number_of_keys_rounded() {
             synchronised: PartitionSet::EMPTY,
             held: 8,
             keys,
+            bytes: 0,
         };
         local.versioned.insert(name("v"), store);
         let actions = agent.decide(&cluster.view, &local, at_ms);

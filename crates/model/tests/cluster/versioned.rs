@@ -190,6 +190,7 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
                 synchronised,
                 held: 0,
                 keys: 0,
+                bytes: 0,
             },
         );
         let actions = Agent::new(node(number)).decide(&cluster.view, &local, 0);

@@ -232,6 +232,7 @@ impl Node {
                     replicas: store.replicas as usize,
                     value_type: Default::default(),
                     settings: store.versioned?,
+                    exceeded_quota_bytes: None,
                 })
             });
             let nodes: BTreeMap<NodeId, bool> = topology.nodes.iter().map(|(&id, node)| (id, node.live)).collect();
@@ -239,6 +240,7 @@ impl Node {
                 node: *node,
                 table: Arc::new(table),
                 nodes,
+                near: Default::default(),
                 leaving: Default::default(),
                 stores: stores.collect(),
                 dropped: Vec::new(),

@@ -41,13 +41,8 @@ pub(crate) async fn run(mut background: Background) {
                 if background.has_ended() {
                     return;
                 }
-                for peer in turns.whose(&holding, store, partition) {
-                    let outcome = exchange(background, store, partition, peer).await;
-                    turns.had(&holding, store, partition, peer, outcome.is_ok());
-                }
-                if partition.is_behind() && holding.has_caught_up(store, partition, shared.is_lost(store)) {
-                    partition.caught_up();
-                    tracing::info!(store = %store.name, partition = %partition.id(), "lost data is restored");
+                if !holding.receives(store, partition.id()) {
+                    compare(background, &mut turns, &holding, store, partition).await;
                 }
             }
             for partition in store.surplus.iter() {
@@ -59,6 +54,51 @@ pub(crate) async fn run(mut background: Background) {
         if !background.sleep(LOOK_EVERY).await {
             return;
         }
+    }
+}
+
+/// Compares the partitions that move to this node, until it is ended: apart from all others, which must not wait for moves
+/// that are held to a low rate.
+pub(crate) async fn run_moves(mut background: Background) {
+    let background = &mut background;
+    let shared = &Arc::clone(&background.shared);
+    let mut turns = Turns::new(&shared.host, shared.options.exchange_period);
+    loop {
+        let holding = shared.holding.load_full();
+        turns.forget_others(&holding);
+        for store in holding.stores.values().filter(|store| store.is_compared()) {
+            for partition in store.partitions.values() {
+                if background.has_ended() {
+                    return;
+                }
+                if holding.receives(store, partition.id()) {
+                    compare(background, &mut turns, &holding, store, partition).await;
+                }
+            }
+        }
+        drop(holding);
+        if !background.sleep(LOOK_EVERY).await {
+            return;
+        }
+    }
+}
+
+/// Compares a partition with the nodes whose turn it is.
+async fn compare(
+    background: &mut Background,
+    turns: &mut Turns,
+    holding: &Holding,
+    store: &HeldStore,
+    partition: &Partition,
+) {
+    for peer in turns.whose(holding, store, partition) {
+        let outcome = exchange(background, store, partition, peer).await;
+        turns.had(holding, store, partition, peer, outcome.is_ok());
+    }
+    let is_lost = background.shared.is_lost(store);
+    if partition.is_behind() && holding.has_caught_up(store, partition, is_lost) {
+        partition.caught_up();
+        tracing::info!(store = %store.name, partition = %partition.id(), "lost data is restored");
     }
 }
 

@@ -74,7 +74,10 @@ impl Turns {
         let now = self.host.now();
         let id = partition.id();
         let others = holding.others(store, id);
-        let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
+        // A node that gets the partition by a move compares it itself, at the rate of moves.
+        let is_ready = |node: &NodeId| holding.is_live(*node) && !holding.is_receiver(store, id, *node);
+        let mut live: Vec<NodeId> = others.into_iter().filter(is_ready).collect();
+        live.sort_by_key(|&node| !holding.is_near(node));
         // If both sides began at once, they would send each other everything.
         let is_compared = partition.was_asked_within(LATER, now);
         let is_due = |node: &NodeId| {
@@ -95,7 +98,7 @@ impl Turns {
         };
         if *turn <= now && !is_put_off {
             *turn = now + self.period.mul_f64(random_fraction(&*self.host) / 2.0 + 0.75);
-            // A node that it was never compared with comes first.
+            // A node that it was never compared with comes first, and of those one in the same zone.
             let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
             due.extend(live.into_iter().min_by_key(began_ms));
         }

@@ -76,7 +76,12 @@ impl Replicas {
             let mut waiting = self.shared.returned.lock();
             waiting.extend(returned);
         }
-        for signal in [&self.shared.growing, &self.shared.exchanging, &self.shared.handoff] {
+        for signal in [
+            &self.shared.growing,
+            &self.shared.exchanging,
+            &self.shared.moving,
+            &self.shared.handoff,
+        ] {
             signal.wake();
         }
         if !view.is_remembered {
@@ -169,6 +174,7 @@ impl Replicas {
             replicas: store.replicas,
             value_type: store.value_type,
             settings: store.settings,
+            exceeded_quota_bytes: store.exceeded_quota_bytes,
             engine: Arc::clone(engine),
             engine_at,
             table,
@@ -231,6 +237,7 @@ fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
         nodes: nodes
             .filter(|(node, is_live)| *is_live || holders.contains(node))
             .collect(),
+        near: view.near.clone(),
         stores: view.stores.iter().map(ReplicatedStore::identity).collect(),
         kept: kept(view).collect(),
         is_remembered: view.is_remembered,

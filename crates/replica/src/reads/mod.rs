@@ -2,6 +2,7 @@
 //! caller.
 
 pub(crate) mod in_memory;
+mod lengths;
 pub(crate) mod listing;
 mod members;
 pub(crate) mod scanning;

@@ -233,11 +233,13 @@ impl Group<'_> {
             },
             Err((error, digest)) if error.code == ReplicaErrorCode::Corrupt => {
                 let update = write.decide_damaged(self.now_unix_ms).ok_or(error)?;
+                store.check_quota(&update)?;
                 self.replace_damaged(store, &store.place_in(&place.partition, &place.key))?;
                 (Record::default(), digest, Spot::default(), update)
             }
             Err((error, _)) => return Err(error),
         };
+        store.check_quota(&update)?;
         let dots = self.dots.of(store.lasting(), place.position);
         // The record here is complete.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);

@@ -39,6 +39,8 @@ pub struct Network {
     cut: Mutex<BTreeSet<NodeId>>,
     refused: Mutex<BTreeSet<Bytes>>,
     observer: OnceLock<Observer>,
+    /// The last comparisons: the node that asked, and the one that was asked.
+    compared: Mutex<Vec<(NodeId, NodeId)>>,
     behind_ms: AtomicU64,
 }
 
@@ -64,6 +66,20 @@ impl Network {
             true => refused.insert(key.into()),
             false => refused.remove(key.as_bytes()),
         };
+    }
+
+    /// Forgets which nodes were compared.
+    pub fn forget_compared(&self) {
+        self.compared.lock().unwrap().clear();
+    }
+
+    /// The first node that a node compared a partition with.
+    pub fn first_compared(&self, from: NodeId) -> Option<NodeId> {
+        let compared = self.compared.lock().unwrap();
+        compared
+            .iter()
+            .find(|(asking, _)| *asking == from)
+            .map(|(_, asked)| *asked)
     }
 
     /// Sets how far the clocks of other nodes are behind.
@@ -114,6 +130,9 @@ impl Peers for Way {
             let error = ReplicaError::new(ReplicaErrorCode::Other, "this key is refused");
             return answer(ReplicaReply::Error(error));
         }
+        if matches!(request.operation, ReplicaOperation::Tree { .. }) {
+            self.network.compared.lock().unwrap().push((self.from, node));
+        }
         self.network.show(Message::Request(&request));
         let network = Arc::clone(&self.network);
         peer.request(request, move |mut reply| {
@@ -131,11 +150,15 @@ pub struct Cluster {
     pub network: Arc<Network>,
     pub nodes: BTreeMap<NodeId, Arc<Replicas>>,
     pub live: BTreeSet<NodeId>,
+    /// The nodes in the zone of every node.
+    pub near: BTreeSet<NodeId>,
     pub table: Arc<RoutingTable>,
     pub settings: VersionedSettings,
     pub stores: Vec<(u16, &'static str)>,
     pub dropped: Vec<DroppedReplica>,
     pub replicas: usize,
+    /// The space quota that all stores exceed.
+    pub exceeded_quota_bytes: Option<u64>,
     /// When all stores were created.
     pub created_unix_ms: u64,
 }
@@ -216,6 +239,8 @@ impl Cluster {
             network,
             nodes: BTreeMap::new(),
             live: owners.iter().copied().collect(),
+            near: BTreeSet::new(),
+            exceeded_quota_bytes: None,
             table: Arc::new(table),
             settings,
             stores: vec![(STORE_ID, "s")],
@@ -300,6 +325,7 @@ impl Cluster {
             // So that members of sets stand side by side; other keys are as in any store.
             value_type: ValueType::Graph,
             settings: self.settings,
+            exceeded_quota_bytes: self.exceeded_quota_bytes,
         };
         ReplicaView {
             node: id,
@@ -308,6 +334,7 @@ impl Cluster {
                 .into_iter()
                 .map(|node| (node, self.live.contains(&node)))
                 .collect(),
+            near: self.near.clone(),
             leaving: self.leaving(),
             stores: self.stores.iter().map(store).collect(),
             dropped: self.dropped.clone(),

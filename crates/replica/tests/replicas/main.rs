@@ -19,6 +19,7 @@ mod one_node;
 mod pages;
 mod panics;
 mod past;
+mod quotas;
 mod reboots;
 mod rot;
 mod sectors;

@@ -184,6 +184,47 @@ fn a_partition_taken_back_during_deletion_is_filled_again() {
 }
 
 #[test]
+fn a_next_owner_compares_with_its_zone_first() {
+    for near in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = of_two(dir.path());
+        cluster.near = [node(near)].into();
+        // It was an owner before.
+        cluster.network.forget_compared();
+        plan(&mut cluster, &[3, 1]);
+        until("synchronisation", || synchronised(&cluster, 3) == 2);
+        assert_eq!(cluster.network.first_compared(node(3)), Some(node(near)));
+    }
+}
+
+#[test]
+fn a_low_rate_holds_moves_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    cluster.replicas = 2;
+    cluster.tell();
+    let write = |cluster: &Cluster, numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            put(cluster.node(1), &format!("k{number}"), value(&"v".repeat(10_000)));
+        }
+    };
+    write(&cluster, 0..100);
+    until("the other owner", || keys(&cluster, 2) == 100);
+    // A record a second: without a limit the move is over in milliseconds.
+    cluster.node(3).set_move_rate(10_000);
+    plan(&mut cluster, &[3, 1]);
+    until("the first records", || keys(&cluster, 3) > 0);
+    // The owners are compared meanwhile, and do not send the partition to its next owner.
+    write(&cluster, 100..200);
+    until("the other owner", || keys(&cluster, 2) == 200);
+    assert_eq!(synchronised(&cluster, 3), 0);
+    assert!(keys(&cluster, 3) < 200);
+    cluster.node(3).set_move_rate(0);
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
+    assert_eq!(keys(&cluster, 3), 200);
+}
+
+#[test]
 fn a_cancelled_plan_leaves_the_owners_as_they_were() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());

@@ -253,6 +253,7 @@ impl Replica {
             node: self.node,
             table: Arc::clone(&self.table),
             nodes: nodes.map(|node| (node, live.contains(&node))).collect(),
+            near: BTreeSet::new(),
             leaving: leaving(&self.table),
             stores,
             dropped: Vec::new(),
@@ -349,6 +350,7 @@ impl Store {
             replicas: self.replicas,
             value_type: Default::default(),
             settings,
+            exceeded_quota_bytes: None,
         }
     }
 }

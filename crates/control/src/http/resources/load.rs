@@ -21,6 +21,9 @@ pub struct LoadResource {
     pub partitions: Vec<PartitionLoadResource>,
     /// The keys that are asked for most, by store.
     pub hot_keys: Vec<HotKeyResource>,
+    /// What makes the load hard to balance, or partitions unsafe, and what would help.
+    #[serde(default)]
+    pub advice: Vec<AdviceResource>,
 }
 
 /// The load of a node.

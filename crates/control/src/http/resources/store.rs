@@ -34,6 +34,10 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
+    /// How many bytes one copy of the store may have, with the versions that are kept for rollback; no limit by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub space_quota_bytes: Option<u64>,
     /// Which nodes requests of several keys ask that do not say it themselves: a strategy, or cluster:GROUPS; the same node for the
     /// same key by default. Of batch stores only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +70,7 @@ impl NewStore {
             replicas: None,
             tolerate_failures: None,
             read_keys_per_second: None,
+            space_quota_bytes: None,
             fan_out: None,
             value_type: Default::default(),
             versioned: None,
@@ -114,6 +119,9 @@ pub struct StoreChange {
     /// How many keys a second may be read through all routers, and through all nodes; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// How many bytes one copy of the store may have; 0 for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_quota_bytes: Option<u64>,
     /// Which nodes requests of several keys ask that do not say it themselves; null for the default.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, example = "cluster:2")]
@@ -152,6 +160,16 @@ pub struct StoreResource {
     pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
+    /// How many bytes one copy of the store may have; null for no limit.
+    #[serde(default)]
+    pub space_quota_bytes: Option<u64>,
+    /// How many bytes one copy has: of a batch store all kept versions, of a versioned one about the bytes of its records; null if
+    /// no node reports it, as nodes do for versioned stores with a quota.
+    #[serde(default)]
+    pub space_used_bytes: Option<u64>,
+    /// Whether a versioned store takes no writes but deletions, because it is larger than its quota.
+    #[serde(default)]
+    pub over_space_quota: bool,
     /// Which nodes requests of several keys ask that do not say it themselves; null for the default.
     #[schema(value_type = Option<String>)]
     pub fan_out: Option<StoreFanOut>,
@@ -197,6 +215,9 @@ impl From<StoreStatus> for StoreResource {
             replicas: status.replicas,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,
+            space_quota_bytes: definition.space_quota_bytes,
+            space_used_bytes: status.used_bytes,
+            over_space_quota: status.over_quota,
             fan_out: definition.fan_out,
             value_type: definition.value_type,
             versioned: definition.versioned.map(Into::into),

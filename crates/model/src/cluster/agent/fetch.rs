@@ -114,6 +114,14 @@ impl Agent {
             if running >= FETCHES_MAX || !room {
                 continue;
             }
+            // Partitions that the node owns come first, and by themselves: those that move to it have a rate of their own.
+            let own = partitions.without(&partitions.without(&want.owned));
+            let is_move = urgency != Urgency::Pushed && own.is_empty();
+            let partitions = if is_move || urgency == Urgency::Pushed {
+                partitions
+            } else {
+                own
+            };
             running += 1;
             others += usize::from(urgency != Urgency::Pushed);
             backups += usize::from(urgency == Urgency::Backup);
@@ -122,13 +130,14 @@ impl Agent {
                 version: key.1,
                 peers: self.peers(view, want, &partitions),
                 partitions,
+                is_move,
                 detail: want.detail.clone(),
             });
         }
     }
 
-    /// The live nodes that may have some of these partitions. Each node begins with those after itself, so that not all
-    /// ask the same node.
+    /// The live nodes that may have some of these partitions: those of the node's own zone first. Each node begins with
+    /// those after itself, so that not all ask the same node.
     fn peers(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> Vec<NodeId> {
         let Some(table) = &view.routing else {
             return Vec::new();
@@ -142,6 +151,9 @@ impl Agent {
             .filter(|node| *node != self.node && !is_late(node))
             .collect();
         let after = peers.range(self.node..).chain(peers.range(..self.node));
-        after.copied().filter(|&node| view.is_live(node)).collect()
+        let mut peers: Vec<NodeId> = after.copied().filter(|&node| view.is_live(node)).collect();
+        let zone = |node: NodeId| view.nodes.get(&node).map(|node| &node.record.zone);
+        peers.sort_by_key(|&peer| zone(peer) != zone(self.node));
+        peers
     }
 }

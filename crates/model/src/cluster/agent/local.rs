@@ -38,6 +38,8 @@ pub struct LocalVersioned {
     pub held: u64,
     /// How many keys they have.
     pub keys: u64,
+    /// About how many bytes their records have; 0 if the store has no space quota.
+    pub bytes: u64,
 }
 
 /// A version on the disk.

@@ -50,6 +50,8 @@ pub enum AgentAction {
         detail: VersionDetail,
         /// Nodes that may have some of it, to be asked in this order if the source fails.
         peers: Vec<NodeId>,
+        /// Whether moves give these partitions to the node: it does not own them yet.
+        is_move: bool,
     },
     /// Stop a fetch. Its useless files are dropped next.
     StopFetch {

@@ -63,6 +63,7 @@ impl Agent {
                 lacking: PartitionSet::EMPTY,
                 held: 0,
                 keys: 0,
+                bytes: 0,
             });
             store.versions.insert(*version, self.replica(view, local, key, want));
         }
@@ -92,6 +93,7 @@ impl Agent {
                 lacking: held.map_or_else(|| planned.clone(), |held| planned.without(&held.synchronised)),
                 held: held.map_or(0, |held| held.held),
                 keys: held.map_or(0, |held| three_digits(held.keys)),
+                bytes: held.map_or(0, |held| three_digits(held.bytes)),
             };
             report.stores.insert(name.clone(), store);
         }
@@ -143,7 +145,9 @@ fn without_progress(report: &ReportRecord) -> ReportRecord {
         replica.bytes_total = 0;
         replica.seconds_left = None;
     }
-    report.stores.values_mut().for_each(|store| store.keys = 0);
+    for store in report.stores.values_mut() {
+        (store.keys, store.bytes) = (0, 0);
+    }
     report
 }
 

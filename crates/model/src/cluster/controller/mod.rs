@@ -18,6 +18,7 @@ use super::clock::{Moment, WatchedClock};
 use super::layout::Layouts;
 use super::readiness;
 use super::record::StoreRecord;
+use super::space::is_over_quota;
 use super::view::{ClusterView, Revised};
 use crate::node::NodeId;
 use crate::routing::RoutingTable;
@@ -143,12 +144,15 @@ impl Controller {
             Some(step) => step.apply(&store.record, look.now.unix_ms),
             None => {
                 let late = self.late(look, &store.record);
-                if late == store.record.late {
+                let over_quota = is_over_quota(look.view, &store.record);
+                if late == store.record.late && over_quota == store.record.over_quota {
                     return None;
                 }
-                let mut record = store.record.clone();
-                record.late = late;
-                record
+                StoreRecord {
+                    late,
+                    over_quota,
+                    ..store.record.clone()
+                }
             }
         };
         let path = RecordPath::Store(record.definition.name.clone());

@@ -164,6 +164,22 @@ pub enum OperatorError {
         /// The limit.
         max: usize,
     },
+    /// With the version, one copy of the store would have more bytes than its space quota.
+    #[error(
+        "store {store:?} has a space quota of {quota_bytes} bytes: this version has {bytes}, and the versions that would be \
+         kept beside it have {kept_bytes}; raise the quota: fondaco store alter {store} --space-quota BYTES, or keep fewer \
+         versions: fondaco store alter {store} --backups 0"
+    )]
+    OverSpaceQuota {
+        /// The store.
+        store: StoreName,
+        /// The bytes of the version.
+        bytes: u64,
+        /// The bytes of the versions that would be kept for rollback.
+        kept_bytes: u64,
+        /// The quota.
+        quota_bytes: u64,
+    },
     /// There is no routing table to change.
     #[error("there is no routing table yet: it is made when {nodes_initial} nodes are live")]
     NoRoutingTable {

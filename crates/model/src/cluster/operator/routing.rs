@@ -38,8 +38,8 @@ pub struct PlanRequest {
 pub struct MoveCosts<'a> {
     /// The bytes of a partition on one node.
     pub bytes: &'a dyn Fn(PartitionId) -> u64,
-    /// How many bytes a second a node may fetch; 0 is no limit.
-    pub rate: u64,
+    /// How many bytes a second a node may fetch, and how many of them for moves; 0 is no limit.
+    pub rates: [u64; 2],
 }
 
 /// Makes a plan, and saves it as a proposal.
@@ -234,7 +234,8 @@ fn cost(view: &ClusterView, table: &RoutingTable, plan: &Plan, costs: &MoveCosts
             cost.bytes_between_zones += bytes;
         }
     }
-    let rate = if costs.rate == 0 { EXPECTED_RATE } else { costs.rate };
+    let limit = costs.rates.into_iter().filter(|&rate| rate > 0).min();
+    let rate = limit.unwrap_or(EXPECTED_RATE);
     cost.seconds = fetched.into_values().max().unwrap_or(0).div_ceil(rate);
     cost
 }

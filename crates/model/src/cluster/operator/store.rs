@@ -26,6 +26,8 @@ pub struct StoreChange {
     pub tolerate_failures: Option<Option<u32>>,
     /// How many keys a second may be read; `Some(None)` for no limit.
     pub read_keys_per_second: Option<Option<u64>>,
+    /// How many bytes one copy of the store may have; `Some(None)` for no limit.
+    pub space_quota_bytes: Option<Option<u64>>,
     /// Which nodes requests ask that do not say it themselves; `Some(None)` for the default.
     pub fan_out: Option<Option<StoreFanOut>>,
     /// A change of a versioned store's settings.
@@ -90,6 +92,7 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         replicas,
         tolerate_failures,
         read_keys_per_second,
+        space_quota_bytes,
         fan_out,
         versioned,
     } = change;
@@ -102,6 +105,11 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     definition.replicas = replicas.unwrap_or(definition.replicas);
     definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
     definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
+    if let Some(quota) = *space_quota_bytes {
+        definition.space_quota_bytes = quota;
+        // The leading controller says so again if it is over the new one, too.
+        record.over_quota = false;
+    }
     definition.fan_out = fan_out.unwrap_or(definition.fan_out);
     check_unchangeable(&before.record.definition, definition)?;
     check(view, definition)?;
@@ -182,6 +190,15 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     }
     if read_keys_per_second == Some(0) {
         return invalid("the limit of keys read a second is 0: allow 1 or more, or leave out the limit".to_owned());
+    }
+    if definition.space_quota_bytes == Some(0) {
+        return invalid("the space quota is 0 bytes: allow more, or leave out the quota".to_owned());
+    }
+    let evicts = definition
+        .versioned
+        .is_some_and(|settings| settings.engine == EngineKind::Cache);
+    if evicts && definition.space_quota_bytes.is_some() {
+        return invalid("a store of the engine cache has no space quota: it evicts when its cache is full".to_owned());
     }
     if let (StoreKind::Versioned, Some(fan_out)) = (kind, definition.fan_out) {
         return invalid(format!(

@@ -16,7 +16,7 @@ pub const PUSHES_MAX: usize = 8;
 /// Begins a push of the version with this detail.
 ///
 /// # Errors
-/// No such store, a versioned one, another push of it, too many pushes.
+/// No such store, a versioned one, another push of it, too many pushes, a version beyond the store's space quota.
 pub fn push(
     view: &ClusterView,
     name: &StoreName,
@@ -32,6 +32,7 @@ pub fn push(
     if pushing.count() >= PUSHES_MAX {
         return Err(OperatorError::TooManyPushes { max: PUSHES_MAX });
     }
+    check_space_quota(&before.record, detail.bytes)?;
     let mut record = before.record.clone();
     let version = record.versions.allocate();
     record.push = Some(PushRecord {
@@ -46,6 +47,31 @@ pub fn push(
     });
     record.details.insert(version, detail);
     Ok(rewrite(before.revision, record))
+}
+
+/// Checks that a store has room for a version of so many bytes. The versions that would be kept for rollback once it is
+/// current count, and those that it would replace do not.
+///
+/// # Errors
+/// [`OperatorError::OverSpaceQuota`].
+pub fn check_space_quota(store: &StoreRecord, bytes: u64) -> Result<(), OperatorError> {
+    let Some(quota_bytes) = store.definition.space_quota_bytes else {
+        return Ok(());
+    };
+    let kept = store.versions.kept().take(store.definition.backups as usize);
+    let kept_bytes: u64 = kept
+        .filter_map(|version| store.details.get(&version))
+        .map(|detail| detail.bytes)
+        .sum();
+    if bytes.saturating_add(kept_bytes) <= quota_bytes {
+        return Ok(());
+    }
+    Err(OperatorError::OverSpaceQuota {
+        store: store.definition.name.clone(),
+        bytes,
+        kept_bytes,
+        quota_bytes,
+    })
 }
 
 /// Cancels the push under way of a store.

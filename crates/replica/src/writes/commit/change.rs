@@ -53,6 +53,7 @@ impl Group<'_> {
             return Err(not_here(&store.name, place.partition.id()));
         }
         self.admit_late(store, &place)?;
+        store.check_quota(&update)?;
         let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
             Ok(Some(bytes)) => match self.decode(&place, &bytes) {
                 Ok(record) => Ok((Some(record), Some(Record::stated_digest(&bytes)))),

@@ -10,10 +10,11 @@ export const title = 'Decisions';
 export async function load(page) {
   const [one] = page.parameters;
   if (one) return { decisions: [await page.get(`/v1/decisions/${encodeURIComponent(one)}`, [])], one };
-  return page.get('/v1/decisions?count=200', ['decisions', 'plans', 'load']);
+  const [list, { advice }] = await Promise.all([page.get('/v1/decisions?count=200', ['decisions', 'plans', 'load']), page.get('/v1/load', ['decisions', 'plans', 'load'], { advice: [] })]);
+  return { ...list, advice };
 }
 
-export function draw(page, { decisions, one }) {
+export function draw(page, { decisions, one, advice = [] }) {
   const shown = page.state.moves ? decisions.filter(({ moves }) => moves) : decisions;
   return [
     heading(one ? `Decision ${one}` : 'Decisions', one ? h('a', { href: '#/decisions' }, 'all decisions') : check('only moves', {
@@ -22,6 +23,7 @@ export function draw(page, { decisions, one }) {
         page.draw();
       },
     })),
+    advice.map(({ problem, help }) => h('p', { class: 'banner warn' }, h('b', null, problem), `: ${help}`)),
     shown.length === 0 && h('p', { class: 'quiet' }, page.state.moves ? 'No decision moved anything.' : 'The leading controller has decided nothing yet.'),
     h('ol', { class: 'decisions' }, runs(shown).map((run) => h('li', { class: 'panel', 'data-key': `decision ${run.at(-1).number}` }, article(run, one)))),
   ];

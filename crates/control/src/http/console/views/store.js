@@ -42,6 +42,7 @@ export function draw(page, { store, window_ms }) {
       ['late nodes', store.late.length ? store.late.map((node) => [nodeLink(node), ' ']) : 'none'],
       store.without_quorum && ['without quorum', quorum(store.without_quorum)],
       store.tolerate_failures !== null && ['tolerates failures', store.tolerate_failures],
+      store.space_quota_bytes && ['space quota', store.over_space_quota ? badge(`${bytes(store.space_quota_bytes)}, exceeded: only deletions`, 'bad') : `${bytes(store.space_used_bytes ?? 0)} of ${bytes(store.space_quota_bytes)}`],
       store.read_keys_per_second !== null && ['read quota', `${rate(store.read_keys_per_second)} keys/s`],
     ]),
     store.push && progressOf(page, store, path),
