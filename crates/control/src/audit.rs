@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_coordination::{Coordination, CoordinationError};
 
@@ -19,11 +21,19 @@ const ATTEMPTS_MAX: u32 = 20;
 /// Writes down what people change.
 pub(crate) struct Audit {
     coordination: Arc<dyn Coordination>,
+    /// How many changes this process has written down.
+    added: AtomicU64,
 }
 
 impl Audit {
     pub(crate) fn new(coordination: Arc<dyn Coordination>) -> Self {
-        Self { coordination }
+        let added = AtomicU64::new(0);
+        Self { coordination, added }
+    }
+
+    /// How many changes this process has written down.
+    pub(crate) fn added(&self) -> u64 {
+        self.added.load(Relaxed)
     }
 
     /// The last changes, the latest last.
@@ -43,7 +53,10 @@ impl Audit {
             match self.try_to_add(entry) {
                 Err(ControlError::Coordination(CoordinationError::Conflict { .. })) => {}
                 Err(error) => return tracing::warn!(%error, "a change cannot be written down in coordination"),
-                Ok(()) => return,
+                Ok(()) => {
+                    self.added.fetch_add(1, Relaxed);
+                    return;
+                }
             }
         }
     }

@@ -45,8 +45,8 @@ mod settings;
 mod starting;
 mod status;
 mod tls;
-mod uploads;
 mod traces;
+mod uploads;
 mod worker;
 
 pub use config::{

@@ -87,11 +87,18 @@ fn is_collector(text: &str) -> bool {
         Some(inner) => inner
             .strip_suffix(']')
             .is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
+        None => {
+            !host.is_empty()
+                && host
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        }
     };
     is_host
         && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
-        && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#@\"<>\\^`{|}".contains(&byte))
+        && rest
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"?#@\"<>\\^`{|}".contains(&byte))
 }
 
 #[cfg(test)]

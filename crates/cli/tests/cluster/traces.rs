@@ -60,7 +60,10 @@ fn only<'a>(spans: &'a [Seen], name: &str, kind: u64) -> &'a Seen {
 }
 
 fn children<'a>(spans: &'a [Seen], parent: &Seen) -> Vec<&'a Seen> {
-    spans.iter().filter(|span| span.parent.as_ref() == Some(&parent.id)).collect()
+    spans
+        .iter()
+        .filter(|span| span.parent.as_ref() == Some(&parent.id))
+        .collect()
 }
 
 /// Whether each request to a node has a span of the node.
@@ -111,7 +114,10 @@ fn a_read_is_one_trace_through_router_and_nodes() {
     let request = only(&spans, "MGET s", SERVER);
     assert_eq!(request.attributes["fondaco.keys"], "100");
     let parts = children(&spans, request);
-    let keys: u64 = parts.iter().map(|part| part.attributes["fondaco.keys"].parse::<u64>().unwrap()).sum();
+    let keys: u64 = parts
+        .iter()
+        .map(|part| part.attributes["fondaco.keys"].parse::<u64>().unwrap())
+        .sum();
     assert!(parts.len() > 1 && keys >= 100, "{spans:#?}");
     for span in &spans {
         assert!(!span.is_error && !span.text.contains("key-"), "{span:?}");
@@ -132,7 +138,11 @@ fn a_read_is_one_trace_through_router_and_nodes() {
     // Without a collector nothing is traced.
     set(&cluster, "traces-endpoint=");
     until("the router knows", || {
-        let found: Vec<String> = redis::cmd("CONFIG").arg("GET").arg("traces-endpoint").query(&mut redis).unwrap();
+        let found: Vec<String> = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg("traces-endpoint")
+            .query(&mut redis)
+            .unwrap();
         found[1].is_empty()
     });
     let before = metric(cluster.get("router-1"), "fondaco_traces_spans_total");
@@ -152,9 +162,13 @@ fn a_quorum_write_is_traced_with_its_replicas() {
     };
     let cluster = start(shape, &collector);
     let quorums = ["--kind", "versioned", "--reads", "2", "--writes", "2"];
-    cluster.any().done(&[&["store", "create", "carts"], &quorums[..]].concat());
+    cluster
+        .any()
+        .done(&[&["store", "create", "carts"], &quorums[..]].concat());
     let mut redis = cluster.get("router-1").redis();
-    until("the store is there", || redis.set::<_, _, ()>("carts:7", "book").is_ok());
+    until("the store is there", || {
+        redis.set::<_, _, ()>("carts:7", "book").is_ok()
+    });
     let set = redis::cmd("SET").arg("carts:7").arg("pen").clone();
     let whole = |spans: &[Seen]| {
         count(spans, "FONDACO.RPUT carts", ASKED) == 1
@@ -179,7 +193,11 @@ fn a_quorum_write_is_traced_with_its_replicas() {
     let spans = traced(&mut redis, &collector, &get, whole);
     let quorum = only(&spans, "quorum read carts", INTERNAL);
     assert!(children(&spans, quorum).len() >= 2, "{spans:#?}");
-    assert!(spans.iter().all(|span| !span.text.contains("pen") && !span.text.contains("carts:")));
+    assert!(
+        spans
+            .iter()
+            .all(|span| !span.text.contains("pen") && !span.text.contains("carts:"))
+    );
 }
 
 #[test]
@@ -199,11 +217,17 @@ fn a_killed_node_shows_as_a_second_attempt() {
         let found: String = redis.get(format!("s:{key}")).unwrap();
         assert_eq!(found, value(1, key));
         let again = ["retry", "redirect", "hedge"];
-        let is_again = |span: &Seen| span.attributes.get("fondaco.part").is_some_and(|part| again.contains(&&**part));
+        let is_again = |span: &Seen| {
+            span.attributes
+                .get("fondaco.part")
+                .is_some_and(|part| again.contains(&&**part))
+        };
         let asked = collector.spans(|span| span.kind == ASKED && is_again(span));
         asked.iter().any(|part| {
             let spans = collector.trace(&part.trace);
-            let parts = spans.iter().filter(|span| span.kind == ASKED && span.parent == part.parent);
+            let parts = spans
+                .iter()
+                .filter(|span| span.kind == ASKED && span.parent == part.parent);
             parts.count() > 1 && !children(&spans, part).is_empty()
         })
     });
@@ -237,7 +261,11 @@ fn the_share_of_traced_requests_is_respected() {
     let (expected, deviation) = (REQUESTS as f64 / 10.0, (REQUESTS as f64 * 0.09).sqrt());
     let found = (roots() - before) as f64;
     assert!((found - expected).abs() < 5.0 * deviation, "{found} of {expected}");
-    assert!(collector.spans(|span| span.parent.is_none() && span.role != "router").is_empty());
+    assert!(
+        collector
+            .spans(|span| span.parent.is_none() && span.role != "router")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -306,17 +334,38 @@ fn settings_of_traces_are_refused_with_a_reason() {
         ("traces-sample=2", "use a share from 0 to 1, such as 0.001"),
         ("traces-sample=-1", "use a share from 0 to 1, such as 0.001"),
         ("traces-sample=many", "use a share from 0 to 1, such as 0.001"),
-        ("traces-endpoint=collector:4318", "use the URL of an OTLP/HTTP collector"),
-        ("traces-endpoint=http://me:secret@collector", "without a user, a password"),
+        (
+            "traces-endpoint=collector:4318",
+            "use the URL of an OTLP/HTTP collector",
+        ),
+        (
+            "traces-endpoint=http://me:secret@collector",
+            "without a user, a password",
+        ),
     ] {
         let errors = dev.refused(1, &["config", "set", change]);
         assert!(errors.contains(reason), "{change}: {errors}");
     }
-    let shown = dev.done(&["config", "set", "traces-sample=0.25", "traces-endpoint=http://127.0.0.1:4318"]);
+    let shown = dev.done(&[
+        "config",
+        "set",
+        "traces-sample=0.25",
+        "traces-endpoint=http://127.0.0.1:4318",
+    ]);
     assert!(shown.contains("traces-sample: 0.001 -> 0.25"), "{shown}");
     let mut redis = dev.redis();
-    let found: Vec<String> = redis::cmd("CONFIG").arg("GET").arg("traces-*").query(&mut redis).unwrap();
-    assert_eq!(found, ["traces-endpoint", "http://127.0.0.1:4318", "traces-sample", "0.25"]);
-    let error = redis::cmd("FONDACO.TRACE").arg("me").query::<()>(&mut redis).unwrap_err();
+    let found: Vec<String> = redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("traces-*")
+        .query(&mut redis)
+        .unwrap();
+    assert_eq!(
+        found,
+        ["traces-endpoint", "http://127.0.0.1:4318", "traces-sample", "0.25"]
+    );
+    let error = redis::cmd("FONDACO.TRACE")
+        .arg("me")
+        .query::<()>(&mut redis)
+        .unwrap_err();
     assert!(error.to_string().contains("invalid traceparent"), "{error}");
 }

@@ -76,13 +76,7 @@ impl OpenSpan {
         Self::new(parent.new_span(), Some(parent.span), name, kind, queue)
     }
 
-    fn new(
-        context: TraceContext,
-        parent: Option<u64>,
-        name: String,
-        kind: SpanKind,
-        queue: &Arc<SpanQueue>,
-    ) -> Self {
+    fn new(context: TraceContext, parent: Option<u64>, name: String, kind: SpanKind, queue: &Arc<SpanQueue>) -> Self {
         let mut attributes = SmallVec::new();
         attributes.push(("db.system.name", "fondaco".into()));
         let span = Span {
@@ -138,8 +132,13 @@ impl OpenSpan {
     /// Notes that it failed. Of the error only the code is kept, its first word: the rest may have keys in it.
     pub fn fail(&mut self, error: &str) {
         let code = error.split(' ').next().unwrap_or_default();
-        let is_code = code.len() <= CODE_BYTES_MAX && !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
-        let code = if is_code { code.to_owned().into() } else { Cow::Borrowed("_OTHER") };
+        let is_code =
+            code.len() <= CODE_BYTES_MAX && !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
+        let code = if is_code {
+            code.to_owned().into()
+        } else {
+            Cow::Borrowed("_OTHER")
+        };
         if let Some(span) = &mut self.span {
             span.error = Some(code);
         }

@@ -164,7 +164,11 @@ impl Collector for Observed {
         let spans = self.metrics.spans().counts();
         for (name, help, count) in [
             ("traces_spans", "spans of traced requests that have ended", spans.ended),
-            ("traces_dropped", "spans dropped because too many waited to be sent", spans.dropped),
+            (
+                "traces_dropped",
+                "spans dropped because too many waited to be sent",
+                spans.dropped,
+            ),
             ("traces_failed", "spans that the collector did not take", spans.failed),
         ] {
             counter(&mut encoder, name, help, count)?;

@@ -34,6 +34,7 @@ struct Seen {
     view: Arc<ClusterView>,
     settings: Option<u64>,
     decision: u64,
+    audited: u64,
 }
 
 /// An event of the stream.
@@ -147,6 +148,7 @@ impl Seen {
             view: sighting.view,
             settings: sighting.settings.map(|settings| settings.revision),
             decision,
+            audited: app.audit.added(),
         }
     }
 
@@ -171,9 +173,13 @@ impl Seen {
                     .filter(|(differs, _)| *differs)
                     .map(|(_, what)| what),
             );
+            // Other processes may have written down what led to it.
             if !what.is_empty() {
                 what.push("audit");
             }
+        }
+        if self.audited != former.audited && !what.contains(&"audit") {
+            what.push("audit");
         }
         if self.settings != former.settings {
             what.push("settings");

@@ -46,11 +46,7 @@ pub(crate) struct TracesWork {
 
 impl TracesWork {
     /// Starts the thread.
-    pub(crate) fn start(
-        metrics: &NodeMetrics,
-        settings: Arc<Settings>,
-        origin: Origin,
-    ) -> Result<Self, ControlError> {
+    pub(crate) fn start(metrics: &NodeMetrics, settings: Arc<Settings>, origin: Origin) -> Result<Self, ControlError> {
         let signal = Arc::new(ChangeSignal::default());
         let mut exporter = Exporter {
             queue: Arc::clone(metrics.spans()),

@@ -287,10 +287,10 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
     if struggling.is_empty() {
         decision.reasons.push(match judged {
             0 => "no node has reported for long enough to be judged".to_owned(),
-            _ => format!(
-                "none of {judged} nodes struggles; {} have not reported for long enough",
-                live.saturating_sub(judged)
-            ),
+            _ => match live.saturating_sub(judged) {
+                0 => format!("none of {judged} nodes struggles"),
+                silent => format!("none of {judged} nodes struggles; {silent} have not reported for long enough"),
+            },
         });
         return None;
     }
@@ -324,10 +324,13 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
     for (node, resource) in chosen {
         let level = levels.get(node, resource);
         let (high, calm) = input.settings.limits(resource);
+        let limit = match level > high {
+            true => format!("more than {:.0} %", high * 100.0),
+            false => format!("not halfway to calm at {:.0} %", calm * 100.0),
+        };
         decision.reasons.push(format!(
-            "node {node} struggles: {:.0} % of its {resource}, more than {:.0} %",
-            level * 100.0,
-            high * 100.0
+            "node {node} struggles: {:.0} % of its {resource}, {limit}",
+            level * 100.0
         ));
         for _ in 0..per_node {
             if levels.get(node, resource) <= f64::midpoint(high, calm) {

@@ -142,7 +142,7 @@ impl LoadWindow {
     /// The number of the store that costs most in each partition, by the last reports.
     pub fn busiest_stores(&self) -> BTreeMap<PartitionId, u16> {
         let mut costs = BTreeMap::<(PartitionId, u16), f64>::new();
-        let newest = self.0.values().filter_map(|reports| reports.last.back());
+        let newest = self.nodes.values().filter_map(|reports| reports.last.back());
         for load in newest.flat_map(|(_, report)| &report.partitions) {
             *costs.entry((load.partition, load.store)).or_default() += load.cost();
         }

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use fondaco_client::trace::within;
 use default_store::Naming;
+use fondaco_client::trace::within;
 use fondaco_format::ColdRead;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, Reply, Skip};

@@ -7,10 +7,10 @@ use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
 use crate::envelope::{Envelope, EnvelopeError};
-use crate::trace::TraceContext;
 use crate::replica::request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
+use crate::trace::TraceContext;
 
 /// Why arguments are not a valid [`ReplicaRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

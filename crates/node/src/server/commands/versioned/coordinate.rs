@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::ClientError;
-use fondaco_client::trace::{Tracing, within};
 use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
+use fondaco_client::trace::{Tracing, within};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
