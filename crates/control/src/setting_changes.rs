@@ -5,7 +5,9 @@ use std::fmt;
 
 use fondaco_node::{SettingKind, SettingSpec, Settings};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Settings to change: their names, with `-` or `_`, and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -13,7 +15,7 @@ use utoipa::ToSchema;
 pub struct SettingChanges(pub BTreeMap<String, SettingText>);
 
 /// The value of a setting, as JSON has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SettingText {
     /// A whole number.
@@ -23,6 +25,16 @@ pub enum SettingText {
     /// A text.
     Text(String),
 }
+
+// Written by hand, since what is derived says that a whole number is not a number.
+impl PartialSchema for SettingText {
+    fn schema() -> RefOr<Schema> {
+        let kinds = SchemaType::Array(vec![Type::Number, Type::String]);
+        ObjectBuilder::new().schema_type(kinds).into()
+    }
+}
+
+impl ToSchema for SettingText {}
 
 // JSON has no value that does not equal itself.
 impl Eq for SettingText {}

@@ -21,8 +21,9 @@ fn start(shape: Shape, collector: &Collector) -> Cluster {
     let cluster = Cluster::start(shape);
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
-    let settings = ["router-cache-bytes=0", "traces-sample=0", &collector.setting()];
-    cluster.any().done(&[&["config", "set"], &settings[..]].concat());
+    let endpoint = collector.setting();
+    let settings = ["config", "set", "router-cache-bytes=0", "traces-sample=0", &endpoint];
+    cluster.any().done(&settings);
     cluster
 }
 
@@ -299,7 +300,7 @@ fn bad_collectors_harm_no_request_and_no_memory() {
     }
     collector.behave(Manner::IsSilent);
     let dropped = metric(router, "fondaco_traces_dropped_total");
-    ask(15);
+    ask(6);
     assert!(metric(router, "fondaco_traces_dropped_total") > dropped);
     set(&cluster, "traces-endpoint=http://127.0.0.1:1");
     let failed = metric(router, "fondaco_traces_failed_total");

@@ -34,7 +34,7 @@ const ATTEMPTS_MAX: u32 = 4;
 
 /// The first pause after a failure; each further one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
-const PAUSE_LAST: Duration = Duration::from_secs(30);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
 
 /// The path of spans, if the setting has none.
 const PATH: &str = "/v1/traces";
@@ -53,6 +53,7 @@ impl TracesWork {
             settings,
             origin,
             agent: agent(),
+            endpoint: Arc::default(),
             batch: None,
             pause: PAUSE_FIRST,
             paused_until: None,
@@ -68,6 +69,8 @@ struct Exporter {
     settings: Arc<Settings>,
     origin: Origin,
     agent: Agent,
+    /// Where the last batch was sent.
+    endpoint: Arc<String>,
     /// Spans that are not sent yet.
     batch: Option<Batch>,
     pause: Duration,
@@ -117,8 +120,13 @@ impl Exporter {
         if endpoint.is_empty() {
             let kept = self.batch.take().map_or(0, |batch| batch.spans.len());
             self.queue.note_failed(kept + self.queue.take(usize::MAX).len());
-            (self.paused_until, self.pause) = (None, PAUSE_FIRST);
+            self.endpoint = endpoint;
             return false;
+        }
+        if self.endpoint != endpoint {
+            // Another collector may do better.
+            (self.paused_until, self.pause) = (None, PAUSE_FIRST);
+            self.endpoint = Arc::clone(&endpoint);
         }
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
             return false;
