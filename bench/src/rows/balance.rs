@@ -224,11 +224,11 @@ fn filled(bench: &Bench, name: &str, cores: &[f64], dataset: Dataset) -> Result<
         confined: true,
         ..Shape::default()
     };
-    let mut cluster = Cluster::start_shaped(bench, name, shape)?;
+    let cluster = Cluster::start_shaped(bench, name, shape)?;
     cluster
         .control()
         .create_versioned(STORE, &["--replicas", "1", "--reads", "1", "--writes", "1"])?;
-    Replicas::of(cluster.router(), STORE)?.fill(0..dataset.records, dataset.value_bytes)?;
+    Replicas::of(cluster.router().resp(), STORE)?.fill(0..dataset.records, dataset.value_bytes)?;
     for (node, &cores) in cluster.nodes().iter().zip(cores) {
         node.limit_cores(cores)?;
     }

@@ -163,7 +163,7 @@ mod tests {
             epoch in 0..=i64::MAX as u64,
             is_charged in any::<bool>(),
             wants_rate in any::<bool>(),
-            trace in prop::option::of((1.., 1..)),
+            trace in prop::option::of((1_u128.., 1_u64..)),
         ) {
             let trace = trace.map(|(trace, span)| TraceContext { trace, span });
             let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate, trace };

@@ -35,6 +35,9 @@ const ZONE_MIN: f64 = 0.67;
 /// A node is small if it has less than this part of the median capacity, by its weight.
 const CAPACITY_MIN: f64 = 0.5;
 
+/// How much of a resource a node has.
+type Capacity = fn(&NodeLoad) -> f64;
+
 /// What would help a cluster, besides moves. `busiest` names, for partitions, the store that costs most there.
 pub fn advise(input: &BalanceInput, busiest: &BTreeMap<PartitionId, StoreName>) -> Vec<Advice> {
     let members: Vec<&NodeLoad> = input.nodes.iter().filter(|node| node.may_get()).collect();
@@ -155,7 +158,7 @@ fn in_store(partition: PartitionId, busiest: &BTreeMap<PartitionId, StoreName>) 
 
 /// Nodes that have far less than others with the same weight.
 fn small_nodes(members: &[&NodeLoad]) -> Vec<Advice> {
-    let resources: [(&str, fn(&NodeLoad) -> f64); 3] = [
+    let resources: [(&str, Capacity); 3] = [
         ("processors", |node| node.cpu.1),
         ("memory", |node| node.memory.1 as f64),
         ("disk", |node| node.disk.1 as f64),
