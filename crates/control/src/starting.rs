@@ -173,7 +173,11 @@ impl Fondaco {
             controller,
         };
         let (ended, watch) = watch::channel(false);
-        let leader = Arc::new(Leader::new(Arc::clone(&starting.coordination), config.peer_client()?));
+        let leader = Arc::new(Leader::new(
+            Arc::clone(&starting.coordination),
+            config.peer_client()?,
+            starting.advertised_http()?,
+        ));
         let reporting = starting.reporting(&works, &leader)?;
         let traces = starting.traces()?;
         let app = starting.app(&works, leader, stores_dir, place.dev)?;

@@ -67,7 +67,10 @@ impl World {
             moves: moves.collect(),
             ..PlanRequest::default()
         };
-        let costs = MoveCosts { bytes: &|_| 1, rates: [0; 2] };
+        let costs = MoveCosts {
+            bytes: &|_| 1,
+            rates: [0; 2],
+        };
         let proposed = operator::propose_plan(view, &request, &costs, 0);
         proposed.ok().map(|(_, change)| change)
     }

@@ -153,7 +153,7 @@ fn leading(app: &App) -> Option<&ControllerWork> {
 /// The answer of the leading controller to the same request.
 async fn from_leader(app: &App, target: String) -> Result<Response, ApiError> {
     let asked = app.blocking(move |app| {
-        let port = app.leader.port().ok_or(ControlError::NotLeading)?;
+        let port = app.leader.other().ok_or(ControlError::NotLeading)?;
         match port.get(&target) {
             Ok((status, body)) => {
                 if status == StatusCode::CONFLICT {

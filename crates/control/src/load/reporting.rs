@@ -26,15 +26,29 @@ pub(crate) struct Leader {
     coordination: Arc<dyn Coordination>,
     peers: PeerClient,
     known: Mutex<Option<PeerPort>>,
+    /// The address of this process.
+    own: String,
 }
 
 impl Leader {
-    pub(crate) fn new(coordination: Arc<dyn Coordination>, peers: PeerClient) -> Self {
+    pub(crate) fn new(coordination: Arc<dyn Coordination>, peers: PeerClient, own: String) -> Self {
         Self {
             coordination,
             peers,
             known: Mutex::default(),
+            own,
         }
+    }
+
+    /// The control port of the leader, if that is another process. An entry that this process left before it was restarted
+    /// names itself: it must not ask itself.
+    pub(crate) fn other(&self) -> Option<PeerPort> {
+        let port = self.port()?;
+        if port.address() == self.own {
+            self.forget();
+            return None;
+        }
+        Some(port)
     }
 
     /// The control port of the leader, as it was found last; `None` if there is none.
