@@ -303,7 +303,7 @@ impl<'a> Reading<'a> {
                 port,
             ));
         }
-        let mut replicas = Replicas::new(self.value_type, replicas.into_iter());
+        let mut replicas = Replicas::new(self.store.name.clone(), self.value_type, replicas.into_iter());
         let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;
         while let Some(frame) = replicas.next(|bytes| self.pace.moved(bytes))? {
             writer.add(&frame)?;

@@ -1,6 +1,6 @@
 //! The records of several replicas of a partition: read page by page, in parallel, and merged.
 //!
-//! All replicas return their records in the order of the hashes of the keys, so memory needs one page of each.
+//! All replicas return their records in the order of the slots and hashes of the keys, so memory needs one page of each.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use anyhow::anyhow;
 use fondaco_control::http::Frame;
 use fondaco_model::versioned::Record;
-use fondaco_model::{ValueType, member};
+use fondaco_model::{StoreName, ValueType, member, slot_of_key};
 
 use crate::pages::Pages;
 
 /// Some replicas of a partition.
 pub struct Replicas<'a> {
+    store: StoreName,
     value_type: ValueType,
     replicas: Vec<Replica<'a>>,
 }
@@ -29,7 +30,7 @@ struct Replica<'a> {
 
 impl<'a> Replicas<'a> {
     /// Replicas of a store with values of this type. Reads nothing yet.
-    pub fn new(value_type: ValueType, replicas: impl Iterator<Item = Pages<'a>>) -> Self {
+    pub fn new(store: StoreName, value_type: ValueType, replicas: impl Iterator<Item = Pages<'a>>) -> Self {
         let replica = |pages| Replica {
             pages,
             page: VecDeque::new(),
@@ -37,6 +38,7 @@ impl<'a> Replicas<'a> {
             is_read: false,
         };
         Self {
+            store,
             value_type,
             replicas: replicas.map(replica).collect(),
         }
@@ -48,7 +50,7 @@ impl<'a> Replicas<'a> {
     /// # Errors
     /// [`Passing::Node`](super::cluster::Passing::Node), or the error of `read`.
     pub fn next(&mut self, mut read: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<Option<Frame>> {
-        let order = order(self.value_type);
+        let order = order(&self.store, self.value_type);
         for replica in &mut self.replicas {
             while replica.page.is_empty() && !replica.is_read {
                 read(replica.read_page(order)?)?;
@@ -97,9 +99,10 @@ impl Replica<'_> {
 }
 
 /// Which of two keys comes first in a partition.
-fn order(value_type: ValueType) -> impl Fn(&[u8], &[u8]) -> Ordering + Copy {
+fn order(store: &StoreName, value_type: ValueType) -> impl Fn(&[u8], &[u8]) -> Ordering + Copy {
     move |a, b| {
-        let place = |key| (member::key_hash(value_type, key), key);
+        let position = |key| member::position(slot_of_key(store, key), member::key_hash(value_type, key));
+        let place = |key| (position(key), key);
         place(a).cmp(&place(b))
     }
 }

@@ -7,6 +7,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::slot::{SLOT_BITS, Slot};
 use crate::value_type::ValueType;
 
 /// How many bits of a hash all members of a set have in common.
@@ -35,7 +36,13 @@ pub fn key(set: &[u8], id: u64) -> Vec<u8> {
     [set, id.to_string().as_bytes()].concat()
 }
 
-/// The hash of a key: its position within its partition.
+/// The position of a key among all of a versioned store, given its slot and its hash: records are kept in this order.
+#[inline]
+pub fn position(slot: Slot, hash: u64) -> u64 {
+    u64::from(slot.get()) << (64 - SLOT_BITS) | hash >> SLOT_BITS
+}
+
+/// The hash of a key.
 pub fn key_hash(value_type: ValueType, key: &[u8]) -> u64 {
     let own = xxh3_64(key);
     match parse(key) {

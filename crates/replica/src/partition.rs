@@ -5,7 +5,9 @@
 //! one of the two.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -151,8 +153,15 @@ impl Partition {
         // Changes are applied to this partition, or to its halves.
         let mut tree = self.tree();
         *tree = Tree::default();
-        self.halves
-            .get_or_init(|| [half(2 * self.id.get()), half(2 * self.id.get() + 1)])
+        let halves = self
+            .halves
+            .get_or_init(|| [half(2 * self.id.get()), half(2 * self.id.get() + 1)]);
+        // A loss that was found meanwhile: either it finds the halves, or they find it.
+        fence(SeqCst);
+        if self.is_behind() {
+            halves.iter().for_each(|half| half.fall_behind());
+        }
+        halves
     }
 
     /// The partition that has a position now: this one, or what it was split into.
@@ -213,6 +222,7 @@ impl Partition {
     /// Acknowledged writes were lost here, until it is compared with others.
     pub(crate) fn fall_behind(&self) {
         self.is_behind.store(true, Release);
+        fence(SeqCst);
         self.exchanges().begin_turn();
         self.halves
             .get()

@@ -69,7 +69,9 @@ pub struct ReplicaStatus {
     pub surplus: usize,
     /// How many keys there are, including deleted ones, in partitions whose hash trees are built.
     pub keys: u64,
-    /// How many of them had a time to live in the last sweep.
+    /// How many partitions that are.
+    pub counted: usize,
+    /// How many keys had a time to live in the last sweep.
     pub expiring: u64,
     /// How many partitions have no hash tree yet, or get a new one because it became too small.
     pub trees_missing: usize,
@@ -136,6 +138,7 @@ impl Replicas {
             synchronised: PartitionSet::EMPTY,
             surplus: store.surplus.iter().filter(|partition| !partition.is_cleared()).count(),
             keys: 0,
+            counted: 0,
             expiring: 0,
             trees_missing: 0,
         };
@@ -145,7 +148,10 @@ impl Replicas {
                 status.synchronised.insert(partition.id());
             }
             match partition.with_tree(HashTree::keys) {
-                Some(keys) => status.keys += keys,
+                Some(keys) => {
+                    status.keys += keys;
+                    status.counted += 1;
+                }
                 None => status.trees_missing += usize::from(store.is_compared()),
             }
             status.trees_missing += usize::from(partition.has_crowded_tree());
@@ -153,6 +159,7 @@ impl Replicas {
         }
         if !store.is_compared() {
             status.keys = store.table.approximate_len();
+            status.counted = status.held.len();
         }
         Some(status)
     }

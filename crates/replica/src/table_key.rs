@@ -11,6 +11,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_engine::KEY_BYTES_MAX as TABLE_KEY_BYTES_MAX;
+pub(crate) use fondaco_model::member::position;
 use fondaco_model::{NodeId, PartitionCount, PartitionId, SLOT_BITS, Slot, member};
 use smallvec::SmallVec;
 
@@ -22,12 +23,6 @@ pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
 
 /// The longest key of a versioned store, in bytes: it fits into both tables.
 pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
-
-/// The position of a key, given its slot and its hash.
-#[inline]
-pub(crate) fn position(slot: Slot, hash: u64) -> u64 {
-    u64::from(slot.get()) << (64 - SLOT_BITS) | hash >> SLOT_BITS
-}
 
 /// The partition of a position.
 #[inline]

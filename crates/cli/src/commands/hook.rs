@@ -163,7 +163,7 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
             }
         }
     };
-    if is_running(&facts, &dir) {
+    if process_of(&dir).is_some() {
         return Ok(facts.http);
     }
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {dir:?}"))?;
@@ -189,7 +189,7 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
     match write(&dir, &facts).and_then(|()| confine(&facts, pid, &call.request)) {
         Ok(()) => Ok(facts.http),
         Err(error) => {
-            stop(&facts, &dir);
+            stop(&dir);
             Err(error)
         }
     }
@@ -237,13 +237,16 @@ fn enlarge(options: &LocalOptions, call: &Call) -> anyhow::Result<()> {
 
 /// Stops a node, and deletes what it has. One that is not known has been taken back.
 fn take_back(options: &LocalOptions, call: &Call) -> anyhow::Result<()> {
-    let Some((dir, facts)) = find(options, call)? else {
+    let Some((dir, _)) = find(options, call)? else {
         return match call.machine {
             Some(_) => Ok(()),
             None => Err(anyhow!("the node was not started by this hook")),
         };
     };
-    stop(&facts, &dir);
+    stop(&dir);
+    if let Some(pid) = process_of(&dir) {
+        bail!("process {} does not end", pid.as_raw_nonzero());
+    }
     Group::of(&name_of(&dir)).remove();
     fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {dir:?}"))
 }
@@ -290,31 +293,28 @@ fn write(dir: &Path, facts: &Facts) -> anyhow::Result<()> {
     fs::rename(&next, &path).with_context(|| format!("cannot write {path:?}"))
 }
 
-/// Whether the process of a node runs, and not another one that got its number since.
-fn is_running(facts: &Facts, dir: &Path) -> bool {
-    let Some(pid) = facts.pid else { return false };
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+/// The process of a node, if it runs: found by its arguments, since this program may have been killed before it wrote down the
+/// number.
+fn process_of(dir: &Path) -> Option<Pid> {
     let data = dir.join("data");
-    // A process that has ended and was not waited for has no arguments.
-    String::from_utf8_lossy(&arguments)
-        .split('\0')
-        .any(|argument| Path::new(argument) == data)
+    let is_its = |pid: i32| {
+        // A process that has ended and was not waited for has no arguments.
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments);
+        arguments.split('\0').any(|argument| Path::new(argument) == data)
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.find(|&pid| is_its(pid)).and_then(Pid::from_raw)
 }
 
-fn stop(facts: &Facts, dir: &Path) {
-    let pid = facts.pid.and_then(|pid| Pid::from_raw(pid as i32));
-    let Some(pid) = pid.filter(|_| is_running(facts, dir)) else {
-        return;
-    };
+fn stop(dir: &Path) {
     let begun = Instant::now();
-    // It may end by itself in between.
-    let _ = kill_process(pid, Signal::TERM);
-    while is_running(facts, dir) && begun.elapsed() < STOPS_WITHIN {
-        std::thread::sleep(TICK);
-    }
-    if is_running(facts, dir) {
-        let _ = kill_process(pid, Signal::KILL);
-        while is_running(facts, dir) && begun.elapsed() < 2 * STOPS_WITHIN {
+    for (signal, within) in [(Signal::TERM, STOPS_WITHIN), (Signal::KILL, 2 * STOPS_WITHIN)] {
+        let Some(pid) = process_of(dir) else { return };
+        // It may end by itself in between.
+        let _ = kill_process(pid, signal);
+        while process_of(dir).is_some() && begun.elapsed() < within {
             std::thread::sleep(TICK);
         }
     }

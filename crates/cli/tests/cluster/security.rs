@@ -56,6 +56,7 @@ fn users_token_and_tls_also_protect_traffic_between_processes() {
     });
 
     let connection = |name: &str, user: &str, password: &str| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let certificates = TlsCertificates {
             client_tls: None,
             root_cert: Some(fs::read(&certificate).unwrap()),

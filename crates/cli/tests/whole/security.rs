@@ -178,6 +178,7 @@ fn with_tls_configured_both_ports_speak_only_tls() {
     assert_eq!(node.done(&["get", "a:1", "--ca", ca]), "value in a");
     assert_eq!(node.done(&["scan", "a", "--ca", ca]), "a:1\n");
 
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates = TlsCertificates {
         client_tls: None,
         root_cert: Some(fs::read(&certificate).unwrap()),

@@ -241,7 +241,7 @@ impl VersionedStores {
             let local = LocalVersioned {
                 id: record.id,
                 partitions: status.partitions,
-                held: status.held.len() as u64,
+                held: status.counted as u64,
                 keys: status.keys,
                 bytes: self
                     .lengths

@@ -97,8 +97,9 @@ impl Exporter {
         loop {
             let seen = signal.count();
             let is_last = ending.has_come();
-            // At the end, a collector that does not work is not waited for.
-            while !(is_last && self.paused_until.is_some()) && self.send_batch() {
+            // At the end, a collector that does not work is not waited for, nor a slow one for long.
+            let until = is_last.then(|| Instant::now() + SEND_TIME_MAX);
+            while until.is_none_or(|until| Instant::now() < until && self.paused_until.is_none()) && self.send_batch() {
                 if ending.has_come() && !is_last {
                     break;
                 }

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState};
 
 use super::settings::ZooKeeperSettings;
-use super::tls::Tls;
+use super::tls::{PROBE_MAX, Tls};
 use super::{RETRY, acls};
 use crate::error::CoordinationError;
 use crate::service::{Session, SessionState};
@@ -147,7 +147,10 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &
             }
             Err(error) => {
                 let refusal = match tls {
-                    Some(tls) => tls.explain(&settings.servers).await,
+                    Some(tls) => {
+                        let explained = tokio::time::timeout(PROBE_MAX, tls.explain(&settings.servers)).await;
+                        explained.ok().flatten()
+                    }
                     None => None,
                 };
                 let is_news = links.borrow().refusal != refusal;

@@ -17,11 +17,11 @@ use zookeeper_client::TlsOptions;
 
 use crate::error::CoordinationError;
 
-/// How long the search for the reason of a failure may take for each server.
-const PROBE_MAX: Duration = Duration::from_secs(5);
+/// How long the search for the reason of a failure may take.
+pub(super) const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// How long a server that refuses the certificate of this process may take to say so.
-const REFUSED_WITHIN: Duration = Duration::from_millis(500);
+const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The port of a server that is named without one.
 const PORT_DEFAULT: u16 = 2181;

@@ -74,7 +74,7 @@ fn session(server: &str, root: &str, tls: ZooKeeperTls) -> Result<ZooKeeperCoord
 fn refusal(server: &str, tls: ZooKeeperTls) -> String {
     let mut settings = settings(server, &own_root());
     settings.tls = Some(tls);
-    settings.call_timeout_ms = Duration::from_secs(4).as_millis() as u64;
+    settings.call_timeout_ms = Duration::from_secs(10).as_millis() as u64;
     let session = ZooKeeperCoordination::connect(settings).unwrap();
     let error = session.read(&path("a")).unwrap_err();
     assert!(matches!(error, CoordinationError::Untrusted { .. }), "{error}");

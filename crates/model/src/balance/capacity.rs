@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::decide::{rearranged, struggling};
 use super::decision::{Advice, Decision, Outcome};
 use super::input::{BalanceInput, BalanceMode, NodeLoad, Resource};
-use super::machine::{MachineAction, MachineInput, MachineState};
+use super::machine::{MachineAction, MachineInput, MachineRequest, MachineState};
 use super::relief::{Levels, spread};
+use super::requests::FAILURES_MAX;
 use crate::node::NodeId;
 use crate::placement::Placement;
 
@@ -107,6 +108,13 @@ fn want(
         _ => "a node is requested".to_owned(),
     };
     let now = input.at_unix_ms;
+    // A node that cannot be returned does not keep a full cluster from getting one: it is tried again later.
+    let is_vain = |request: &MachineRequest| {
+        matches!(request.action, MachineAction::Return { .. }) && request.failures >= FAILURES_MAX
+    };
+    if state.pending.as_ref().is_some_and(is_vain) {
+        state.pending = None;
+    }
     if let Some(why) = waits(input, machines, decision.mode, state) {
         decision.reasons.push(format!("{problem}: {wanted}, but {why}"));
         return;

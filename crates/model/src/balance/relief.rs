@@ -165,6 +165,16 @@ pub(super) fn relieve(
     let Some((_, _, at, to)) = best else {
         return Err(advice(draft, levels, from, resource, &parts, high));
     };
+    // A node without partitions would count as new, and be filled again.
+    if parts.len() < 2 {
+        return Err(Advice {
+            problem: format!(
+                "node {node} is at {:.0} % of its {resource} with one partition, which it keeps",
+                before * 100.0
+            ),
+            help: format!("replace it by a larger machine, or take it out: fondaco drain {node}"),
+        });
+    }
     let part = &parts[at];
     let to_before = levels.get(to.node, resource);
     levels.moved(input, part, from, to);

@@ -11,7 +11,7 @@ const JOINS_WITHIN_MS: u64 = 600_000;
 const ASKED_AGAIN_MS: u64 = 5_000;
 
 /// After how many failures a request may be given up.
-const FAILURES_MAX: u32 = 5;
+pub(super) const FAILURES_MAX: u32 = 5;
 
 /// The longest pause after a failure, in milliseconds.
 const PAUSE_MS_MAX: u64 = 600_000;
@@ -132,7 +132,13 @@ fn holds(input: &BalanceInput, node: NodeId) -> bool {
 
 /// A node that leaves, has no partitions any more, and is to be returned.
 pub(super) fn drained(input: &BalanceInput, machines: &MachineInput, state: &MachineState) -> Option<NodeId> {
-    if input.plan.is_some() {
+    // Its replicas give away what only they have, hints among it, once the moves are over and all owners are there.
+    let is_whole = input.nodes.iter().all(|node| node.leaving || node.live);
+    let cool_down_ms = input.settings.cool_down_ms;
+    let is_settled = input
+        .moved_unix_ms
+        .is_none_or(|at| at + cool_down_ms <= input.at_unix_ms);
+    if input.plan.is_some() || !is_whole || !is_settled {
         return None;
     }
     let cooled = state

@@ -171,9 +171,10 @@ async fn clear(
     let failed = |error| engine_error(shared, &error);
     let (from, to) = range(partition.count(), partition.id(), 0, 0);
     loop {
-        // Once it is held again, nothing of it is deleted.
-        if partition.is_held() {
-            return Err(ReplicaError::new(ReplicaErrorCode::Other, "this node holds it again"));
+        // Once it is held again, nothing of it is deleted; what it was split into is.
+        if partition.is_held() || partition.is_split() {
+            let message = "this node holds it again, or it was split";
+            return Err(ReplicaError::new(ReplicaErrorCode::Other, message));
         }
         let (mut keys, mut bytes) = (Vec::new(), 0);
         let scan = ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;

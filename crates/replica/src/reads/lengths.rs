@@ -10,7 +10,7 @@ use crate::table_key::range;
 const SPOTS: usize = 8;
 
 /// How many records are looked at in each place, at most.
-const RECORDS_MAX: usize = 64;
+const RECORDS_MAX: usize = 16;
 
 /// How many bytes of records are read in each place, at most.
 const BYTES_MAX: u64 = 1 << 20;

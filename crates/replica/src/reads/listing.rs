@@ -38,16 +38,16 @@ pub struct RecordsPage {
 }
 
 impl Replicas {
-    /// Keys of a partition that have a value, from a hash on: about this many, or fewer at the end. It reads the disk.
+    /// Keys of a partition of so many that have a value, from a hash on: about this many, or fewer at the end. It reads the disk.
     /// `None` if this node does not own the partition or has lost data of it; a partition that it is about to own may
     /// be incomplete, too.
     ///
     /// # Errors
-    /// The error of the engine.
+    /// The error of the engine; `OLDTABLE` if this node has yet to hear of a split, or has heard of it earlier.
     pub fn keys_from(
         &self,
         store: u16,
-        partition: PartitionId,
+        (partitions, partition): (PartitionCount, PartitionId),
         hash: u64,
         count: usize,
     ) -> Result<Option<KeysListed>, String> {
@@ -57,6 +57,7 @@ impl Replicas {
             return Ok(None);
         };
         let count_of_all = holding.count();
+        holding.admit_count(partitions).map_err(|error| error.to_string())?;
         let first = range(count_of_all, partition, 64, hash).0;
         let end = range(count_of_all, partition, 0, 0).1;
         let now_unix_ms = self.shared.host.unix_ms();

@@ -58,7 +58,8 @@ fn a_next_owner_is_complete_before_it_is_synchronised() {
     let mut cluster = of_two(dir.path());
     assert_eq!(synchronised(&cluster, 1), 2, "an owner is synchronised");
     let lists = |cluster: &Cluster, number: u32| {
-        let partitions = (0..2).map(PartitionId::new);
+        let count = cluster.table.partitions();
+        let partitions = (0..2).map(|number| (count, PartitionId::new(number)));
         let listed = partitions.map(|partition| cluster.node(number).keys_from(STORE_ID, partition, 0, 1000).unwrap());
         listed
             .map(|listed| listed.map(|(keys, _)| keys.len()))

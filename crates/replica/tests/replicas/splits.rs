@@ -45,7 +45,7 @@ fn keys(cluster: &Cluster, number: u32) -> BTreeMap<u32, usize> {
     let listed = partitions.partitions().filter_map(|partition| {
         let (keys, _) = cluster
             .node(number)
-            .keys_from(STORE_ID, partition, 0, 10_000)
+            .keys_from(STORE_ID, (partitions, partition), 0, 10_000)
             .unwrap()?;
         let is_of_it = |key: &Bytes| partitions.partition_of(slot_of_key(&store(), key)) == partition;
         assert!(keys.iter().all(is_of_it));

@@ -164,7 +164,7 @@ pub struct StoreResource {
     #[serde(default)]
     pub space_quota_bytes: Option<u64>,
     /// How many bytes one copy has: of a batch store all kept versions, of a versioned one about the bytes of its records; null if
-    /// no node reports it, as nodes do for versioned stores with a quota.
+    /// no node reports it, as nodes do for versioned stores with a quota, and at nodes and routers, which know no reports.
     #[serde(default)]
     pub space_used_bytes: Option<u64>,
     /// Whether a versioned store takes no writes but deletions, because it is larger than its quota.

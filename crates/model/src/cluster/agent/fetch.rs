@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::wanted::{Urgency, Want};
-use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
+use super::{Agent, AgentAction, LocalFetch, LocalReplicas, ReplicaKey};
 use crate::cluster::view::ClusterView;
 use crate::node::NodeId;
 use crate::partition_set::PartitionSet;
@@ -14,6 +14,9 @@ pub const FETCHES_MAX: usize = 8;
 /// How many of them are reserved for versions that are being pushed: a push waits for each node only for a short time,
 /// while a new node may catch up for hours.
 const PUSHED_FETCHES: usize = 2;
+
+/// How many of them may be moves of a plan, which have a rate of their own: slow ones do not hold up what the node lacks.
+const MOVE_FETCHES_MAX: usize = 3;
 
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
@@ -97,7 +100,14 @@ impl Agent {
                 missing.push((want.urgency, key, want, partitions));
             }
         }
-        missing.sort_by_key(|(urgency, key, ..)| (*urgency, *key));
+        let is_move = |want: &Want<'_>, partitions: &PartitionSet| {
+            want.urgency != Urgency::Pushed && partitions.iter().all(|partition| !want.owned.contains(partition))
+        };
+        missing.sort_by_key(|(urgency, key, want, partitions)| (*urgency, is_move(want, partitions), *key));
+        let moves = |(key, fetch): &(&ReplicaKey, &LocalFetch)| {
+            wants.get(*key).is_some_and(|want| is_move(want, &fetch.partitions))
+        };
+        let mut moves = local.fetches.iter().filter(moves).count();
         let count = |urgency: Urgency| {
             let is_it = |key: &&ReplicaKey| wants.get(*key).is_some_and(|want| want.urgency == urgency);
             local.fetches.keys().filter(is_it).count()
@@ -111,18 +121,19 @@ impl Agent {
                 Urgency::Current => others < FETCHES_MAX - PUSHED_FETCHES,
                 Urgency::Backup => others < FETCHES_MAX - PUSHED_FETCHES && backups < BACKUP_FETCHES_MAX,
             };
-            if running >= FETCHES_MAX || !room {
+            let is_move = is_move(want, &partitions);
+            if running >= FETCHES_MAX || !room || is_move && moves >= MOVE_FETCHES_MAX {
                 continue;
             }
             // Partitions that the node owns come first, and by themselves: those that move to it have a rate of their own.
             let own = partitions.without(&partitions.without(&want.owned));
-            let is_move = urgency != Urgency::Pushed && own.is_empty();
             let partitions = if is_move || urgency == Urgency::Pushed {
                 partitions
             } else {
                 own
             };
             running += 1;
+            moves += usize::from(is_move);
             others += usize::from(urgency != Urgency::Pushed);
             backups += usize::from(urgency == Urgency::Backup);
             actions.push(AgentAction::Fetch {

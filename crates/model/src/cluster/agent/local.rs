@@ -34,7 +34,7 @@ pub struct LocalVersioned {
     /// The partitions that have everything that their owners had when the node was given them: it has owned them since
     /// the store was created, or has compared them with an owner completely since they were empty.
     pub synchronised: PartitionSet,
-    /// How many partitions the node has.
+    /// How many partitions have been counted: those whose keys are known.
     pub held: u64,
     /// How many keys they have.
     pub keys: u64,

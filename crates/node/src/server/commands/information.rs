@@ -85,7 +85,7 @@ async fn keys_of(call: &Call<'_>, catalog: &Catalog, store: &ServingStore) -> Re
 /// About how many keys a versioned store has in so many partitions, if all have as many as those that are held
 /// here; `None` if none is. Deleted ones count until they are forgotten.
 fn keys_written(shared: &ServerState, store: &ServingStore, partitions: usize) -> Option<u64> {
-    scaled(shared, store, partitions, |status| status.keys)
+    scaled(shared, store, partitions, |status| (status.keys, status.counted))
 }
 
 /// About how many keys of a versioned store expire, as far as sweeps have found; 0 where nothing of it is held.
@@ -93,20 +93,24 @@ fn keys_expiring(shared: &ServerState, store: &ServingStore, catalog: &Catalog) 
     let partitions = catalog
         .membership()
         .map_or(0, |membership| membership.topology().partitions.get());
-    scaled(shared, store, partitions as usize, |status| status.expiring).unwrap_or(0)
+    scaled(shared, store, partitions as usize, |status| {
+        (status.expiring, status.held.len())
+    })
+    .unwrap_or(0)
 }
 
-/// A number of the partitions that are held here, for so many partitions; `None` if none is held.
+/// A number of some partitions, and how many these are, for so many partitions; `None` without any.
 fn scaled(
     shared: &ServerState,
     store: &ServingStore,
     partitions: usize,
-    number: impl FnOnce(&ReplicaStatus) -> u64,
+    number: impl FnOnce(&ReplicaStatus) -> (u64, usize),
 ) -> Option<u64> {
     let replicas = shared.config.replicas.as_ref()?;
     let status = replicas.status(store.id.get())?;
-    let here = u128::from(number(&status)) * partitions as u128;
-    Some(here.checked_div(status.held.len() as u128)? as u64)
+    let (number, of) = number(&status);
+    let here = u128::from(number) * partitions as u128;
+    Some(here.checked_div(of as u128)? as u64)
 }
 
 /// The records of a store in those partitions that clients ask this node for.

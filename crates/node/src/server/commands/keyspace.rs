@@ -75,6 +75,22 @@ pub(super) async fn keys_in_slot(call: &Call<'_>, reply: &mut Reply<'_>) -> Resu
         _ => 0,
     };
     let is_counted = call.command == CommandId::ClusterCountKeysInSlot;
+    let (found, count) = once_all_know(|| in_slot(call, slot, (is_counted, listed_max))).await?;
+    if is_counted {
+        reply.integer(count);
+    } else {
+        reply.array(found.len());
+        found.iter().for_each(|key| reply.bulk(key));
+    }
+    Ok(())
+}
+
+/// The keys of a slot, at most so many unless they are counted, and their number.
+async fn in_slot(
+    call: &Call<'_>,
+    slot: Slot,
+    (is_counted, listed_max): (bool, usize),
+) -> Result<(Vec<Vec<u8>>, i64), Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let (mut found, mut count) = (Vec::new(), 0_i64);
     for store in readable(call, &catalog) {
@@ -105,13 +121,7 @@ pub(super) async fn keys_in_slot(call: &Call<'_>, reply: &mut Reply<'_>) -> Resu
             next = following;
         }
     }
-    if is_counted {
-        reply.integer(count);
-    } else {
-        reply.array(found.len());
-        found.iter().for_each(|key| reply.bulk(key));
-    }
-    Ok(())
+    Ok((found, count))
 }
 
 /// The places of the stores that the client may read, and that have keys.

@@ -164,7 +164,7 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
             catalog: &catalog,
             store: place,
         };
-        let partitions = walk.partitions().unwrap_or(PartitionCount::ONE);
+        let partitions = walk.count();
         let position = match cursor {
             Some(cursor) if cursor.store == store => cursor.position_among(partitions),
             _ => ScanPosition::START,
@@ -226,7 +226,7 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
     let not_here = || format!("NOTHERE partition {partition} is not held here");
     let (keys, next) = match (catalog.versioned(store), catalog.current(store)) {
         (Some(versioned), _) => {
-            let listed = keys_of_replica(call, versioned.id, position, count).await?;
+            let listed = keys_of_replica(call, versioned.id, partitions, position, count).await?;
             listed.ok_or_else(not_here)?
         }
         (None, NOT_OPEN) => return Err(version_gone(&catalog, store, None::<VersionNumber>)),
@@ -263,7 +263,7 @@ impl Walk<'_> {
             return Ok((Vec::new(), self.start_of(partition.get() + 1)));
         }
         if let Some(versioned) = self.catalog.versioned(self.store)
-            && let Some((keys, next)) = keys_of_replica(self.call, versioned.id, position, count).await?
+            && let Some((keys, next)) = keys_of_replica(self.call, versioned.id, self.count(), position, count).await?
         {
             return Ok((keys, next.or_else(|| self.start_of(partition.get() + 1))));
         }
@@ -292,7 +292,7 @@ impl Walk<'_> {
     pub(super) async fn here(&self, position: ScanPosition, count: usize) -> Result<Option<Listed>, Refusal> {
         let partition = position.partition;
         if let Some(versioned) = self.catalog.versioned(self.store) {
-            return keys_of_replica(self.call, versioned.id, position, count).await;
+            return keys_of_replica(self.call, versioned.id, self.count(), position, count).await;
         }
         let Some(version) = self.holder(partition) else {
             return Ok(None);
@@ -337,6 +337,11 @@ impl Walk<'_> {
             None if place == NOT_OPEN => None,
             None => Some(self.catalog.version(place).manifest().partitions),
         }
+    }
+
+    /// How many partitions there are; one without a cluster.
+    fn count(&self) -> PartitionCount {
+        self.partitions().unwrap_or(PartitionCount::ONE)
     }
 
     fn start_of(&self, partition: u32) -> Option<ScanPosition> {
@@ -399,6 +404,7 @@ async fn keys_between(
 async fn keys_of_replica(
     call: &Call<'_>,
     store: StoreId,
+    partitions: PartitionCount,
     position: ScanPosition,
     count: usize,
 ) -> Result<Option<Listed>, Refusal> {
@@ -406,7 +412,8 @@ async fn keys_of_replica(
         return Ok(None);
     };
     let ScanPosition { partition, hash } = position;
-    let listed = tokio::task::spawn_blocking(move || replicas.keys_from(store.get(), partition, hash, count)).await;
+    let of = (partitions, partition);
+    let listed = tokio::task::spawn_blocking(move || replicas.keys_from(store.get(), of, hash, count)).await;
     let listed = listed.map_err(|error| format!("ERR the scan did not end: {error}"))?;
     let Some((keys, next)) = listed? else { return Ok(None) };
     let keys = keys.into_iter().map(Vec::from).collect();

@@ -4,6 +4,7 @@
 //! be made of one version of each store, when a node that answered has swapped before this one, or after.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,11 +45,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let reads = self.look_ahead(&catalog, &Others::default());
         let input_bytes = self.input.len();
         let tracing = self.trace.as_ref().and_then(|trace| trace.tracing());
-        let others = tokio::select! {
-            biased;
-            answers = within(tracing, ask_all(&self.context, &self.window, &catalog)) => answers,
-            // The answer is not wanted any more: what is under way for it is given up.
-            error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
+        let others = {
+            let asked = pin!(ask_all(&self.context, &self.window, &catalog));
+            tokio::select! {
+                biased;
+                answers = within(tracing, asked) => answers,
+                // The answer is not wanted any more: what is under way for it is given up.
+                error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
+            }
         };
         self.naming.unnamed += self.input.len() - input_bytes;
         let place = WindowCursor::default();

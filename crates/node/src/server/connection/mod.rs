@@ -16,6 +16,7 @@ mod slow;
 mod traced;
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -195,7 +196,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let mut reply = Reply::new(&mut self.output, call.session.protocol);
         let tracing = self.trace.as_ref().and_then(|trace| trace.tracing());
-        let outcome = within(tracing, commands::carry_out(call, &mut reply)).await;
+        let outcome = {
+            // Pinned here: a future that is an argument of another one is in it twice.
+            let work = pin!(commands::carry_out(call, &mut reply));
+            within(tracing, work).await
+        };
         if outcome == Outcome::Failed {
             self.context.metrics.record_error(command);
         }

@@ -147,7 +147,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn take_request(&mut self, bytes: usize, taking: &Taking<'_>) -> Option<Turn> {
         let (spec, route) = match self.route(taking.catalog) {
             Ok(found) => found,
-            Err(refusal) => return self.refuse(bytes, &refusal, taking.catalog),
+            Err(refusal) => {
+                self.chosen = None;
+                return self.refuse(bytes, &refusal, taking.catalog);
+            }
         };
         let command = spec.id;
         if self.context.metrics.wants_load() {

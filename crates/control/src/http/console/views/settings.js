@@ -99,7 +99,7 @@ function changes(fields, values) {
     if (!(name in values)) continue;
     const { value: now, max } = values[name];
     const isPlain = typeof now === 'string' || max === 1;
-    const number = typeof now === 'string' ? value.trim() : isPlain ? Number(value) : quantity(value, unitOf(name));
+    const number = typeof now === 'string' ? value.trim() : isPlain ? (value.trim() === '' ? null : Number(value)) : quantity(value, unitOf(name));
     if (number === null || Number.isNaN(number)) throw new Error(`not a number: "${value}" for ${name}`);
     if (number !== now) wanted[name] = number;
   }

@@ -63,7 +63,7 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
             let (answer, charge) = carry_out_charged(&context, &part).await;
             completer.answer_charged(answer, charge);
         };
-        tokio::task::spawn_local(within(Tracing::current(), work));
+        spawn(work);
         return;
     };
     let key = match WireKey::parse(part.wire_key) {
@@ -84,7 +84,15 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
             .write_record_to_the_end(key, Intent::All, update, answer)
             .await;
     };
-    tokio::task::spawn_local(within(Tracing::current(), work));
+    spawn(work);
+}
+
+/// Begins work that goes on by itself, with the current tracing. Untraced work is not wrapped: it would take twice the room.
+fn spawn(work: impl Future<Output = ()> + 'static) {
+    match Tracing::current() {
+        None => drop(tokio::task::spawn_local(work)),
+        tracing => drop(tokio::task::spawn_local(within(tracing, work))),
+    }
 }
 
 /// What is to be under a key, if it takes the place of all that there is, and nothing else is asked.
