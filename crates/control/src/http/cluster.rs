@@ -80,7 +80,7 @@ pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResour
     (status = "default", description = "An error: no_routing, plan_in_progress, too_many_partitions", body = ErrorResource),
 ))]
 pub(super) async fn split(State(app): State<App>) -> Result<Json<RoutingResource>, ApiError> {
-    app.blocking(|app| Ok(app.operator.split_partitions()?)).await?;
+    app.blocking(|app| app.operator.split_partitions()).await?;
     routing(State(app)).await
 }
 

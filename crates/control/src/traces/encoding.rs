@@ -104,7 +104,7 @@ mod tests {
             role: "router",
             address: "10.0.0.1:6500".into(),
         };
-        let body: Value = serde_json::from_slice(&request(&origin, &[span.clone()])).unwrap();
+        let body: Value = serde_json::from_slice(&request(&origin, std::slice::from_ref(&span))).unwrap();
         let resource = &body["resourceSpans"][0];
         assert_eq!(
             resource["resource"]["attributes"][2],

@@ -147,7 +147,7 @@ impl RequestTrace {
     }
 
     /// The window is answered.
-    pub(super) fn end_window(mut self: Box<Self>, window: &Window, tally: Tally) {
+    pub(super) fn end_window(mut self, window: &Window, tally: Tally) {
         if let Some((mut span, before)) = self.look_up.take() {
             span.set("fondaco.keys.disk", tally.cold.saturating_sub(before.cold));
             span.set("fondaco.keys.absent", tally.absent.saturating_sub(before.absent));

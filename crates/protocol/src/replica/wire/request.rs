@@ -169,7 +169,7 @@ impl ReplicaRequest {
                 writer.bulk_decimal(partition.get().into());
                 writer.bulk_decimal((*depth).into());
                 for LeafDigests { leaf, digests } in leaves {
-                    writer.bulk_decimal((*leaf).into());
+                    writer.bulk_decimal(*leaf);
                     let bytes: Vec<u8> = digests.iter().flat_map(|digest| digest.to_be_bytes()).collect();
                     writer.bulk(&bytes);
                 }
