@@ -260,7 +260,7 @@ mod tests {
         let http = Some("a:1".to_owned());
         assert_eq!(done, Ok(HookAnswer::Done { http }));
         assert_eq!(sh("echo '{\"state\":\"pending\"}'", LONG), Ok(HookAnswer::Pending));
-        let failed = sh("echo '{\"state\":\"failed\",\"message\":\"no\\nquota\"}'", LONG);
+        let failed = sh("printf %s '{\"state\":\"failed\",\"message\":\"no\\nquota\"}'", LONG);
         let reason = "no quota".to_owned();
         assert_eq!(failed, Ok(HookAnswer::Failed { reason }));
         for (script, reason) in [

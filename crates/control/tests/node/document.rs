@@ -270,10 +270,23 @@ fn every_documented_operation_answers_as_documented() {
     );
     walk.step("POST", swap, "/v1/stores/carts/swap", json!({"version": 1}), 409);
     let page = "/v1/stores/{store}/partitions/{partition}/records";
-    walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 200);
-    walk.step("GET", page, "/v1/stores/pymk/partitions/0/records", null(), 409);
+    walk.step(
+        "GET",
+        page,
+        "/v1/stores/carts/partitions/0/records?partitions=4",
+        null(),
+        200,
+    );
+    walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 400);
+    walk.step(
+        "GET",
+        page,
+        "/v1/stores/pymk/partitions/0/records?partitions=4",
+        null(),
+        409,
+    );
     // Of an earlier store with its name.
-    let other = "/v1/stores/carts/partitions/0/records?created_unix_ms=1";
+    let other = "/v1/stores/carts/partitions/0/records?partitions=4&created_unix_ms=1";
     walk.step("GET", page, other, null(), 404);
     let uploads = "/v1/stores/{store}/uploads";
     let (upload, uploaded) = (
@@ -333,7 +346,7 @@ fn load_report() -> Value {
         "disk_written": 0.0, "network_in": 0.0, "network_out": 0.0, "requests": 0.0, "p99_us": 0,
     });
     json!({
-        "node": 9, "started_unix_ms": 1, "number": 1, "interval_ms": 5000, "resources": resources, "partitions": [],
+        "node": 9, "started_unix_ms": 1, "number": 1, "divided": 4, "interval_ms": 5000, "resources": resources, "partitions": [],
         "sizes": [], "stores": [], "hot_keys": [],
     })
 }
