@@ -18,6 +18,7 @@ fn first(flaw: Flaw) -> u64 {
     match flaw {
         Flaw::AnswersForWhatItLost => 140,
         Flaw::FinishesAtOnce => 330,
+        Flaw::CollectsEarly => 9_900,
         Flaw::KeepsIncarnation | Flaw::TakesAnyTable => 90,
         Flaw::DropsHints => 440,
         _ => 0,

@@ -217,6 +217,7 @@ impl Scenario {
             Flaw::KeepsIncarnation => self.loses_disk || self.loses_power,
             Flaw::AcknowledgesUnsynced => self.settings.durability == Durability::Fsync,
             Flaw::AddsTwice => self.counts(),
+            Flaw::CollectsEarly => self.loses_disk && self.remembers_deletions_for_long(),
             Flaw::DropsHints => self.settings.handoff != Handoff::None,
             _ => true,
         }
