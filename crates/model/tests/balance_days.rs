@@ -283,10 +283,10 @@ fn load_that_shifts_for_days_overloads_no_node_for_long() {
 /// A thousand nodes: what decisions cost, and how often the coordination service hears of them. A plan writes its entry when
 /// it is made and when it ends, and two entries for each wave of moves.
 #[test]
-fn a_thousand_nodes_are_balanced_for_days() {
+fn a_thousand_nodes_are_balanced() {
     let mut world = World::new(4, 1_000, 4_096, 0.6);
     let (mut steps, mut longest, began) = (0, std::time::Duration::ZERO, std::time::Instant::now());
-    while world.now_ms < 102 * DAY_MS {
+    while world.now_ms < 100 * DAY_MS + DAY_MS / 4 {
         let before = std::time::Instant::now();
         world.step(BalancePolicy::Enough);
         longest = longest.max(before.elapsed());
@@ -294,12 +294,12 @@ fn a_thousand_nodes_are_balanced_for_days() {
         steps += 1;
     }
     println!(
-        "{steps} decisions in two days, {:?} each, {longest:?} at most: {} plans with {} moves",
+        "{steps} decisions in six hours, {:?} each, {longest:?} at most: {} plans with {} moves",
         began.elapsed() / steps,
         world.plans,
         world.moves
     );
-    assert!(world.moves > 100, "{} moves", world.moves);
+    assert!(world.moves > 10, "{} moves", world.moves);
     assert!(world.moves < 2 * 4_096, "{} moves", world.moves);
 }
 

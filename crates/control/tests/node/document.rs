@@ -214,6 +214,8 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("GET", "/v1/load/history", "/v1/load/history?since=x", null(), 400);
     walk.step("POST", load, load, load_report(), 204);
     walk.step("POST", load, load, json!({"node": 1}), 400);
+    let split = "/v1/routing/split";
+    walk.step("POST", split, split, null(), 200);
     walk.step("GET", "/v1/decisions", "/v1/decisions?count=3", null(), 200);
     walk.step("GET", "/v1/decisions", "/v1/decisions?count=0", null(), 400);
     walk.step("GET", "/v1/decisions/{decision}", "/v1/decisions/999999", null(), 404);
@@ -273,7 +275,7 @@ fn every_documented_operation_answers_as_documented() {
     walk.step(
         "GET",
         page,
-        "/v1/stores/carts/partitions/0/records?partitions=4",
+        "/v1/stores/carts/partitions/0/records?partitions=8",
         null(),
         200,
     );
@@ -281,12 +283,12 @@ fn every_documented_operation_answers_as_documented() {
     walk.step(
         "GET",
         page,
-        "/v1/stores/pymk/partitions/0/records?partitions=4",
+        "/v1/stores/pymk/partitions/0/records?partitions=8",
         null(),
         409,
     );
     // Of an earlier store with its name.
-    let other = "/v1/stores/carts/partitions/0/records?partitions=4&created_unix_ms=1";
+    let other = "/v1/stores/carts/partitions/0/records?partitions=8&created_unix_ms=1";
     walk.step("GET", page, other, null(), 404);
     let uploads = "/v1/stores/{store}/uploads";
     let (upload, uploaded) = (
