@@ -79,6 +79,8 @@ export const scene = (name, options, work) => test(name, { timeout: options.ms ?
     if (opened.faults.length) error.message += `\nand the page: ${opened.faults.join('\n')}`;
     throw error;
   } finally {
+    // What is under way when the page goes would fail after the test.
+    await opened.page.unrouteAll({ behavior: 'wait' });
     await opened.context.close();
   }
   assert.deepEqual(opened.faults, []);

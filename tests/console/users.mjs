@@ -60,7 +60,7 @@ scene('settings are changed, with units, and wrong ones are refused', { allow: [
 scene('the balance is set by its form, and set back before the page has heard of it', {}, async (page) => {
   await page.route('**/v1/settings', async (route) => {
     const response = await route.fetch();
-    if (route.request().method() === 'GET') await page.waitForTimeout(1000);
+    if (route.request().method() === 'GET') await new Promise((done) => { setTimeout(done, 1000); });
     await route.fulfill({ response });
   });
   await go(page, 'settings', 'Settings');
