@@ -35,7 +35,7 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	$(CARGO) test --no-run
 	tests/clients/run
 
-test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (two minutes)
+test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (three minutes)
 	tests/set-up
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run

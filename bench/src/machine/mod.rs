@@ -1,9 +1,9 @@
 //! The machine that the benchmark runs on: processes, disk, memory limits, description.
 
-pub mod control_group;
 pub mod description;
 pub mod dialogue;
 pub mod disk;
+pub mod memory_group;
 pub mod process;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

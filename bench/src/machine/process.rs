@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::control_group::ControlGroup;
+use super::memory_group::MemoryGroup;
 
 const POLL: Duration = Duration::from_millis(2);
 const TERMINATE_WAIT: Duration = Duration::from_secs(20);
@@ -105,8 +105,13 @@ impl Launch {
     }
 
     /// Starts the process within a memory limit.
-    pub fn within(mut self, group: Option<&ControlGroup>) -> Self {
-        self.group = group.map(ControlGroup::processes_file);
+    pub fn within(self, group: Option<&MemoryGroup>) -> Self {
+        self.within_group(group.map(MemoryGroup::processes_file))
+    }
+
+    /// Starts the process in the control group with this file of processes.
+    pub fn within_group(mut self, processes_file: Option<PathBuf>) -> Self {
+        self.group = processes_file;
         self
     }
 

@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut measured = Measured {
         lines: Vec::new(),
         notes: vec![format!(
-            "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions, through the router. Nodes have {CORES:?} cores (control groups, periods of 20 ms), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
+            "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions, through the router. Nodes have {CORES:?} cores (control groups), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
             dataset.records
         )],
         charts: Vec::new(),

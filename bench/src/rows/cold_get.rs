@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::machine::control_group::ControlGroup;
 use crate::machine::disk;
+use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::report::markdown::number;
@@ -24,7 +24,7 @@ const RATIO_MIN: f64 = 2.0;
 struct Contestant {
     engine: EngineKind,
     worker: Worker,
-    group: ControlGroup,
+    group: MemoryGroup,
     reads_a_get: Vec<Figure>,
     gets_a_second: Vec<Figure>,
 }
@@ -70,7 +70,7 @@ fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
     copy_files(&bench.engine_dir(EngineKind::SortedInterpolation, dataset)?, copy)?;
     let mut contestants = Vec::new();
     for engine in EngineKind::ALL {
-        let group = ControlGroup::of_memory(engine.argument(), limit_bytes)?;
+        let group = MemoryGroup::new(engine.argument(), limit_bytes)?;
         let dir = bench.engine_dir(engine, dataset)?;
         let dir = match engine {
             EngineKind::SortedInterpolation => copy.to_owned(),

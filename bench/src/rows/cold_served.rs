@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use super::Measured;
 use crate::bench::Bench;
 use crate::load::{self, Group, KeyChoice, Span, Writes};
-use crate::machine::control_group::ControlGroup;
 use crate::machine::disk;
+use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
@@ -25,7 +25,7 @@ const FIO_LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.large_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let group = ControlGroup::of_memory("served", bench.memory_limit_bytes())?;
+    let group = MemoryGroup::new("served", bench.memory_limit_bytes())?;
     let settings = Settings {
         group: Some(&group),
         ..Settings::default()

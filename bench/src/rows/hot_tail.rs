@@ -9,7 +9,7 @@ use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::Dataset;
 use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
-use crate::machine::control_group::ControlGroup;
+use crate::machine::memory_group::MemoryGroup;
 use crate::machine::{disk, pin_thread, prefer_thread};
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
@@ -26,7 +26,7 @@ const RATIO_MAX: f64 = 2.0;
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.large_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let group = ControlGroup::of_memory("hot-tail", bench.memory_limit_bytes())?;
+    let group = MemoryGroup::new("hot-tail", bench.memory_limit_bytes())?;
     let server_cpu = bench.server_cpu().to_string();
     let settings = Settings {
         group: Some(&group),

@@ -11,8 +11,8 @@ use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::elsewhere::{Elsewhere, OTHER_FILE_SYSTEM};
 use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
-use crate::machine::control_group::ControlGroup;
 use crate::machine::disk;
+use crate::machine::memory_group::MemoryGroup;
 use crate::machine::prefer_thread;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
@@ -34,7 +34,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.large_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
     let source = Elsewhere::copy(&bench.version_for(PUSHED, dataset)?)?;
-    let group = ControlGroup::of_memory("push-zipf", bench.memory_limit_bytes())?;
+    let group = MemoryGroup::new("push-zipf", bench.memory_limit_bytes())?;
     let settings = Settings {
         group: Some(&group),
         ..Settings::default()

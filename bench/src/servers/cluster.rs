@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use fondaco_testing::{ZooKeeper, free_port};
+use fondaco_testing::{CpuGroup, ZooKeeper, free_port};
 
 use crate::bench::Bench;
 use crate::dataset::Dataset;
-use crate::machine::control_group::ControlGroup;
 use crate::machine::process::{Launch, Process};
 use crate::peers::fondaco::{PARTITIONS, STORE};
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
@@ -62,7 +61,7 @@ pub struct Server {
     resp: SocketAddr,
     control: ControlPort,
     /// Dropped after the process.
-    group: Option<ControlGroup>,
+    group: Option<CpuGroup>,
 }
 
 /// The role of a process, and the address of its cluster.
@@ -240,13 +239,14 @@ impl Role<'_> {
         fs::write(&file, self.configuration(&dir.join("data"), resp, http))?;
         let log = self.bench.log(&format!("cluster-{}", self.name));
         let is_confined = self.shape.confined && self.command == "server";
-        let group = is_confined
-            .then(|| ControlGroup::of_processors(&self.name))
-            .transpose()?;
+        // Before the limit is known: as many cores as there are.
+        let all = std::thread::available_parallelism()?.get() as f64;
+        let group = is_confined.then(|| CpuGroup::new(&self.name, all));
+        let group = group.transpose().map_err(|reason| anyhow!(reason))?;
         let launch = Launch::new(&self.bench.fondaco)
             .args([self.command, "--config"])
             .args([&file])
-            .within(group.as_ref())
+            .within_group(group.as_ref().map(CpuGroup::processes_file))
             .log_to(&log);
         Ok(Server {
             process: launch.start()?,
@@ -301,10 +301,8 @@ impl Server {
 
     /// Limits its processors, if it is confined.
     pub fn limit_cores(&self, cores: f64) -> Result<()> {
-        self.group
-            .as_ref()
-            .context("a process that is not confined")?
-            .limit_cores(cores)
+        let group = self.group.as_ref().context("a process that is not confined")?;
+        group.set(cores).map_err(|reason| anyhow!(reason))
     }
 
     /// The number of keys that it has looked up so far.

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::bench::Bench;
 use crate::dataset::Dataset;
-use crate::machine::control_group::ControlGroup;
 use crate::machine::free_address;
+use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::{Launch, Process};
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
 use crate::servers::{last_record_exchange, wait_for_reply};
@@ -25,7 +25,7 @@ pub struct Settings<'a> {
     /// The number of event loops; 0 is one per core.
     pub loops: usize,
     /// The limit of its memory, including page cache.
-    pub group: Option<&'a ControlGroup>,
+    pub group: Option<&'a MemoryGroup>,
 }
 
 /// A running node.

@@ -162,22 +162,9 @@ impl Fondaco {
             access: Arc::clone(&access),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
-        let has_directory = config.role.decides() && !config.data_dir.as_os_str().is_empty();
-        let journal = has_directory.then(|| config.data_dir.join("decisions.jsonl"));
-        let controller = starting.controller(journal)?.map(Arc::new);
-        let agent = starting.agent(place.data_dir)?.map(Arc::new);
-        let router = starting.router()?.map(Arc::new);
-        let works = Works {
-            agent,
-            router,
-            controller,
-        };
+        let works = starting.works(place.data_dir)?;
         let (ended, watch) = watch::channel(false);
-        let leader = Arc::new(Leader::new(
-            Arc::clone(&starting.coordination),
-            config.peer_client()?,
-            starting.advertised_http()?,
-        ));
+        let leader = starting.leader()?;
         let reporting = starting.reporting(&works, &leader)?;
         let traces = starting.traces()?;
         let app = starting.app(&works, leader, stores_dir, place.dev)?;
@@ -282,11 +269,28 @@ struct Starting<'a> {
 }
 
 impl Starting<'_> {
-    /// `journal` is the file of its decisions, if it has a directory for one.
-    fn controller(&mut self, journal: Option<PathBuf>) -> Result<Option<ControllerWork>, ControlError> {
+    /// The parts of a process that depend on its role.
+    fn works(&mut self, data_dir: Option<DataDir>) -> Result<Works, ControlError> {
+        Ok(Works {
+            controller: self.controller()?.map(Arc::new),
+            agent: self.agent(data_dir)?.map(Arc::new),
+            router: self.router()?.map(Arc::new),
+        })
+    }
+
+    /// How this process finds the leading controller.
+    fn leader(&self) -> Result<Arc<Leader>, ControlError> {
+        let coordination = Arc::clone(&self.coordination);
+        let leader = Leader::new(coordination, self.config.peer_client()?, self.advertised_http()?);
+        Ok(Arc::new(leader))
+    }
+
+    fn controller(&mut self) -> Result<Option<ControllerWork>, ControlError> {
         if !self.config.role.decides() {
             return Ok(None);
         }
+        let data_dir = &self.config.data_dir;
+        let journal = (!data_dir.as_os_str().is_empty()).then(|| data_dir.join("decisions.jsonl"));
         let candidate = Candidate {
             http: self.advertised_http()?,
         };

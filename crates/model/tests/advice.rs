@@ -1,4 +1,4 @@
-//! Advice about a cluster: each problem is named, and none where there is none.
+//! Advice about a cluster: each problem is named, and a healthy cluster gets no advice.
 
 use std::collections::BTreeMap;
 

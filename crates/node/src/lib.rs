@@ -22,7 +22,6 @@ mod membership;
 mod metrics;
 mod priority;
 mod server;
-mod setting_value;
 mod settings;
 mod single_value;
 
@@ -32,5 +31,4 @@ pub use graph::GraphQueries;
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Load, Loads, NodeMetrics};
 pub use server::{BufferBudget, Listening, Server, ServerConfig, ServerError};
-pub use setting_value::{SettingKind, SettingValue};
-pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};
+pub use settings::{SETTINGS, Setting, SettingError, SettingKind, SettingSpec, SettingValue, Settings};

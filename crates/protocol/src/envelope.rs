@@ -129,7 +129,7 @@ impl Envelope {
         Ok(envelope)
     }
 
-    /// The trace of a request with this envelope, valid or not: cheap if there is none.
+    /// The trace that an envelope names, valid or not. A request that is not traced costs one comparison of lengths.
     #[inline]
     pub fn trace_of(text: &[u8]) -> Option<TraceContext> {
         match text.len() < TRACED_BYTES_MIN {

@@ -53,12 +53,17 @@ impl CpuGroup {
         fs::write(&file, text).map_err(|error| format!("cannot write {file:?}: {error}"))
     }
 
+    /// The file to which a process writes its number to join.
+    pub fn processes_file(&self) -> PathBuf {
+        self.dir.join("cgroup.procs")
+    }
+
     /// A command that runs another one in the group: its arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new("sh");
         command
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
-            .arg(self.dir.join("cgroup.procs"));
+            .arg(self.processes_file());
         command
     }
 }

@@ -104,7 +104,6 @@ struct Facts {
     resp: String,
     zone: Option<String>,
     group: Option<String>,
-    pid: Option<u32>,
     cores: Option<f64>,
     memory: Option<u64>,
     /// The last request to enlarge it that was carried out.
@@ -147,7 +146,7 @@ pub fn run(command: HookCommand) -> anyhow::Result<()> {
 /// Starts the node of a request, unless it runs. Returns its HTTP address.
 fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
     let dir = dir_of(options, &call.request)?;
-    let mut facts = match read(&dir)? {
+    let facts = match read(&dir)? {
         Some(facts) => facts,
         None => {
             let free = || TcpListener::bind((options.address, 0)).and_then(|listener| listener.local_addr());
@@ -156,14 +155,15 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
                 http: free().context("there is no free port")?.to_string(),
                 zone: call.zone.clone(),
                 group: call.group.clone(),
-                pid: None,
                 cores: options.cores,
                 memory: options.memory,
                 enlarged: None,
             }
         }
     };
-    if process_of(&dir).is_some() {
+    if let Some(pid) = process_of(&dir) {
+        // The call that started it may have been killed before it did this.
+        confine(&facts, pid.as_raw_nonzero().get().unsigned_abs(), &call.request)?;
         return Ok(facts.http);
     }
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {dir:?}"))?;
@@ -184,9 +184,8 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
         .stderr(log)
         .process_group(0);
     let pid = node.spawn().context("cannot start the node")?.id();
-    facts.pid = Some(pid);
     // An answer that it failed means that nothing runs.
-    match write(&dir, &facts).and_then(|()| confine(&facts, pid, &call.request)) {
+    match confine(&facts, pid, &call.request) {
         Ok(()) => Ok(facts.http),
         Err(error) => {
             stop(&dir);

@@ -19,7 +19,7 @@ impl Tuning<'_> {
         share(bytes_per_second, (self.running)())
     }
 
-    /// A limit of the operator, divided by the fetches that share it; `None` if there is none.
+    /// A fetch's share of the operator's limit, in bytes a second; `None` without a limit.
     fn limit(&self, setting: Setting, fetches: usize) -> Option<u64> {
         let rate = self.settings.get(setting);
         (rate > 0).then(|| share(rate, fetches))

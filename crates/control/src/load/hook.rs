@@ -221,7 +221,7 @@ fn post(url: &str, body: &[u8], timeout: Duration) -> Result<HookAnswer, String>
 }
 
 /// # Errors
-/// The answer is none.
+/// The text is no answer of a hook.
 fn parse(text: &str) -> Result<HookAnswer, String> {
     let reply: Reply =
         serde_json::from_str(text).map_err(|error| format!("its answer is not understood: {error}: {text:?}"))?;

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::capacity;
 use super::decision::{Advice, Decision, Outcome};
 use super::input::{BalanceInput, BalanceMode, BalancePolicy, NodeLoad, Resource};
-use super::machine::{MachineAction, MachineDecision, MachineInput, MachineState};
+use super::machines::requests::{advance, drained};
+use super::machines::{MachineAction, MachineDecision, MachineInput, MachineState, capacity};
 use super::relief::{Levels, relieve};
-use super::requests::{advance, drained};
 use super::rules::Draft;
 use crate::node::NodeId;
 use crate::partition::PartitionId;

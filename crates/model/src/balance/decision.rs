@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::input::{BalanceMode, Resource};
-use super::machine::MachineDecision;
+use super::machines::MachineDecision;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 

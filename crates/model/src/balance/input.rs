@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::MachineInput;
+use super::machines::MachineInput;
 use super::report::HotKey;
 use crate::node::NodeId;
 use crate::partition::PartitionId;

@@ -10,14 +10,12 @@
 //! fills a disk.
 
 mod advice;
-mod capacity;
 mod decide;
 mod decision;
 mod input;
-mod machine;
+mod machines;
 mod relief;
 mod report;
-mod requests;
 mod rules;
 mod window;
 
@@ -27,7 +25,7 @@ pub use decision::{Advice, BalanceMove, Decision, Outcome};
 pub use input::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Departure, NodeLoad, PartitionState, Resource,
 };
-pub use machine::{
+pub use machines::{
     HookAnswer, MachineAction, MachineDecision, MachineInput, MachineRequest, MachineSettings, MachineState,
 };
 pub use report::{HotKey, LoadReport, PartitionLoad, ResourceUse, StoreLoad};

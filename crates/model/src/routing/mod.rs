@@ -218,8 +218,8 @@ impl RoutingTable {
     /// The table after each partition is split in two, of which both have its owners, its past and its move under way. `None`
     /// if there are as many partitions as slots.
     ///
-    /// Readers and writers that know the table before it ask the same nodes for each key. Only who names partitions by
-    /// their numbers has to say how many there are.
+    /// Readers and writers with the former table ask the same nodes for each key. A request that names a partition by its number
+    /// also has to say how many partitions there are.
     pub fn split(&self) -> Option<Self> {
         let partitions = self.partitions.doubled()?;
         let halves = |partition: PartitionId| [0, 1].map(|half| PartitionId::new(2 * partition.get() + half));

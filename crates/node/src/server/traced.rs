@@ -17,7 +17,7 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 use super::commands::versioned::replica_command;
 use super::window::{Tally, Window};
 use crate::catalog::Catalog;
-use crate::setting_value::WHOLE_SHARE;
+use crate::settings::WHOLE_SHARE;
 
 /// Chooses requests at random, so that each has the same chance: how many are passed over is drawn when one is taken.
 #[derive(Debug, Default)]

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_format::{ScanPosition, Version};
 use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
+use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_resp::{Reply, glob_matches, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
@@ -30,7 +31,7 @@ use crate::cold::on_a_thread;
 use crate::server::refusal::{failure, no_version, version_gone};
 
 /// The code of a refusal to count by another number of partitions than there are.
-const OTHER_COUNT: &str = "OLDTABLE";
+const OTHER_COUNT: &str = ReplicaErrorCode::OldTable.as_str();
 /// After a split all nodes know of it within this time.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 const KNOWN_PAUSE: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! The request under way: what its answer means, when the hook is called again, and when a request is given up.
 
-use super::input::BalanceInput;
-use super::machine::{HookAnswer, MachineAction, MachineInput, MachineRequest, MachineState};
+use super::{HookAnswer, MachineAction, MachineInput, MachineRequest, MachineState};
+use crate::balance::input::BalanceInput;
 use crate::node::NodeId;
 
 /// How long a node that the hook has started may take to join, in milliseconds.
@@ -18,7 +18,7 @@ const PAUSE_MS_MAX: u64 = 600_000;
 
 /// What is remembered next, from what has happened since the last decision. If no node struggles any more, a request that
 /// has failed is given up.
-pub(super) fn advance(
+pub(in crate::balance) fn advance(
     input: &BalanceInput,
     machines: &MachineInput,
     is_calm: bool,
@@ -131,7 +131,11 @@ fn holds(input: &BalanceInput, node: NodeId) -> bool {
 }
 
 /// A node that leaves, has no partitions any more, and is to be returned.
-pub(super) fn drained(input: &BalanceInput, machines: &MachineInput, state: &MachineState) -> Option<NodeId> {
+pub(in crate::balance) fn drained(
+    input: &BalanceInput,
+    machines: &MachineInput,
+    state: &MachineState,
+) -> Option<NodeId> {
     // Its replicas give away what only they have, hints among it, once the moves are over and all owners are there.
     let is_whole = input.nodes.iter().all(|node| node.leaving || node.live);
     let cool_down_ms = input.settings.cool_down_ms;

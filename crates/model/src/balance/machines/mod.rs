@@ -4,6 +4,9 @@
 //! [state](MachineState) is one entry in coordination. A request is in it before the hook is called, and stays there until it
 //! has ended: a new leader calls the hook again, with the same number.
 
+pub(super) mod capacity;
+pub(super) mod requests;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //!
 //! A share is kept as a number of billionths, so that all but the address are numbers.
 
-use crate::settings::{Setting, SettingError, SettingSpec};
+use super::{Setting, SettingError, SettingSpec};
 
 /// A share of 1.
 pub(crate) const WHOLE_SHARE: u64 = 1_000_000_000;
@@ -72,7 +72,7 @@ impl SettingSpec {
     }
 }
 
-/// Whether it is a URL that traces can be sent to. Passwords have no place in it: everybody may read settings.
+/// Whether it is a URL that traces can be sent to. It must have no password: every caller may read settings.
 fn is_collector(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let Some(rest) = rest.filter(|_| text.len() <= ENDPOINT_BYTES_MAX) else {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::decide::{rearranged, struggling};
-use super::decision::{Advice, Decision, Outcome};
-use super::input::{BalanceInput, BalanceMode, NodeLoad, Resource};
-use super::machine::{MachineAction, MachineInput, MachineRequest, MachineState};
-use super::relief::{Levels, spread};
 use super::requests::FAILURES_MAX;
+use super::{MachineAction, MachineInput, MachineRequest, MachineState};
+use crate::balance::decide::{rearranged, struggling};
+use crate::balance::decision::{Advice, Decision, Outcome};
+use crate::balance::input::{BalanceInput, BalanceMode, NodeLoad, Resource};
+use crate::balance::relief::{Levels, spread};
 use crate::node::NodeId;
 use crate::placement::Placement;
 
@@ -26,7 +26,7 @@ struct Shortage<'a> {
 }
 
 /// Requests a machine, or drains one, if no partition moves. Returns the moves of a node that is drained.
-pub(super) fn decide(
+pub(in crate::balance) fn decide(
     input: &BalanceInput,
     machines: &MachineInput,
     decision: &mut Decision,

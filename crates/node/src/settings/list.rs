@@ -1,24 +1,7 @@
-//! Settings that may be changed while the node runs: by `CONFIG SET` and through the control port.
-//!
-//! They are few, nearly all are numbers, and each has limits: a value outside them is refused with an error that names
-//! the limits. Settings that cannot change while running (addresses, directories, keys) are not here.
+//! The list of settings: names, limits, defaults and meanings. A setting's place in the list is its number.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use arc_swap::ArcSwap;
-
-use crate::setting_value::{SettingValue, WHOLE_SHARE};
-
-/// The live settings of a node.
-#[derive(Debug)]
-pub struct Settings {
-    values: [AtomicU64; SETTINGS.len()],
-    /// The value of the one that is a text.
-    traces_endpoint: ArcSwap<String>,
-    /// What requests look at: 0 without a collector, and otherwise one more than the billionths that are sampled.
-    traces: AtomicU64,
-}
+use super::SettingError;
+use super::value::WHOLE_SHARE;
 
 /// The name of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -478,135 +461,6 @@ pub const SETTINGS: [SettingSpec; 39] = [
     },
 ];
 
-/// Why a setting was not changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingError {
-    /// There is no such setting.
-    #[error("unknown setting {name:?}: CONFIG GET * lists them")]
-    Unknown {
-        /// The name.
-        name: String,
-    },
-    /// The value is no number, or outside the limits.
-    #[error("invalid value {value:?} for {name}: use a whole number from {min} to {max}")]
-    Invalid {
-        /// The setting.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// The least possible value.
-        min: u64,
-        /// The greatest possible value.
-        max: u64,
-    },
-    /// The value is no share.
-    #[error("invalid value {value:?} for {name}: use a share from 0 to 1, such as 0.001")]
-    Share {
-        /// The setting.
-        name: &'static str,
-        /// The value.
-        value: String,
-    },
-    /// The value is no URL of a collector.
-    #[error(
-        "invalid value {value:?} for {name}: use the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318, \
-         without a user, a password and a query; or nothing"
-    )]
-    Collector {
-        /// The setting.
-        name: &'static str,
-        /// The value.
-        value: String,
-    },
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            values: std::array::from_fn(|at| AtomicU64::new(SETTINGS[at].default)),
-            traces_endpoint: ArcSwap::default(),
-            traces: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Settings {
-    /// The value of a setting.
-    #[inline]
-    pub fn get(&self, setting: Setting) -> u64 {
-        self.values[setting as usize].load(Relaxed)
-    }
-
-    /// Changes a setting.
-    ///
-    /// # Errors
-    /// A value outside the setting's limits.
-    pub fn set(&self, setting: Setting, value: u64) -> Result<(), SettingError> {
-        let spec = &SETTINGS[setting as usize];
-        if !(spec.min..=spec.max).contains(&value) {
-            return Err(spec.invalid(&value.to_string()));
-        }
-        self.values[setting as usize].store(value, Relaxed);
-        self.note_traces();
-        Ok(())
-    }
-
-    /// Changes a setting to a value that was [parsed](Self::parse).
-    ///
-    /// # Errors
-    /// A value outside the setting's limits.
-    pub fn apply(&self, setting: Setting, value: &SettingValue) -> Result<(), SettingError> {
-        match value {
-            SettingValue::Number(number) => self.set(setting, *number),
-            SettingValue::Text(text) => {
-                self.traces_endpoint.store(Arc::new(text.clone()));
-                self.note_traces();
-                Ok(())
-            }
-        }
-    }
-
-    /// The value of a setting, as it is written.
-    pub fn written(&self, setting: Setting) -> String {
-        match setting {
-            Setting::TracesEndpoint => self.traces_endpoint().to_string(),
-            _ => SETTINGS[setting as usize].written(self.get(setting)),
-        }
-    }
-
-    /// Where traces are sent; nowhere if it is empty.
-    pub fn traces_endpoint(&self) -> Arc<String> {
-        self.traces_endpoint.load_full()
-    }
-
-    /// The share of requests that are sampled, in billionths; `None` if there is no collector.
-    #[inline]
-    pub fn traces_share(&self) -> Option<u64> {
-        self.traces.load(Relaxed).checked_sub(1)
-    }
-
-    fn note_traces(&self) {
-        let traces = match self.traces_endpoint.load().is_empty() {
-            true => 0,
-            false => self.get(Setting::TracesSample) + 1,
-        };
-        self.traces.store(traces, Relaxed);
-    }
-
-    /// Finds the setting for a name, its own or that of Redis, ignoring case, and checks a value for it, without
-    /// changing anything.
-    ///
-    /// # Errors
-    /// An unknown name, or a value that is not a number or outside the setting's limits.
-    pub fn parse(name: &str, value: &str) -> Result<(Setting, SettingValue), SettingError> {
-        let spec = SETTINGS
-            .iter()
-            .find(|spec| spec.names().any(|own| own.eq_ignore_ascii_case(name)))
-            .ok_or_else(|| SettingError::Unknown { name: name.into() })?;
-        Ok((spec.setting, spec.read(value)?))
-    }
-}
-
 impl SettingSpec {
     /// Its name, then its name in Redis.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -637,16 +491,5 @@ mod tests {
             assert_eq!(spec.setting as usize, at);
             assert!((spec.min..=spec.max).contains(&spec.default), "{}", spec.name);
         }
-    }
-
-    #[test]
-    fn values_beyond_the_limits_are_refused_with_the_limits() {
-        let (setting, value) = Settings::parse("MaxClients", "5").unwrap();
-        assert_eq!((setting, value), (Setting::ClientsMax, SettingValue::Number(5)));
-        for value in ["0", "-1", "many", "1000001", ""] {
-            let error = Settings::parse("maxclients", value).unwrap_err().to_string();
-            assert!(error.contains("from 1 to 1000000"), "{error}");
-        }
-        assert!(Settings::parse("save", "").is_err());
     }
 }
