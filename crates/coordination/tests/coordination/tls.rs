@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fondaco_coordination::{Coordination, CoordinationError, ZooKeeperCoordination, ZooKeeperTls};
 use fondaco_testing::ZooKeeper;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
 use crate::clients::{own_root, path, settings};
@@ -19,9 +19,12 @@ struct Authority {
 }
 
 impl Authority {
-    fn new() -> Self {
+    /// A certificate names the authority that signed it; of two with one name, a client would try the wrong one's key.
+    fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
@@ -83,7 +86,7 @@ fn refusal(server: &str, tls: ZooKeeperTls) -> String {
 
 #[test]
 fn it_conforms_over_tls_and_refuses_strangers() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
     let server = Secure::start(&authority);
     let good = || ZooKeeperTls {
         authorities: authority.pem.clone(),
@@ -121,7 +124,7 @@ fn it_conforms_over_tls_and_refuses_strangers() {
 
 #[test]
 fn certificates_that_cannot_be_used_are_refused_at_once() {
-    let authority = Authority::new();
+    let authority = Authority::new("trusted");
     let (certificate, key) = authority.certify("client");
     let (_, other) = authority.certify("other");
     let refused = |server: &str, authorities: &str, identity: Option<(String, String)>| {
