@@ -19,11 +19,11 @@ use crate::servers::control::COMMAND_LIMIT;
 use crate::servers::replicas::Replicas;
 
 /// The processors of the nodes: as 3, 5 and 8, so that 16 partitions can be dealt in proportion.
-const CORES: [f64; 3] = [0.12, 0.20, 0.32];
+const CORES: [f64; 3] = [0.075, 0.125, 0.2];
 const PARTITIONS: u32 = 16;
 /// The shares of requests that write.
 const WRITES: [f64; 2] = [0.1, 0.001];
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 256;
 /// The least part of what the nodes answer one by one.
 const OF_SUM_MIN: f64 = 0.9;
 /// A window of reports, in milliseconds.
@@ -86,7 +86,8 @@ fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measu
         let mut cluster = filled(bench, "balance", &cores, dataset)?;
         let mut change = |cluster: &mut Cluster| match name {
             "manual" => {
-                let (small, large) = (id_of(cluster, 0)?, id_of(cluster, 1)?);
+                let known = |place| id_of(cluster, place)?.context("a node has a number");
+                let (small, large) = (known(0)?, known(1)?);
                 let moves = held_by(cluster, small)?.into_iter().take(2);
                 let moves: Vec<String> = moves.map(|one| format!("{one}:{small}:{large}")).collect();
                 let moves: Vec<&str> = moves.iter().flat_map(|one| ["--move", one]).collect();
@@ -244,14 +245,13 @@ fn act(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The number that a node was given.
-fn id_of(cluster: &Cluster, place: usize) -> Result<u64> {
+/// The number that a node was given: none before it is a member.
+fn id_of(cluster: &Cluster, place: usize) -> Result<Option<u64>> {
     let resp = cluster.nodes()[place].resp().to_string();
     let shown = cluster.control().show("/v1/cluster")?;
     let nodes = shown["nodes"].as_array().context("a cluster has nodes")?;
     let found = nodes.iter().find(|node| node["resp"] == resp.as_str());
-    let number = found.and_then(|node| node["node"].as_u64());
-    number.with_context(|| format!("no node at {resp}"))
+    Ok(found.and_then(|node| node["node"].as_u64()))
 }
 
 /// The partitions of a node.
@@ -346,7 +346,10 @@ fn watch(
             at: began.elapsed().as_secs_f64(),
             cpu,
             partitions: (0..cluster.nodes().len())
-                .map(|at| Ok(held_by(cluster, id_of(cluster, at)?)?.len() as u64))
+                .map(|at| match id_of(cluster, at)? {
+                    Some(node) => Ok(held_by(cluster, node)?.len() as u64),
+                    None => Ok(0),
+                })
                 .collect::<Result<_>>()?,
         });
     }
