@@ -370,17 +370,19 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
 /// Nodes whose claims cannot be: they use a small part of the processor time that others use for a request.
 fn doubted(input: &BalanceInput) -> BTreeSet<NodeId> {
     // A node that claims few requests may be given away by the load of its partitions.
-    let of_partitions = |node: &NodeLoad| -> f64 {
-        let places = input.partitions.iter().filter_map(|state| {
-            let place = state.owners.iter().position(|&owner| owner == node.node)?;
-            state.requests.get(place)
-        });
-        places.sum()
-    };
+    let mut of_partitions = BTreeMap::<NodeId, f64>::new();
+    for state in &input.partitions {
+        for (&owner, requests) in state.owners.iter().zip(&state.requests) {
+            *of_partitions.entry(owner).or_default() += requests;
+        }
+    }
     let requests: BTreeMap<NodeId, f64> = input
         .nodes
         .iter()
-        .map(|node| (node.node, node.requests.max(of_partitions(node))))
+        .map(|node| {
+            let of_partitions = of_partitions.get(&node.node).copied().unwrap_or(0.0);
+            (node.node, node.requests.max(of_partitions))
+        })
         .collect();
     let busy = input
         .nodes

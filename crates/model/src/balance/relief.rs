@@ -19,28 +19,35 @@ const PAYS_WITHIN_S: f64 = 3600.0;
 
 /// The levels of nodes, as moves change them.
 pub(super) struct Levels {
-    /// By node and resource.
-    levels: BTreeMap<(NodeId, Resource), f64>,
+    levels: BTreeMap<NodeId, [f64; Resource::ALL.len()]>,
 }
 
 impl Levels {
     pub(super) fn of(input: &BalanceInput) -> Self {
         let known = input.nodes.iter().filter(|node| node.known);
-        let each = known.flat_map(|node| {
-            Resource::ALL.map(|resource| ((node.node, resource), node.level(resource, &input.settings)))
+        let each = known.map(|node| {
+            (
+                node.node,
+                Resource::ALL.map(|resource| node.level(resource, &input.settings)),
+            )
         });
         Self { levels: each.collect() }
     }
 
     pub(super) fn get(&self, node: NodeId, resource: Resource) -> f64 {
-        self.levels.get(&(node, resource)).copied().unwrap_or(0.0)
+        self.all(node)[resource as usize]
+    }
+
+    /// Those of a node, in the order of [`Resource::ALL`].
+    fn all(&self, node: NodeId) -> [f64; Resource::ALL.len()] {
+        self.levels.get(&node).copied().unwrap_or_default()
     }
 
     fn moved(&mut self, input: &BalanceInput, part: &Part, from: &NodeLoad, to: &NodeLoad) {
         for resource in Resource::ALL {
             let by = |node: &NodeLoad| part.level(resource, node, input);
-            *self.levels.entry((from.node, resource)).or_insert(0.0) -= by(from);
-            *self.levels.entry((to.node, resource)).or_insert(0.0) += by(to);
+            self.levels.entry(from.node).or_default()[resource as usize] -= by(from);
+            self.levels.entry(to.node).or_default()[resource as usize] += by(to);
         }
     }
 }
@@ -134,30 +141,25 @@ pub(super) fn relieve(
     let parts = parts(draft, from);
     let (high, _) = input.settings.limits(resource);
     let before = levels.get(node, resource);
+    let limits = Resource::ALL.map(|one| input.settings.limits(one).0);
     let mut best: Option<(f64, f64, usize, &NodeLoad)> = None;
-    for (at, part) in parts.iter().enumerate() {
-        let relief = part.level(resource, from, input);
-        if relief <= 0.0 {
-            continue;
-        }
-        for to in &input.nodes {
-            if to.node == node || !to.known || suspect(to) || draft.forbids(part.partition, node, to).is_some() {
-                continue;
-            }
-            let has_room = Resource::ALL.into_iter().all(|one| {
-                let (limit, _) = input.settings.limits(one);
-                levels.get(to.node, one) + part.level(one, to, input) <= limit - MARGIN
-            });
-            if !has_room {
-                continue;
-            }
-            let to_after = levels.get(to.node, resource) + part.level(resource, to, input);
+    let others = input.nodes.iter().filter(|to| to.node != node && to.known);
+    for to in others.filter(|to| to.may_get() && !suspect(to)) {
+        let now = levels.all(to.node);
+        for (at, part) in parts.iter().enumerate() {
+            let relief = part.level(resource, from, input);
+            let to_after = now[resource as usize] + part.level(resource, to, input);
             let cost = part.bytes as f64 / COPY_RATE / PAYS_WITHIN_S;
             let gain = before - (before - relief).max(to_after) - cost;
             // Of moves that are as good, the one to the emptiest node.
             let is_better = best
                 .is_none_or(|(most, least, ..)| gain > most + 1e-9 || gain > most - 1e-9 && to_after < least - 1e-9);
-            if gain >= input.settings.gain_min && is_better {
+            if relief <= 0.0 || gain < input.settings.gain_min || !is_better {
+                continue;
+            }
+            let room = |one: Resource| now[one as usize] + part.level(one, to, input) <= limits[one as usize] - MARGIN;
+            // The rules are asked last, for they take longest.
+            if Resource::ALL.into_iter().all(room) && draft.forbids(part.partition, node, to).is_none() {
                 best = Some((gain, to_after, at, to));
             }
         }

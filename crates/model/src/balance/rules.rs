@@ -1,5 +1,7 @@
 //! Where a replica of a partition may go: the rules of placement, which no decision breaks.
 
+use std::collections::BTreeSet;
+
 use super::input::{BalanceInput, NodeLoad};
 use crate::node::NodeId;
 use crate::partition::PartitionId;
@@ -10,6 +12,8 @@ pub(super) struct Draft<'a> {
     pub(super) input: &'a BalanceInput,
     pub(super) owners: Vec<Vec<NodeId>>,
     zones: usize,
+    /// The partitions that left a node a short time ago.
+    left: BTreeSet<(PartitionId, NodeId)>,
 }
 
 impl<'a> Draft<'a> {
@@ -18,10 +22,13 @@ impl<'a> Draft<'a> {
         let mut zones: Vec<&str> = members.map(|node| node.zone.as_str()).collect();
         zones.sort_unstable();
         zones.dedup();
+        let since = input.at_unix_ms.saturating_sub(input.settings.stay_ms);
+        let left = input.departures.iter().filter(|one| one.at_unix_ms > since);
         Self {
             input,
             owners: input.partitions.iter().map(|state| state.owners.clone()).collect(),
             zones: zones.len(),
+            left: left.map(|one| (one.partition, one.node)).collect(),
         }
     }
 
@@ -65,10 +72,7 @@ impl<'a> Draft<'a> {
             }
             Placement::Ring | Placement::Grouped => {}
         }
-        let since = self.input.at_unix_ms.saturating_sub(self.input.settings.stay_ms);
-        let mut departures = self.input.departures.iter();
-        let has_left =
-            departures.any(|one| one.partition == partition && one.node == to.node && one.at_unix_ms > since);
+        let has_left = self.left.contains(&(partition, to.node));
         has_left.then_some("the partition left it a short time ago")
     }
 
