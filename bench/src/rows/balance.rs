@@ -21,8 +21,8 @@ use crate::servers::replicas::Replicas;
 /// The processors of the nodes: as 3, 5 and 8, so that 16 partitions can be dealt in proportion.
 const CORES: [f64; 3] = [0.075, 0.125, 0.2];
 const PARTITIONS: u32 = 16;
-/// The shares of requests that write.
-const WRITES: [f64; 2] = [0.1, 0.001];
+/// The shares of requests that write, and the numbers of partitions.
+const JOINS: [(f64, u32); 3] = [(0.1, PARTITIONS), (0.001, PARTITIONS), (0.001, 2 * PARTITIONS)];
 const CONNECTIONS: usize = 256;
 /// The least part of what the nodes answer one by one.
 const OF_SUM_MIN: f64 = 0.9;
@@ -67,14 +67,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut measured = Measured {
         lines: Vec::new(),
         notes: vec![format!(
-            "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions, through the router. Nodes have {CORES:?} cores (control groups), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
+            "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions unless said, through the router. Nodes have {CORES:?} cores (control groups), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
             dataset.records
         )],
         charts: Vec::new(),
     };
     by_hand_and_by_itself(bench, dataset, phase, &mut measured)?;
-    for writes in WRITES {
-        third_joins(bench, dataset, phase, writes, &mut measured)?;
+    for (writes, partitions) in JOINS {
+        third_joins(bench, dataset, phase, writes, partitions, &mut measured)?;
     }
     Ok(measured)
 }
@@ -83,7 +83,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measured: &mut Measured) -> Result<()> {
     let cores = [CORES[0], CORES[2]];
     for name in ["manual", "automatic"] {
-        let mut cluster = filled(bench, "balance", &cores, dataset)?;
+        let mut cluster = filled(bench, PARTITIONS, &cores, dataset)?;
         let mut change = |cluster: &mut Cluster| match name {
             "manual" => {
                 let known = |place| id_of(cluster, place)?.context("a node has a number");
@@ -102,7 +102,7 @@ fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measu
             &mut cluster,
             &cores,
             dataset,
-            WRITES[0],
+            JOINS[0].0,
             whole,
             &mut [(phase, &mut change)],
         )?;
@@ -129,11 +129,18 @@ fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measu
 }
 
 /// Two nodes, in the mode `act`; a third one joins.
-fn third_joins(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64, measured: &mut Measured) -> Result<()> {
-    let grown = grow(bench, dataset, phase, writes)?;
+fn third_joins(
+    bench: &Bench,
+    dataset: Dataset,
+    phase: Duration,
+    writes: f64,
+    partitions: u32,
+    measured: &mut Measured,
+) -> Result<()> {
+    let grown = grow(bench, dataset, phase, writes, partitions)?;
     let sum: f64 = grown.single.iter().sum();
     let of_sum = grown.together / sum;
-    let reads = format!("{} % reads", (1.0 - writes) * 100.0);
+    let reads = format!("{partitions} partitions, {} % reads", (1.0 - writes) * 100.0);
     measured.lines.push(Line {
         work: format!("a third node joins, {reads}: throughput in the end"),
         ours: Figure::new("requests/s", vec![grown.together]),
@@ -166,22 +173,25 @@ fn third_joins(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64, me
         grown.course.ends_with(),
         grown.single
     ));
-    let name = format!("balance-joins-{}", if writes > 0.01 { "90" } else { "99.9" });
+    let name = format!(
+        "balance-joins-{}-{partitions}",
+        if writes > 0.01 { "90" } else { "99.9" }
+    );
     measured
         .charts
         .extend(grown.course.charts(&name, &format!("A third node joins, {reads}")));
     Ok(())
 }
 
-fn grow(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64) -> Result<Grown> {
+fn grow(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64, partitions: u32) -> Result<Grown> {
     let mut single = Vec::new();
     for cores in CORES {
-        let mut cluster = filled(bench, "balance", &[cores], dataset)?;
+        let mut cluster = filled(bench, partitions, &[cores], dataset)?;
         let alone = course(&mut cluster, &[cores], dataset, writes, phase / 2, &mut [])?;
         single.push(alone.rate(phase.as_secs_f64() / 6.0, phase.as_secs_f64() / 2.0));
         cluster.end()?;
     }
-    let mut cluster = filled(bench, "balance", &CORES[..2], dataset)?;
+    let mut cluster = filled(bench, partitions, &CORES[..2], dataset)?;
     let mut join = |cluster: &mut Cluster| {
         let place = cluster.add_node(bench)?;
         cluster.nodes()[place].limit_cores(CORES[2])
@@ -217,15 +227,15 @@ fn grow(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64) -> Result
 }
 
 /// A cluster with the records, whose nodes are confined then.
-fn filled(bench: &Bench, name: &str, cores: &[f64], dataset: Dataset) -> Result<Cluster> {
+fn filled(bench: &Bench, partitions: u32, cores: &[f64], dataset: Dataset) -> Result<Cluster> {
     let shape = Shape {
         replicas: 1,
         nodes: cores.len(),
-        partitions: PARTITIONS,
+        partitions,
         confined: true,
         ..Shape::default()
     };
-    let cluster = Cluster::start_shaped(bench, name, shape)?;
+    let cluster = Cluster::start_shaped(bench, "balance", shape)?;
     cluster
         .control()
         .create_versioned(STORE, &["--replicas", "1", "--reads", "1", "--writes", "1"])?;

@@ -22,6 +22,7 @@ mod router_cache;
 mod swap;
 mod two_loops;
 mod versioned;
+mod watched;
 
 use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -49,7 +50,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 25] = [
+pub const ROWS: [RowSpec; 26] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -84,6 +85,11 @@ pub const ROWS: [RowSpec; 25] = [
         name: "two-loops",
         work: "server with two cores",
         measure: two_loops::measure,
+    },
+    RowSpec {
+        name: "watched",
+        work: "reports of load, decisions and traces against none",
+        measure: watched::measure,
     },
     RowSpec {
         name: "loading",

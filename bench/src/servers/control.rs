@@ -69,6 +69,11 @@ impl ControlPort {
 
     /// Changes a setting; returns when this process applies it.
     pub fn set(&self, setting: &str, value: u64) -> Result<()> {
+        self.set_text(setting, &value.to_string())
+    }
+
+    /// Changes a setting, as its value is written; returns when this process applies it.
+    pub fn set_text(&self, setting: &str, value: &str) -> Result<()> {
         self.command(&["config", "set", &format!("{setting}={value}")])
             .run(COMMAND_LIMIT)?;
         Ok(())
