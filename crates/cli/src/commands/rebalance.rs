@@ -424,9 +424,10 @@ fn list_text(plans: &[PlanResource]) -> String {
         vec![
             plan.number.to_string(),
             plan_state(plan.state).to_owned(),
-            match plan.by {
-                PlanMakerName::Operator => "operator".to_owned(),
-                PlanMakerName::Analyzer => "analyzer".to_owned(),
+            match (plan.by, &plan.user) {
+                (PlanMakerName::Operator, Some(user)) => user.clone(),
+                (PlanMakerName::Operator, None) => "operator".to_owned(),
+                (PlanMakerName::Analyzer, _) => "analyzer".to_owned(),
             },
             output::moment(plan.made_unix_ms),
             format!("{} of {}", plan.partitions_done, plan.partitions),
@@ -486,6 +487,7 @@ mod tests {
             number: 7,
             state: PlanStateName::Proposed,
             by: PlanMakerName::Operator,
+            user: None,
             reason: String::new(),
             made_unix_ms: 0,
             ended_unix_ms: None,

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use fondaco_model::cluster::PlanRecord;
 use fondaco_model::cluster::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::{Move, NodeId, PartitionId};
 
 use super::app::App;
 use super::body::{JsonBody, PathTexts};
+use super::callers::Caller;
 use super::cluster::no_routing;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewPlan, PlanList, PlanResource};
@@ -63,9 +64,13 @@ pub(super) async fn show(
 ))]
 pub(super) async fn make(
     State(app): State<App>,
+    caller: Option<Extension<Caller>>,
     JsonBody(new): JsonBody<NewPlan>,
 ) -> Result<(StatusCode, Json<PlanResource>), ApiError> {
-    let request = request(&new)?;
+    let user = caller
+        .map(|Extension(caller)| caller.name)
+        .filter(|name| !name.is_empty());
+    let request = PlanRequest { user, ..request(&new)? };
     let made = app.blocking(move |app| {
         let each = app.operator.mirror().view().partition_bytes();
         let costs = MoveCosts {
@@ -196,5 +201,6 @@ fn request(new: &NewPlan) -> Result<PlanRequest, ApiError> {
         even: new.even,
         moves_per_node: new.moves_per_node,
         reason: new.reason.clone(),
+        user: None,
     })
 }

@@ -45,6 +45,9 @@ pub struct PlanRecord {
     pub leaving: BTreeSet<NodeId>,
     /// Who made it: an operator or the analyzer.
     pub by: PlanMaker,
+    /// The operator's name, if the control port knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Why it was made, for people.
     pub reason: String,
     /// How many moves a node takes part in at a time.

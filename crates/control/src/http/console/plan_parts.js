@@ -11,7 +11,7 @@ export const summary = (plan) => `${plural(plan.moves.length, 'move')} of ${plur
   + `${bytes(plan.bytes)} to fetch${plan.bytes_between_zones ? `, ${bytes(plan.bytes_between_zones)} of it from other zones` : ''}, about ${seconds(plan.seconds)}`;
 
 /// Which of the two made a plan.
-export const maker = ({ by }) => (by === 'analyzer' ? 'the cluster' : by);
+export const maker = ({ by, user }) => (by === 'analyzer' ? 'the cluster' : user ?? by);
 
 /// The cluster gives a reason for the plan and one for each move.
 export const reasons = ({ reason }) => reason.split('; ').filter(Boolean);

@@ -68,6 +68,9 @@ pub struct PlanResource {
     pub state: PlanStateName,
     /// Who made it.
     pub by: PlanMakerName,
+    /// The name of the operator who made it; absent if the control port asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Why it was made.
     pub reason: String,
     /// When it was made, in milliseconds since 1970.
@@ -227,6 +230,7 @@ impl PlanResource {
                 PlanMaker::Operator => PlanMakerName::Operator,
                 PlanMaker::Analyzer => PlanMakerName::Analyzer,
             },
+            user: plan.user.clone(),
             reason: plan.reason.clone(),
             made_unix_ms: plan.made_unix_ms,
             ended_unix_ms: plan.ended_unix_ms,

@@ -32,6 +32,8 @@ pub struct PlanRequest {
     pub moves_per_node: Option<u32>,
     /// Why, for people.
     pub reason: String,
+    /// Who asks for it, if that is known.
+    pub user: Option<String>,
 }
 
 /// What is known of the cost of moves.
@@ -212,6 +214,7 @@ fn record_of(
         given_up: BTreeMap::new(),
         leaving: request.remove.clone(),
         by,
+        user: request.user.clone(),
         reason: request.reason.clone(),
         moves_per_node: request.moves_per_node.unwrap_or(MOVES_PER_NODE).max(1),
         cost: cost(view, table, plan, costs),
