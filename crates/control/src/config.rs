@@ -184,6 +184,8 @@ pub struct MemberConfig {
     pub zone: String,
     /// Its group, under the placement *grouped*.
     pub group: Option<String>,
+    /// The template of its settings: a value for the template counts before that of the whole cluster.
+    pub template: Option<String>,
     /// Its capacity relative to other nodes, 1 or more.
     pub weight: u32,
     /// The machine that it runs on: replicas of a partition are on different machines. By default the host at which
@@ -398,6 +400,7 @@ impl Default for MemberConfig {
             id: None,
             zone: "default".to_owned(),
             group: None,
+            template: None,
             weight: 1,
             host: None,
             backup: false,

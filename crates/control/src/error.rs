@@ -138,6 +138,12 @@ pub enum ControlError {
     /// There is no setting of this name, or it cannot have this value.
     #[error(transparent)]
     Setting(#[from] fondaco_node::SettingError),
+    /// The name of a template of settings is none.
+    #[error("invalid template {template:?} of a setting: its name has 1 to 64 bytes, as in large/maxclients")]
+    InvalidTemplate {
+        /// The name.
+        template: String,
+    },
     /// Metadata could not be read or written.
     #[error(transparent)]
     Coordination(#[from] CoordinationError),

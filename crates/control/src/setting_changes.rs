@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fondaco_node::{SettingKind, SettingSpec, Settings};
+use fondaco_node::{SETTINGS, SettingKind, SettingSpec, Settings};
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Settings to change: their names, with `-` or `_`, and values.
+/// Settings to change: their names, with `-` or `_`, and values. A name such as `large/maxclients` is for the processes of a
+/// template. The value `default` takes back what was set: the value of the cluster counts again, or the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
+#[schema(example = json!({"fetch-rate-bytes-per-second": 104857600, "large/maxclients": 50000}))]
 pub struct SettingChanges(pub BTreeMap<String, SettingText>);
 
 /// The value of a setting, as JSON has it.
@@ -70,9 +71,39 @@ impl fmt::Display for SettingText {
 }
 
 impl SettingChanges {
-    /// Applies them in this process.
-    pub(crate) fn take_up(&self, settings: &Settings) {
-        for (name, value) in &self.0 {
+    /// The values for a process with this template, or without one: its template's count before those of the cluster.
+    fn of_process(&self, template: Option<&str>) -> BTreeMap<&str, &SettingText> {
+        let for_all = self.0.iter().filter(|(name, _)| !name.contains('/'));
+        let mut values: BTreeMap<&str, &SettingText> = for_all.map(|(name, value)| (name.as_str(), value)).collect();
+        values.extend(self.0.iter().filter_map(|(name, value)| {
+            let (of, name) = name.split_once('/')?;
+            (Some(of) == template).then_some((name, value))
+        }));
+        values
+    }
+
+    /// The templates with a value of their own for a setting.
+    pub(crate) fn of_templates(&self, setting: &str) -> BTreeMap<String, SettingText> {
+        let named = self.0.iter().filter_map(|(name, value)| {
+            let (template, name) = name.split_once('/')?;
+            (name == setting).then(|| (template.to_owned(), value.clone()))
+        });
+        named.collect()
+    }
+
+    /// Applies them in this process. What `former` had and these have no more is the default again.
+    pub(crate) fn take_up(&self, settings: &Settings, former: Option<&Self>) {
+        let values = self.of_process(settings.template());
+        let former = former.map(|former| former.of_process(settings.template()));
+        for spec in &SETTINGS {
+            let was_set = former.as_ref().is_some_and(|former| former.contains_key(spec.name));
+            if was_set && !values.contains_key(spec.name) {
+                let default = spec.read(&spec.written(spec.default));
+                // A default is within its limits.
+                let _ = default.and_then(|default| settings.apply(spec.setting, &default));
+            }
+        }
+        for (name, value) in values {
             let parsed = Settings::parse(name, &value.to_string());
             let set = parsed.and_then(|(setting, value)| settings.apply(setting, &value));
             if let Err(error) = set {

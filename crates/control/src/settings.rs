@@ -1,10 +1,11 @@
 //! The live settings, stored for the whole cluster: a change through any control port survives restarts, and every
 //! process applies it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_coordination::{Coordination, CoordinationError, Revision};
-use fondaco_node::{SETTINGS, SettingError, SettingKind, SettingSpec, SettingValue, Settings};
+use fondaco_node::{SETTINGS, SettingKind, SettingSpec, SettingValue, Settings};
 
 use crate::error::ControlError;
 use crate::http::resources::{SettingList, SettingResource};
@@ -12,6 +13,12 @@ use crate::layout;
 use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
 use crate::setting_changes::{SettingChanges, SettingText};
+
+/// The value that takes a change back.
+const DEFAULT: &str = "default";
+
+/// The longest name of a template, in bytes.
+const TEMPLATE_BYTES_MAX: usize = 64;
 
 /// Changes and lists the stored settings.
 pub(crate) struct LiveSettings {
@@ -24,11 +31,8 @@ pub(crate) struct LiveSettings {
 impl LiveSettings {
     /// Changes all of these or none. This process has applied them when it returns.
     pub(crate) fn change(&self, changes: &SettingChanges) -> Result<(), ControlError> {
-        let parsed = changes
-            .0
-            .iter()
-            .map(|(name, value)| Settings::parse(&name.replace('_', "-"), &value.to_string()))
-            .collect::<Result<Vec<_>, SettingError>>()?;
+        let changes = changes.0.iter().map(|(name, value)| change(name, value));
+        let changes = changes.collect::<Result<Vec<_>, ControlError>>()?;
         let path = layout::SETTINGS.parse()?;
         let invalid = |error: serde_json::Error| ControlError::InvalidMetadata {
             entry: layout::SETTINGS.to_owned(),
@@ -39,13 +43,11 @@ impl LiveSettings {
             let before = self.mirror.look().settings;
             let expected = before.as_ref().map(|before| Revision::new(before.revision));
             let mut remembered = before.map(|before| before.record).unwrap_or_default();
-            for (setting, value) in &parsed {
-                let spec = &SETTINGS[*setting as usize];
-                let value = match value {
-                    SettingValue::Number(number) => SettingText::read(spec, spec.written(*number)),
-                    SettingValue::Text(text) => SettingText::Text(text.clone()),
-                };
-                remembered.0.insert(spec.name.to_owned(), value);
+            for (name, value) in &changes {
+                match value {
+                    Some(value) => drop(remembered.0.insert(name.clone(), value.clone())),
+                    None => drop(remembered.0.remove(name)),
+                }
             }
             let bytes = serde_json::to_vec(&remembered).map_err(invalid)?;
             match self.coordination.write(&path, &bytes, expected) {
@@ -62,18 +64,53 @@ impl LiveSettings {
 
     /// All settings as they are now.
     pub(crate) fn list(&self) -> SettingList {
+        let stored = self.mirror.look().settings;
         let settings = SETTINGS.iter().map(|spec| SettingResource {
             name: spec.name.to_owned(),
             value: SettingText::read(spec, self.settings.written(spec.setting)),
             default: SettingText::read(spec, spec.written(spec.default)),
             min: limit(spec, spec.min),
             max: limit(spec, spec.max),
+            templates: stored
+                .as_ref()
+                .map_or_else(BTreeMap::new, |stored| stored.record.of_templates(spec.name)),
             summary: spec.summary.to_owned(),
         });
         SettingList {
             settings: settings.collect(),
         }
     }
+}
+
+/// The stored name of a setting, and its value; none for one that is taken back.
+fn change(name: &str, value: &SettingText) -> Result<(String, Option<SettingText>), ControlError> {
+    let (template, name) = match name.split_once('/') {
+        Some((template, name)) => (Some(template), name),
+        None => (None, name),
+    };
+    if let Some(template) = template.filter(|template| template.is_empty() || template.len() > TEMPLATE_BYTES_MAX) {
+        return Err(ControlError::InvalidTemplate {
+            template: template.to_owned(),
+        });
+    }
+    let name = name.replace('_', "-");
+    let (spec, value) = match value {
+        SettingText::Text(text) if text == DEFAULT => (Settings::spec(&name)?, None),
+        value => {
+            let (setting, parsed) = Settings::parse(&name, &value.to_string())?;
+            let spec = &SETTINGS[setting as usize];
+            let value = match parsed {
+                SettingValue::Number(number) => SettingText::read(spec, spec.written(number)),
+                SettingValue::Text(text) => SettingText::Text(text),
+            };
+            (spec, Some(value))
+        }
+    };
+    let name = match template {
+        Some(template) => format!("{template}/{}", spec.name),
+        None => spec.name.to_owned(),
+    };
+    Ok((name, value))
 }
 
 /// A limit of a setting; a text has none.

@@ -123,7 +123,7 @@ impl Fondaco {
         let buffers = BufferBudget::new(memory.buffer_bytes);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let loops = if config.loops == 0 { cores } else { config.loops };
-        let settings = Arc::new(Settings::default());
+        let settings = Arc::new(Settings::of_template(config.member.template.as_deref()));
         let metrics = Arc::new(NodeMetrics::new(loops));
         let catalog = Arc::new(SharedCatalog::loading());
         let remembered = place.data_dir.as_ref().and_then(|dir| Memory::read(&dir.view_file()));

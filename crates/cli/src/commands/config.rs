@@ -30,9 +30,12 @@ pub struct ShowOptions {
 
 /// `fondaco config set`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco config set fetch-rate-bytes-per-second=100MiB")]
+#[command(after_help = "Examples:
+  fondaco config set fetch-rate-bytes-per-second=100MiB
+  fondaco config set large/maxclients=50000        # for processes with template = \"large\"
+  fondaco config set large/maxclients=default      # as the others again")]
 pub struct SetOptions {
-    /// NAME=VALUE pairs; either all of them are changed or none
+    /// NAME=VALUE or TEMPLATE/NAME=VALUE; either all of them are changed or none. The value default takes back what was set
     #[arg(required = true, value_name = "NAME=VALUE")]
     changes: Vec<String>,
 
@@ -63,6 +66,9 @@ fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChan
         .settings
         .iter()
         .filter(|setting| changes.0.contains_key(&setting.name));
+    let of_template = |name: &&String| name.contains('/');
+    let of_templates = changes.0.keys().filter(of_template);
+    let of_templates = of_templates.map(|name| format!("{name}: changed\n"));
     let line = |setting: &SettingResource| {
         let former = before.settings.iter().find(|former| former.name == setting.name);
         let former = former.map_or_else(|| "?".to_owned(), |former| shown(&former.name, &former.value));
@@ -72,7 +78,7 @@ fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChan
             shown(&setting.name, &setting.value)
         )
     };
-    named.map(line).collect()
+    named.map(line).chain(of_templates).collect()
 }
 
 /// The value of a setting, in the unit that its name implies.
@@ -126,6 +132,10 @@ const SIZES: [(&str, u64); 5] = [
 
 /// Parses the value of a setting: a number, optionally with a unit; or what the node reads, of the settings of traces.
 fn value(name: &str, text: &str) -> Option<SettingText> {
+    if text == "default" {
+        return Some(SettingText::Text(text.to_owned()));
+    }
+    let name = name.split_once('/').map_or(name, |(_, name)| name);
     match name.replace('_', "-").as_str() {
         "traces-endpoint" => Some(SettingText::Text(text.to_owned())),
         "traces-sample" => {
@@ -175,22 +185,25 @@ fn parse(changes: &[String]) -> Result<SettingChanges, WrongUsage> {
 }
 
 fn text(list: &SettingList) -> String {
-    let rows: Vec<Vec<String>> = list
-        .settings
-        .iter()
-        .map(|setting| {
-            vec![
-                setting.name.clone(),
-                shown(&setting.name, &setting.value),
-                shown(&setting.name, &setting.default),
-                match (&setting.min, &setting.max) {
-                    (Some(min), Some(max)) => format!("{} to {}", shown(&setting.name, min), shown(&setting.name, max)),
-                    _ => "a URL".to_owned(),
-                },
-                setting.summary.clone(),
-            ]
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for setting in &list.settings {
+        rows.push(vec![
+            setting.name.clone(),
+            shown(&setting.name, &setting.value),
+            shown(&setting.name, &setting.default),
+            match (&setting.min, &setting.max) {
+                (Some(min), Some(max)) => format!("{} to {}", shown(&setting.name, min), shown(&setting.name, max)),
+                _ => "a URL".to_owned(),
+            },
+            setting.summary.clone(),
+        ]);
+        for (template, value) in &setting.templates {
+            let mut row = vec![String::new(); 5];
+            row[0] = format!("{template}/{}", setting.name);
+            row[1] = shown(&setting.name, value);
+            rows.push(row);
+        }
+    }
     table(
         &["NAME", "VALUE", "DEFAULT", "LIMITS", "MEANING"],
         &rows,

@@ -282,7 +282,7 @@ impl From<ControlError> for ApiError {
 fn code_of(error: &ControlError) -> &'static str {
     match error {
         ControlError::Operator(error) => code_of_refusal(error),
-        ControlError::Setting(_) => "invalid_request",
+        ControlError::Setting(_) | ControlError::InvalidTemplate { .. } => "invalid_request",
         ControlError::VersionFailed { .. } => "version_failed",
         ControlError::NothingServed { .. } => "nothing_served",
         ControlError::InvalidSource(_) => "invalid_source",

@@ -306,7 +306,8 @@ impl Shared {
         let found = reading.finish();
         let before = former.settings.as_ref().map(|before| before.revision);
         if let Some(changed) = found.settings.as_ref().filter(|found| Some(found.revision) != before) {
-            changed.record.take_up(&self.settings);
+            let before = former.settings.as_ref().map(|before| &before.record);
+            changed.record.take_up(&self.settings, before);
         }
         if found.view.users != former.view.users {
             crate::access::take_up(&found.view, &self.access);

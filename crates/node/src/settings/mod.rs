@@ -18,6 +18,8 @@ pub use self::value::{SettingKind, SettingValue};
 /// The live settings of a node.
 #[derive(Debug)]
 pub struct Settings {
+    /// The template whose values count before those of the cluster.
+    template: Option<Box<str>>,
     values: [AtomicU64; SETTINGS.len()],
     /// The value of the one that is a text.
     traces_endpoint: ArcSwap<String>,
@@ -69,15 +71,26 @@ pub enum SettingError {
 
 impl Default for Settings {
     fn default() -> Self {
+        Self::of_template(None)
+    }
+}
+
+impl Settings {
+    /// The defaults, of a process with or without a template.
+    pub fn of_template(template: Option<&str>) -> Self {
         Self {
+            template: template.map(Into::into),
             values: std::array::from_fn(|at| AtomicU64::new(SETTINGS[at].default)),
             traces_endpoint: ArcSwap::default(),
             traces: AtomicU64::new(0),
         }
     }
-}
 
-impl Settings {
+    /// The template whose values count before those of the cluster.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
     /// The value of a setting.
     #[inline]
     pub fn get(&self, setting: Setting) -> u64 {
@@ -146,11 +159,18 @@ impl Settings {
     /// # Errors
     /// An unknown name, or a value that is not a number or outside the setting's limits.
     pub fn parse(name: &str, value: &str) -> Result<(Setting, SettingValue), SettingError> {
-        let spec = SETTINGS
-            .iter()
-            .find(|spec| spec.names().any(|own| own.eq_ignore_ascii_case(name)))
-            .ok_or_else(|| SettingError::Unknown { name: name.into() })?;
+        let spec = Self::spec(name)?;
         Ok((spec.setting, spec.read(value)?))
+    }
+
+    /// The setting for a name, its own or that of Redis, ignoring case.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn spec(name: &str) -> Result<&'static SettingSpec, SettingError> {
+        let mut specs = SETTINGS.iter();
+        let found = specs.find(|spec| spec.names().any(|own| own.eq_ignore_ascii_case(name)));
+        found.ok_or_else(|| SettingError::Unknown { name: name.into() })
     }
 }
 

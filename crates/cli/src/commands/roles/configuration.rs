@@ -42,6 +42,7 @@ pub(super) struct ConfigurationFile {
     keep_deleted_seconds: Option<u64>,
     pub(super) zone: Option<String>,
     pub(super) group: Option<String>,
+    pub(super) template: Option<String>,
     pub(super) weight: Option<u32>,
     pub(super) host: Option<String>,
     #[serde(default)]
@@ -242,6 +243,7 @@ impl ConfigurationFile {
             id: self.node,
             zone: self.zone.unwrap_or(defaults.zone),
             group: self.group,
+            template: self.template,
             weight: self.weight.unwrap_or(defaults.weight),
             host: self.host,
             backup: self.backup,

@@ -130,6 +130,10 @@ struct ServingOptions {
     #[arg(long, env = "FONDACO_ZONE", value_name = "NAME")]
     zone: Option<String>,
 
+    /// The template of its settings, see fondaco config set --help
+    #[arg(long, env = "FONDACO_TEMPLATE", value_name = "NAME")]
+    template: Option<String>,
+
     /// The number of event loops that serve RESP; 0 is one per core
     #[arg(long, value_name = "COUNT")]
     loops: Option<usize>,
@@ -196,6 +200,7 @@ impl ServingOptions {
         override_with(&mut file.resp, self.resp);
         override_with(&mut file.resp_advertised, self.resp_advertised);
         override_with(&mut file.zone, self.zone);
+        override_with(&mut file.template, self.template);
         override_with(&mut file.loops, self.loops);
     }
 }

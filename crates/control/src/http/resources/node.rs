@@ -1,5 +1,7 @@
 //! One process: its status, its settings, liveness and readiness.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -146,6 +148,9 @@ pub struct SettingResource {
     /// Its maximum; absent for a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<SettingText>,
+    /// The values for processes of templates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub templates: BTreeMap<String, SettingText>,
     /// Its meaning.
     pub summary: String,
 }

@@ -85,9 +85,10 @@ function settle(form, sent) {
   });
 }
 
-function row({ name, value, min, max, summary, default: usual }) {
+function row({ name, value, min, max, summary, templates, default: usual }) {
   const unit = unitOf(name);
-  const hint = [summary, unit && unit !== 'percent' && value !== 0 ? `now ${inUnit(value, unit)}` : null, value !== usual && usual !== '' ? `default ${inUnit(usual, unit)}` : null];
+  const elsewhere = Object.entries(templates ?? {}).map(([template, own]) => `${inUnit(own, unit)} for the template ${template}`);
+  const hint = [summary, unit && unit !== 'percent' && value !== 0 ? `now ${inUnit(value, unit)}` : null, value !== usual && usual !== '' ? `default ${inUnit(usual, unit)}` : null, ...elsewhere];
   return h('div', { class: 'setting', 'data-key': `setting ${name}` }, h('label', { for: name }, h('code', null, name)),
     h('input', { name, value, id: name, 'aria-describedby': `hint-${name}`, inputmode: typeof value === 'string' ? 'url' : 'decimal', autocomplete: 'off', title: min === undefined ? '' : `${min} to ${max}` }),
     h('small', { id: `hint-${name}` }, hint.filter(Boolean).join(' · ')));
