@@ -1,10 +1,12 @@
 //! Machines on demand: the hook starts real nodes, hangs, fails and answers rubbish, and leaders die meanwhile.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use fondaco_testing::CpuGroup;
@@ -19,9 +21,61 @@ struct Hook {
     dir: PathBuf,
 }
 
+/// How controllers reach the hook.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Command,
+    Url,
+}
+
+/// A web server that has a script answer what is posted to it. It ends with the process of the test.
+fn served(script: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/machines", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let script = script.clone();
+            // One that is given up leaves its answer half-read.
+            thread::spawn(move || drop(answer(connection, &script)));
+        }
+    });
+    url
+}
+
+fn answer(mut connection: TcpStream, script: &Path) -> std::io::Result<()> {
+    let mut reader = BufReader::new(connection.try_clone()?);
+    let (mut line, mut length) = (String::new(), 0);
+    while reader.read_line(&mut line)? > 2 {
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let piped = Command::new(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = piped?;
+    child.stdin.take().unwrap().write_all(&body)?;
+    let output = child.wait_with_output()?;
+    let (status, text) = match output.status.success() {
+        true => ("200 OK", output.stdout),
+        false => ("503 Service Unavailable", output.stderr),
+    };
+    write!(
+        connection,
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    )?;
+    connection.write_all(&text)
+}
+
 impl Hook {
     /// Has the controllers of a cluster use a hook, with these lines in `[machines]`.
-    fn of(cluster: &mut Cluster, lines: &str) -> Self {
+    fn of(cluster: &mut Cluster, way: Way, lines: &str) -> Self {
         let dir = cluster.dir.path().join("hook");
         fs::create_dir(&dir).unwrap();
         let hook = Self { dir };
@@ -44,9 +98,12 @@ impl Hook {
         let path = hook.dir.join("hook.sh");
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let section = format!(
-            "[machines]\nhook-command = [{path:?}]\nhook-timeout-seconds = 10\ncool-down-seconds = 2\ncalm-seconds = 4\n{lines}\n"
-        );
+        let how = match way {
+            Way::Command => format!("hook-command = [{path:?}]"),
+            Way::Url => format!("hook-url = {:?}", served(path)),
+        };
+        let section =
+            format!("[machines]\n{how}\nhook-timeout-seconds = 10\ncool-down-seconds = 2\ncalm-seconds = 4\n{lines}\n");
         cluster.protect("", &section);
         hook
     }
@@ -93,14 +150,14 @@ impl Drop for Hook {
 }
 
 /// A cluster of two nodes that are asked for something all the time, and act by themselves within seconds.
-fn asked(lines: &str) -> (Cluster, Hook, Readers) {
+fn asked(way: Way, lines: &str) -> (Cluster, Hook, Readers) {
     let mut cluster = Cluster::prepare_shared(Shape {
         nodes: 2,
         replicas: 1,
         controllers: 2,
         ..Shape::default()
     });
-    let hook = Hook::of(&mut cluster, lines);
+    let hook = Hook::of(&mut cluster, way, lines);
     cluster.launch_all();
     cluster.until_ready();
     cluster.create(&[]);
@@ -154,7 +211,7 @@ fn leader(cluster: &Cluster) -> &'static str {
 
 #[test]
 fn a_full_cluster_gets_a_node_and_an_idle_one_returns_it() {
-    let (cluster, hook, readers) = asked("nodes-max = 3\nnodes-min = 2");
+    let (cluster, hook, readers) = asked(Way::Command, "nodes-max = 3\nnodes-min = 2");
     let began = Instant::now();
     limit(&cluster, FEW);
     until("the hook has started a node, and it is filled", || {
@@ -198,7 +255,16 @@ fn a_full_cluster_gets_a_node_and_an_idle_one_returns_it() {
 
 #[test]
 fn a_hook_in_trouble_stops_nothing_and_starts_one_node() {
-    let (mut cluster, hook, _readers) = asked("nodes-max = 3\nnodes-min = 2");
+    in_trouble(Way::Command);
+}
+
+#[test]
+fn a_webhook_in_trouble_stops_nothing_and_starts_one_node() {
+    in_trouble(Way::Url);
+}
+
+fn in_trouble(way: Way) {
+    let (mut cluster, hook, _readers) = asked(way, "nodes-max = 3\nnodes-min = 2");
     hook.feels("fails");
     limit(&cluster, FEW);
     until("the failure is a reason", || why(&cluster).contains("no quota"));
@@ -257,7 +323,7 @@ fn nodes_of_the_local_hook_are_enlarged_while_they_run() {
         replicas: 1,
         ..Shape::default()
     });
-    let hook = Hook::of(&mut cluster, "nodes-max = 1");
+    let hook = Hook::of(&mut cluster, Way::Command, "nodes-max = 1");
     cluster.launch_all();
     cluster.until_ready();
     cluster.any().done(&["balance", "--window", "2s"]);

@@ -207,7 +207,10 @@ fn post(url: &str, body: &[u8], timeout: Duration) -> Result<HookAnswer, String>
         .build()
         .into();
     let sent = agent.post(url).content_type("application/json").send(body);
-    let mut reply = sent.map_err(|error| error.to_string())?;
+    let mut reply = sent.map_err(|error| match error {
+        ureq::Error::Timeout(_) => format!("no answer within {} s", timeout.as_secs_f64()),
+        error => error.to_string(),
+    })?;
     let text = reply
         .body_mut()
         .with_config()
