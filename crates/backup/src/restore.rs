@@ -165,6 +165,7 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
         kind: StoreKind::Versioned,
         backups: StoreDefinition::BACKUPS_DEFAULT,
         replicas: Some(had.replicas),
+        everywhere: false,
         tolerate_failures: None,
         read_keys_per_second: had.read_keys_per_second,
         space_quota_bytes: None,

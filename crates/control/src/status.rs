@@ -1,6 +1,6 @@
 //! The present state of stores, versions and pushes, from the records of the cluster and the reports of nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fondaco_fetch::FetchProgress;
@@ -179,13 +179,8 @@ impl<'a> Seen<'a> {
     fn absent_owners(&self, record: &StoreRecord) -> Vec<(NodeId, Option<u64>)> {
         let replicas = self.view.replicas(record);
         let table = self.view.routing.as_ref().map(|routing| &routing.record);
-        let owners = table.map(|table| table.all_owners()).unwrap_or_default();
-        let owners: BTreeSet<NodeId> = owners
-            .iter()
-            .flat_map(|list| list.iter().take(replicas))
-            .copied()
-            .collect();
-        let absent = owners.into_iter().filter(|&node| !self.view.is_live(node));
+        let owners = table.map(|table| table.owned(replicas)).unwrap_or_default();
+        let absent = owners.into_keys().filter(|&node| !self.view.is_live(node));
         let since = |node| {
             let record = &self.view.nodes.get(&node)?.record;
             self.mirror.absent_since_unix_ms(&record.identity)
@@ -194,17 +189,21 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// How many nodes hold each partition of a store. If the placement gives every node or group a replica, the number of
-/// nodes or groups.
+/// How many nodes hold each partition of a store. If the placement gives every node or group a replica, or the store is
+/// everywhere, the number of nodes or groups.
 fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
     let table = view.routing.as_ref().map(|routing| &routing.record);
-    let longest = table.and_then(|table| table.all_owners().iter().map(Vec::len).max());
+    let replicas = view.replicas(record);
+    let longest = table.and_then(|table| match record.definition.everywhere {
+        true => Some(table.owned(replicas).len()),
+        false => table.all_owners().iter().map(Vec::len).max(),
+    });
     let nodes_initial = || {
         view.cluster
             .as_ref()
             .map_or(1, |cluster| cluster.nodes_initial as usize)
     };
-    view.replicas(record).min(longest.unwrap_or_else(nodes_initial)) as u32
+    replicas.min(longest.unwrap_or_else(nodes_initial)) as u32
 }
 
 /// About how many keys a versioned store has, from the reports of the nodes that hold its partitions.

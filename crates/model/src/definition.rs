@@ -29,6 +29,9 @@ pub struct StoreDefinition {
     /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+    /// Whether each node holds all partitions, and answers for all of them itself: for small tables.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
     /// replica of each partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,6 +53,10 @@ pub struct StoreDefinition {
     pub versioned: Option<VersionedSettings>,
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl StoreDefinition {
     /// How many backups a store keeps by default.
     pub const BACKUPS_DEFAULT: u32 = 1;
@@ -63,6 +70,7 @@ impl StoreDefinition {
             kind: StoreKind::Batch,
             backups: Self::BACKUPS_DEFAULT,
             replicas: None,
+            everywhere: false,
             tolerate_failures: None,
             read_keys_per_second: None,
             space_quota_bytes: None,

@@ -39,7 +39,7 @@ pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, Shares, place, replan};
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
-pub use routing::{RoutingTable, RoutingTableError, Stage, Steps};
+pub use routing::{EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps};
 pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

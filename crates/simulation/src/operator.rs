@@ -39,6 +39,7 @@ impl World {
             0..45 => {
                 let mut definition = StoreDefinition::batch(name);
                 definition.backups = self.rng.u32(0..3);
+                definition.everywhere = self.rng.u32(..4) == 0;
                 definition.tolerate_failures = Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3);
                 operator::create_store(&view, definition, unix_ms).ok()
             }
@@ -49,13 +50,15 @@ impl World {
                 operator::swap(&view, &name, version).ok().flatten()
             }
             75..82 => {
-                let replicas = match self.rng.bool() {
+                let everywhere = self.rng.u32(..4) == 0;
+                let replicas = match everywhere || self.rng.bool() {
                     true => None,
                     false => Some(self.rng.u32(1..4)),
                 };
                 let change = StoreChange {
                     backups: Some(self.rng.u32(0..3)),
                     replicas: Some(replicas),
+                    everywhere: Some(everywhere),
                     tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
                     read_keys_per_second: None,
                     space_quota_bytes: None,

@@ -122,10 +122,11 @@ impl World {
     ) {
         let holders = self.holders(name, version, build);
         // Versions are built for as many partitions as there were at first.
+        let owned = table.owned(replicas);
         let missing = table.partitions().partitions().find(|&partition| {
             let built = self.partitions.covering(partition, table.partitions());
-            let owners = table.owners(partition).iter().take(replicas);
-            !owners.into_iter().any(|owner| {
+            let mut owners = owned.iter().filter(|(_, owned)| owned.contains(partition));
+            !owners.any(|(owner, _)| {
                 holders
                     .get(&owner.get())
                     .is_some_and(|(held, excused)| *excused || held.contains(built))

@@ -56,6 +56,10 @@ pub struct CreateOptions {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
+    /// Have every node hold the whole store, and answer for all of it: for a small table that is asked for often
+    #[arg(long, conflicts_with = "replicas")]
+    everywhere: bool,
+
     /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
     /// has a ready node
     #[arg(long, default_value = "any", value_name = "COUNT", value_parser = tolerance)]
@@ -128,6 +132,10 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
+    /// Whether every node holds the whole store: true or false
+    #[arg(long, value_name = "BOOL", conflicts_with = "replicas")]
+    everywhere: Option<bool>,
+
     /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
     /// has a ready node
     #[arg(long, value_name = "COUNT", value_parser = tolerance)]
@@ -198,6 +206,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 kind: options.kind,
                 backups: options.backups,
                 replicas: options.replicas,
+                everywhere: options.everywhere,
                 tolerate_failures: options.tolerate_failures.0,
                 read_keys_per_second: options.read_keys_per_second,
                 space_quota_bytes: options.space_quota,
@@ -239,6 +248,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let change = StoreChange {
                 backups: options.backups,
                 replicas: options.replicas,
+                everywhere: options.everywhere,
                 tolerate_failures: options.tolerate_failures.map(|tolerance| tolerance.0),
                 read_keys_per_second: options.read_keys_per_second,
                 space_quota_bytes: options.space_quota,
@@ -379,11 +389,12 @@ fn fan_out(text: &str) -> Result<FanOutChange, String> {
 
 fn show_text(store: &StoreResource) -> String {
     let mut text = format!(
-        "store {}: {}, created {}, {} replica(s)\n",
+        "store {}: {}, created {}, {} replica(s){}\n",
         store.name,
         kind_name(store.kind),
         output::moment(store.created_unix_ms),
-        store.replicas
+        store.replicas,
+        if store.everywhere { ", on every node" } else { "" }
     );
     if !store.value_type.is_bytes() {
         text.push_str(&format!("values are of type {}\n", store.value_type));

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_model::cluster::{Topology, TopologyStore};
-use fondaco_model::{NodeId, PartitionId, StoreName};
+use fondaco_model::{EVERYWHERE, NodeId, PartitionId, StoreName};
 
 use super::health::{HealthPolicy, NodeHealth};
 use super::planner::Turns;
+
+/// How many nodes besides the owners may be asked for a partition of a store that is everywhere.
+const OTHERS_MAX: usize = 8;
 
 /// The owners of keys, and the health of nodes.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub struct Directory {
     members: Vec<Member>,
     /// For each partition, the indices of its owners among the members.
     owners: Vec<Box<[u32]>>,
+    /// The indices of the members with partitions, if there is a store that is everywhere.
+    everyone: Box<[u32]>,
     /// The number of groups.
     groups: usize,
     /// Whether a store says which nodes requests ask.
@@ -86,6 +91,16 @@ impl Directory {
             owners.iter().filter_map(place).map(|place| place as u32).collect()
         };
         let owners = topology.owners.iter().map(places).collect();
+        let is_everywhere = |store: &TopologyStore| store.replicas == EVERYWHERE;
+        let everyone = match topology.stores.values().any(is_everywhere) {
+            true => topology
+                .owning()
+                .iter()
+                .filter_map(place)
+                .map(|place| place as u32)
+                .collect(),
+            false => Box::default(),
+        };
         let turns = former.map(|former| &former.turns);
         let turns = turns.filter(|turns| turns.len() == topology.partitions.get() as usize);
         Self {
@@ -95,6 +110,7 @@ impl Directory {
             topology,
             members,
             owners,
+            everyone,
         }
     }
 
@@ -136,7 +152,8 @@ impl Directory {
     }
 
     /// The indices in [`Self::members`] of the nodes that have a partition of a store, in the order of preference. Like
-    /// [`Topology::replicas`], but without a look-up for each node.
+    /// [`Topology::replicas`], but without a look-up for each node. Of a store that is everywhere, some other nodes follow, for each
+    /// partition others.
     #[inline]
     pub fn replicas<'a>(
         &'a self,
@@ -147,7 +164,19 @@ impl Directory {
             .owners
             .get(partition.get() as usize)
             .map_or(&[][..], |owners| &**owners);
-        let holders = owners.iter().take(store.replicas as usize).map(|&place| place as usize);
+        let (after, before) = match store.replicas {
+            EVERYWHERE => {
+                let begin = partition.get() as usize % self.everyone.len().max(1);
+                (&self.everyone[begin..], &self.everyone[..begin])
+            }
+            _ => (&[][..], &[][..]),
+        };
+        let others = after.iter().chain(before).filter(|place| !owners.contains(place));
+        let holders = owners
+            .iter()
+            .take(store.replicas as usize)
+            .chain(others.take(OTHERS_MAX));
+        let holders = holders.map(|&place| place as usize);
         holders.filter(|&place| store.late.is_empty() || !store.late.contains(&self.members[place].id))
     }
 }
@@ -228,6 +257,20 @@ mod tests {
         topology.stores.get_mut("s").unwrap().late.insert(id(3));
         directory.topology = Arc::new(topology);
         assert_eq!(replicas(&directory, 0), [1], "the next owner does not hold it");
+    }
+
+    #[test]
+    fn of_a_store_everywhere_other_nodes_follow_the_owners() {
+        let mut topology = topology(&ALL);
+        topology.stores.get_mut("s").unwrap().replicas = EVERYWHERE;
+        let directory = Directory::new(Arc::new(topology), None, HealthPolicy::default(), None);
+        let (_, store) = directory.store("s").unwrap();
+        let replicas = |partition| -> Vec<u32> {
+            let places = directory.replicas(store, PartitionId::new(partition));
+            places.map(|place| directory.members()[place].id.get()).collect()
+        };
+        assert_eq!(replicas(0), [3, 1, 2]);
+        assert_eq!(replicas(1), [2, 3, 1], "each partition begins at another node");
     }
 
     #[test]

@@ -346,17 +346,8 @@ impl AgentWork {
             };
             let replicas = view.replicas(&store.record);
             let owned = owned.entry(replicas).or_insert_with(|| {
-                let table = &routing.record;
-                let partitions = table.partitions().partitions();
-                partitions
-                    .filter(|&partition| {
-                        table
-                            .owners(partition)
-                            .iter()
-                            .take(replicas)
-                            .any(|&owner| owner == node)
-                    })
-                    .collect()
+                let mut owned = routing.record.owned(replicas);
+                owned.remove(&node).unwrap_or_default()
             });
             let key = (name.clone(), current);
             let found = local.get(&key);

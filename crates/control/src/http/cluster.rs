@@ -126,13 +126,19 @@ pub(super) async fn place(
             late: store.late.contains(&node),
         }
     };
+    let mut owners: Vec<NodeId> = table.owners(partition).iter().take(replicas).copied().collect();
+    if store.definition.everywhere {
+        let others = table.owned(replicas).into_keys();
+        let others: Vec<NodeId> = others.filter(|node| !owners.contains(node)).collect();
+        owners.extend(others);
+    }
     let next = table.next(partition).unwrap_or_default();
     Ok(Json(KeyPlaceResource {
         store: name.to_string(),
         key: key.to_owned(),
         slot: slot.get(),
         partition: partition.get(),
-        owners: table.owners(partition).iter().take(replicas).map(owner).collect(),
+        owners: owners.iter().map(owner).collect(),
         next: next.iter().take(replicas).map(|node| node.get()).collect(),
     }))
 }

@@ -46,6 +46,7 @@ pub(super) async fn create(
         kind: new.kind,
         backups: new.backups,
         replicas: new.replicas,
+        everywhere: new.everywhere,
         tolerate_failures: new.tolerate_failures,
         read_keys_per_second: new.read_keys_per_second,
         space_quota_bytes: new.space_quota_bytes,
@@ -87,6 +88,7 @@ pub(super) async fn alter(
         replicas: change
             .replicas
             .map(|replicas| Some(replicas).filter(|&replicas| replicas > 0)),
+        everywhere: change.everywhere,
         tolerate_failures: change.tolerate_failures,
         read_keys_per_second: change
             .read_keys_per_second

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::node::NodeId;
-use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::routing::RoutingTable;
 
@@ -25,19 +24,9 @@ pub(super) struct Layout {
 
 impl Layout {
     fn of(table: &RoutingTable, replicas: usize, last_steps: Arc<BTreeMap<NodeId, u64>>) -> Self {
-        let by_node = |lists: &mut dyn Iterator<Item = (PartitionId, &[NodeId])>| {
-            let mut nodes = BTreeMap::<NodeId, PartitionSet>::new();
-            for (partition, list) in lists {
-                for &node in list.iter().take(replicas) {
-                    nodes.entry(node).or_default().insert(partition);
-                }
-            }
-            nodes
-        };
-        let owners = table.all_owners().iter().map(Vec::as_slice);
         Self {
-            owned: by_node(&mut table.partitions().partitions().zip(owners)),
-            planned: by_node(&mut table.begun().map(|(partition, next, _)| (partition, next))),
+            owned: table.owned(replicas),
+            planned: table.to_be_owned(replicas),
             last_steps,
             epoch: table.epoch(),
         }

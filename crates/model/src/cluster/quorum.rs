@@ -10,6 +10,7 @@ use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
+use crate::routing::EVERYWHERE;
 use crate::versioned::VersionedSettings;
 
 /// The partitions of a store that have too few live replicas.
@@ -55,6 +56,14 @@ impl Topology {
     /// The partitions of a store that have too few live replicas.
     pub fn lost_quorum(&self, store: &TopologyStore) -> LostQuorum {
         let mut lost = LostQuorum::default();
+        let everyone = (store.replicas == EVERYWHERE).then(|| self.owning());
+        let is_somewhere = everyone.is_some_and(|nodes| {
+            let asked: Vec<NodeId> = nodes.into_iter().filter(|node| !store.late.contains(node)).collect();
+            !self.live_among(&asked).is_empty()
+        });
+        if is_somewhere {
+            return lost;
+        }
         for partition in self.partitions.partitions() {
             let owners: Vec<NodeId> = self.replicas(store, partition).collect();
             let Some(settings) = &store.versioned else {

@@ -15,6 +15,8 @@ use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
+#[cfg(doc)]
+use crate::routing::EVERYWHERE;
 use crate::value_type::ValueType;
 use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
@@ -85,7 +87,7 @@ pub struct TopologyStore {
     pub current: Option<VersionNumber>,
     /// How many records the current version has, according to its manifest.
     pub records: u64,
-    /// How many of a partition's owners hold it: the first ones.
+    /// How many of a partition's owners hold it: the first ones; or [`EVERYWHERE`].
     pub replicas: u32,
     /// Nodes that do not have the current version yet: they must not be asked.
     pub late: BTreeSet<NodeId>,
@@ -214,7 +216,12 @@ impl Topology {
         joined
     }
 
-    /// The nodes that may be asked for a partition of a store, in the order of preference, whether or not they are
+    /// The nodes that have a partition: those that have a store which is [`EVERYWHERE`].
+    pub fn owning(&self) -> BTreeSet<NodeId> {
+        self.owners.iter().flatten().copied().collect()
+    }
+
+    /// The owners that may be asked for a partition of a store, in the order of preference, whether or not they are
     /// live.
     pub fn replicas<'a>(
         &'a self,

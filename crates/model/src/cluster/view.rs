@@ -13,7 +13,7 @@ use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
-use crate::routing::RoutingTable;
+use crate::routing::{EVERYWHERE, RoutingTable};
 
 /// An entry with its revision: a conditional write names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +88,12 @@ impl ClusterView {
         bytes / u64::from(table.record.partitions().get())
     }
 
-    /// How many replicas a store has: the operator's number, or the cluster's, and never more than that.
+    /// How many replicas a store has: the operator's number, or the cluster's, and never more than that; or
+    /// [`EVERYWHERE`].
     pub fn replicas(&self, store: &StoreRecord) -> usize {
+        if store.definition.everywhere {
+            return EVERYWHERE as usize;
+        }
         let cluster = self.cluster.as_ref();
         let cluster = cluster.map_or(1, |cluster| cluster.placement.replicas(cluster.replicas));
         store.definition.replicas.map_or(cluster, |own| own.min(cluster)) as usize

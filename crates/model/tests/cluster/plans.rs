@@ -2,7 +2,7 @@
 
 use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::cluster::{NodeMark, PlanState, RecordPath, ReplicaReport, ReplicaState};
-use fondaco_model::{Move, NodeId, PartitionId, PartitionSet, StoreName};
+use fondaco_model::{EVERYWHERE, Move, NodeId, PartitionId, PartitionSet, StoreName};
 
 use crate::fixture::{Cluster, announcement, node, version};
 
@@ -75,6 +75,36 @@ fn each_partition_switches_when_its_own_data_is_there() {
         (others, [first].into_iter().collect())
     );
     assert!(cluster.table().owners(first).contains(&node(4)));
+}
+
+#[test]
+fn a_node_has_a_store_everywhere_whole_before_it_owns() {
+    let mut cluster = three_nodes_with_one_more();
+    cluster.change_store("s", |store| store.definition.everywhere = true);
+    cluster.run(&add_four(1));
+    let moving = begun(&cluster);
+    let mut others = cluster.table().partitions().partitions();
+    let other = others
+        .find(|&partition| !moving.contains(partition))
+        .into_iter()
+        .collect();
+    for number in [1, 2] {
+        reported(&mut cluster, 1..=3, number, &PartitionSet::EMPTY);
+        reported(&mut cluster, [4], number, &other);
+    }
+    cluster.wait(60_000);
+    assert_eq!(begun(&cluster), moving, "a partition that does not move is missing");
+    let [owned, planned] = [
+        cluster.table().owned(EVERYWHERE as usize),
+        cluster.table().to_be_owned(EVERYWHERE as usize),
+    ];
+    assert_eq!(
+        (owned.len(), owned[&node(1)].len(), planned[&node(4)].len()),
+        (3, 16, 16)
+    );
+    all_report(&mut cluster);
+    cluster.settle();
+    assert!(cluster.table().owned(EVERYWHERE as usize).contains_key(&node(4)));
 }
 
 #[test]

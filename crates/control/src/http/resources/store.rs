@@ -26,6 +26,10 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub replicas: Option<u32>,
+    /// Whether each node holds all partitions, and answers for all of them itself: for small tables. Of batch stores
+    /// only, instead of a number of replicas.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
     /// replica of each partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +60,10 @@ fn batch() -> StoreKind {
     StoreKind::Batch
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn backups() -> u32 {
     StoreDefinition::BACKUPS_DEFAULT
 }
@@ -68,6 +76,7 @@ impl NewStore {
             kind: batch(),
             backups: backups(),
             replicas: None,
+            everywhere: false,
             tolerate_failures: None,
             read_keys_per_second: None,
             space_quota_bytes: None,
@@ -111,6 +120,9 @@ pub struct StoreChange {
     /// How many nodes hold each partition; 0 for the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+    /// Whether each node holds all partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub everywhere: Option<bool>,
     /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
     /// each partition.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -155,6 +167,9 @@ pub struct StoreResource {
     pub backups: u32,
     /// How many nodes hold each partition.
     pub replicas: u32,
+    /// Whether each node holds all partitions.
+    #[serde(default)]
+    pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
     /// each partition.
     pub tolerate_failures: Option<u32>,
@@ -213,6 +228,7 @@ impl From<StoreStatus> for StoreResource {
             kind: definition.kind,
             backups: definition.backups,
             replicas: status.replicas,
+            everywhere: definition.everywhere,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,
             space_quota_bytes: definition.space_quota_bytes,

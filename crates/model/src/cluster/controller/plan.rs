@@ -9,10 +9,12 @@ use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
 use crate::cluster::plan::{PlanRecord, PlanState};
 use crate::cluster::readiness;
+use crate::cluster::record::StoreRecord;
 use crate::cluster::view::Revised;
 use crate::definition::StoreKind;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
+use crate::partition_set::PartitionSet;
 use crate::routing::{Stage, Steps};
 
 /// The next steps of all moves under way, and of the plan. `is_gone` says whether a node has been away for so long that
@@ -81,10 +83,18 @@ fn lacking<'a>(
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
             StoreKind::Batch => record.versions.kept().any(|version| {
                 let replica = readiness::replica(look.view, &layout, node, record, version);
-                replica.is_none_or(|replica| replica.lacking.contains(partition))
+                replica.is_none_or(|replica| lacks(record, &replica.lacking, partition))
             }),
         })
     })
+}
+
+/// Whether a node that lacks these partitions cannot take over this one yet: of a store that is everywhere, it needs all.
+fn lacks(store: &StoreRecord, lacking: &PartitionSet, partition: PartitionId) -> bool {
+    match store.definition.everywhere {
+        true => !lacking.is_empty(),
+        false => lacking.contains(partition),
+    }
 }
 
 /// Why a begun move is given up; `None` as long as it may succeed.
@@ -105,7 +115,7 @@ fn failure(
         receivers().find_map(|node| {
             let failed = store.record.versions.kept().find_map(|version| {
                 let replica = readiness::replica(look.view, &layout, node, &store.record, version)?;
-                (replica.gave_up && replica.lacking.contains(partition)).then_some(replica)
+                (replica.gave_up && lacks(&store.record, &replica.lacking, partition)).then_some(replica)
             })?;
             let error = failed.error.as_deref().unwrap_or("it gives no reason");
             Some(format!("node {node} could not fetch it: {error}"))

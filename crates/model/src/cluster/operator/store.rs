@@ -21,6 +21,8 @@ pub struct StoreChange {
     pub backups: Option<u32>,
     /// How many nodes hold each partition; `Some(None)` for as many as the cluster has.
     pub replicas: Option<Option<u32>>,
+    /// Whether each node holds all partitions.
+    pub everywhere: Option<bool>,
     /// How many nodes may be late when a version is swapped in; `Some(None)` for as many as leave a ready replica of
     /// each partition.
     pub tolerate_failures: Option<Option<u32>>,
@@ -90,6 +92,7 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     let StoreChange {
         backups,
         replicas,
+        everywhere,
         tolerate_failures,
         read_keys_per_second,
         space_quota_bytes,
@@ -102,7 +105,11 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         definition.versioned = Some(settings.with(change));
     }
     definition.backups = backups.unwrap_or(definition.backups);
-    definition.replicas = replicas.unwrap_or(definition.replicas);
+    // A store is everywhere, or has a number of replicas.
+    if replicas.is_some() || everywhere.is_some() {
+        definition.replicas = replicas.flatten();
+        definition.everywhere = everywhere.unwrap_or(false);
+    }
     definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
     definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
     if let Some(quota) = *space_quota_bytes {
@@ -179,6 +186,9 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     } = *definition;
     if backups > StoreDefinition::BACKUPS_MAX {
         return invalid(format!("{backups} backups: keep 0 to {}", StoreDefinition::BACKUPS_MAX));
+    }
+    if definition.everywhere && (replicas.is_some() || kind == StoreKind::Versioned) {
+        return invalid("only a batch store can be on all nodes, and then it has no number of replicas".to_owned());
     }
     if let Some(replicas) = replicas {
         let replicas_max = nominal_replicas(view, None)?;

@@ -36,7 +36,7 @@ export function draw(page, { store, window_ms }) {
         title: `Roll back ${store.name}`, verb: 'Roll back', text: `The version before ${store.current_version} is served again, at once.`, submit: () => post(`${path}/rollback`) }) }),
       action('Drop', { key: 'drop', danger: true, run: () => drop(store.name, path) }))),
     facts([
-      batch && ['current version', store.current_version ?? '–'], ['replicas', store.replicas],
+      batch && ['current version', store.current_version ?? '–'], ['replicas', store.everywhere ? 'on every node' : store.replicas],
       batch && ['versions kept for a rollback', store.backups],
       store.keys !== null && ['keys', count(store.keys)], ['created', time(store.created_unix_ms)],
       ['late nodes', store.late.length ? store.late.map((node) => [nodeLink(node), ' ']) : 'none'],

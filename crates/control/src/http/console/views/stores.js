@@ -1,7 +1,7 @@
 // The table of stores.
 
 import { post, segment } from '../api.js';
-import { action, ask, field, select } from '../dialog.js';
+import { action, ask, check, field, select } from '../dialog.js';
 import { h } from '../dom.js';
 import { bytes, count, microseconds, rate } from '../format.js';
 import { bytesProgress, heading, state, storeLink } from '../parts.js';
@@ -45,12 +45,13 @@ function create() {
       field('Name', h('input', { name: 'name', required: true, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false' })),
       field('Kind', select({ name: 'kind' }, [['batch', 'batch: immutable versions, pushed'], ['versioned', 'versioned: read and written']], 'batch')),
       field('Replicas', h('input', { name: 'replicas', type: 'number', min: 1, placeholder: 'as the cluster' })),
+      check('On every node: for a small batch store that is read often', { name: 'everywhere' }),
       field('Versions kept for a rollback', h('input', { name: 'backups', type: 'number', min: 0, value: 1, required: true }), 'For batch stores.'),
     ],
     submit: async (form) => {
-      const { name, kind, replicas, backups } = form.elements;
+      const { name, kind, replicas, everywhere, backups } = form.elements;
       await post('/v1/stores', {
-        name: name.value, kind: kind.value, ...(replicas.value && { replicas: Number(replicas.value) }),
+        name: name.value, kind: kind.value, ...(replicas.value && { replicas: Number(replicas.value) }), ...(everywhere.checked && { everywhere: true }),
         ...(kind.value === 'batch' && { backups: Number(backups.value) }),
       });
       location.hash = `#/stores/${segment(name.value)}`;
