@@ -19,7 +19,7 @@ use crate::servers::control::COMMAND_LIMIT;
 use crate::servers::replicas::Replicas;
 
 /// The processors of the nodes: as 3, 5 and 8, so that 16 partitions can be dealt in proportion.
-const CORES: [f64; 3] = [0.075, 0.125, 0.2];
+const CORES: [f64; 3] = [0.12, 0.20, 0.32];
 const PARTITIONS: u32 = 16;
 /// The shares of requests that write, and the numbers of partitions.
 const JOINS: [(f64, u32); 3] = [(0.1, PARTITIONS), (0.001, PARTITIONS), (0.001, 2 * PARTITIONS)];

@@ -55,6 +55,8 @@ pub enum Step {
     EndLeader,
     /// A node ends, and does not come back.
     EndNode,
+    /// This many partitions begin to move, each from a node to another.
+    Move(u32),
     /// Nothing, only the counts are recorded.
     Count,
 }

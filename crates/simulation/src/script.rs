@@ -1,7 +1,8 @@
 //! Steps at fixed times, for runs that measure.
 
-use fondaco_model::StoreDefinition;
-use fondaco_model::cluster::operator;
+use fondaco_model::cluster::operator::{self, MoveCosts, PlanRequest};
+use fondaco_model::cluster::{Change, ClusterView};
+use fondaco_model::{Move, NodeId, PartitionId, StoreDefinition};
 
 use crate::process::Role;
 use crate::scenario::Step;
@@ -33,10 +34,44 @@ impl World {
                 }
                 None
             }
+            Step::Move(count) => {
+                if let Some(change) = self.plan_of_moves(&view, count) {
+                    self.apply(&change);
+                }
+                let view = self.service.snapshot(true);
+                let number = view.plans.keys().last().copied().unwrap_or(1);
+                operator::run_plan(&view, number).ok()
+            }
             Step::Count => None,
         };
         if let Some(change) = change {
             self.apply(&change);
         }
+    }
+
+    /// A plan that moves the first partitions, each to a random node.
+    fn plan_of_moves(&mut self, view: &ClusterView, count: u32) -> Option<Change> {
+        let table = &view.routing.as_ref()?.record;
+        let nodes: Vec<NodeId> = view.nodes.keys().copied().collect();
+        let moves = (0..count).map(PartitionId::new).filter_map(|partition| {
+            let owners = table.owners(partition);
+            let to = nodes[self.rng.usize(..nodes.len())];
+            let from = owners.first().copied();
+            (!owners.contains(&to)).then_some(Move {
+                partition,
+                from,
+                to: Some(to),
+            })
+        });
+        let request = PlanRequest {
+            moves: moves.collect(),
+            ..PlanRequest::default()
+        };
+        let costs = MoveCosts {
+            bytes: &|_| 1,
+            rates: [0; 2],
+        };
+        let proposed = operator::propose_plan(view, &request, &costs, 0);
+        proposed.ok().map(|(_, change)| change)
     }
 }
