@@ -10,7 +10,7 @@ QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial
 	scan_reads selection times unreadable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-console test-package package bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-console test-package test-upgrade package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -24,7 +24,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-console test-package ## Run all tests
+test: test-rust test-clients test-console test-package test-upgrade ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -46,6 +46,16 @@ test-package: ## Install, upgrade, remove and purge the Debian package under a s
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run
 	deploy/debian/test
+
+test-upgrade: ## Upgrade a cluster to a build that plays the next release, one process after the other (half a minute after compiling)
+	tests/set-up
+	@# With a test, since dependencies have the features of tests then, and are not compiled again.
+	$(CARGO) build --bin fondaco --test placement --features fondaco/next
+	mkdir -p target/next
+	cp target/debug/fondaco target/next/fondaco
+	@# Puts the build without the feature back into its place.
+	$(CARGO) test --no-run
+	FONDACO_NEXT="$(CURDIR)/target/next/fondaco" $(CARGO) test --test cluster upgrade::
 
 package: ## Build the Debian package into target/debian, with cargo-deb, which it installs into .cache
 	$(CARGO) build --release -p fondaco

@@ -183,6 +183,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
         routers: Vec::new(),
+        protocol: 1,
         stores: BTreeMap::from([("s".parse()?, store)]),
     })
 }

@@ -1,6 +1,6 @@
 //! The configuration of a client: the location of its cluster, and its behaviour.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ impl ClientBuilder {
                     arguments_max: KEYS_MAX + 1,
                     ..Limits::default()
                 },
+                // Set by each topology, before the links to its nodes are made.
+                protocol: AtomicU32::new(1),
                 is_local: false,
                 runtime: None,
             },

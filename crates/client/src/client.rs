@@ -1,14 +1,14 @@
 //! The client, as applications and servers use it.
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_model::cluster::Topology;
-use fondaco_model::{NodeId, StoreName};
+use fondaco_model::{NodeId, PROTOCOL, StoreName};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
 use tokio::sync::{Notify, watch};
@@ -184,6 +184,8 @@ impl Client {
 impl Inner {
     /// Takes a newer topology, for all requests that begin from now on or wait for it.
     pub(crate) fn adopt(&self, topology: Arc<Topology>) {
+        let protocol = topology.protocol.min(PROTOCOL);
+        self.transport.protocol.store(protocol, Relaxed);
         let former = self.current.load_full();
         let former = former.as_deref();
         let known = former.map(|former| &*former.directory);

@@ -293,6 +293,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
         joint: BTreeMap::new(),
         nodes: (1..=NODES).map(node).collect(),
         routers: vec!["127.0.0.1:6400".into()],
+        protocol: 1,
         stores: current.iter().map(store).collect(),
     };
     Arc::new(Directory::new(

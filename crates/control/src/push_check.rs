@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
-use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest};
+use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
 use fondaco_model::cluster::operator::{OperatorError, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
@@ -101,6 +101,15 @@ impl PushCheck {
             location: source.name(),
             source: error,
         })?;
+        let (needed, in_force) = (protocol_of(manifest.format_version), view.protocol());
+        if needed > in_force {
+            return Err(ControlError::Fetch(FetchError::LaterFormat {
+                location: source.name(),
+                format: manifest.format_version,
+                needed,
+                in_force,
+            }));
+        }
         if manifest.store != *name {
             return Err(ControlError::Fetch(FetchError::WrongStore {
                 location: source.name(),

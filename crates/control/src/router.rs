@@ -82,6 +82,9 @@ impl RouterWork {
     /// Why the router cannot serve; empty if it can.
     pub(crate) fn not_ready(&self) -> Vec<String> {
         let sighting = self.shared.mirror.look();
+        if let Err(error) = sighting.view.check_protocol() {
+            return vec![error.to_string()];
+        }
         match (sighting.origin, &sighting.view.routing) {
             (Origin::Nothing, _) => vec!["the coordination service has not answered yet".to_owned()],
             (_, None) => vec!["there is no routing table yet: too few nodes are live".to_owned()],
@@ -109,9 +112,15 @@ impl Work {
 
     fn announce(&mut self) -> Result<(), ControlError> {
         let session = self.coordination.session();
-        if session.state != SessionState::Connected || self.announced == Some(session.generation) {
+        let sighting = self.shared.mirror.look();
+        if !sighting.is_current
+            || session.state != SessionState::Connected
+            || self.announced == Some(session.generation)
+        {
             return Ok(());
         }
+        // Otherwise the number of this router would bring the cluster back to a former protocol.
+        sighting.view.check_protocol()?;
         let path = layout::path(&RecordPath::Router(self.identity.clone()))?;
         let bytes = serde_json::to_vec(&self.record).map_err(|error| ControlError::InvalidMetadata {
             entry: path.to_string(),

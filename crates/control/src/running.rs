@@ -92,6 +92,7 @@ impl Running {
         let is_seen = self.view.wait_until(patience, |sighting| {
             !sighting.view.remembered && sighting.view.cluster.is_some()
         });
+        self.view.view().check_protocol()?;
         if let Some(router) = self.router.as_ref().filter(|_| is_seen) {
             router.wait_looked(left);
         }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
+use fondaco_model::PROTOCOL;
 use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
 use fondaco_node::{
     BufferBudget, GraphQueries, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedAccess, SharedCatalog,
@@ -328,6 +329,7 @@ impl Starting<'_> {
             backup: member.backup,
             resp,
             mysql: self.config.versioned.mysql.is_some(),
+            protocol: PROTOCOL,
         };
         let agent = AgentWork::start(AgentParts {
             coordination: Arc::clone(&self.coordination),
@@ -360,6 +362,7 @@ impl Starting<'_> {
         let record = RouterRecord {
             resp: self.advertised_resp()?,
             http: self.advertised_http()?,
+            protocol: PROTOCOL,
         };
         let router = RouterWork::start(
             Arc::clone(&self.coordination),

@@ -81,6 +81,22 @@ pub enum FetchError {
         /// The number of the version.
         found: PartitionCount,
     },
+    /// Not all members of the cluster read the format of the version.
+    #[error(
+        "{location:?} has format version {format}, which needs protocol {needed}, and the cluster is at protocol \
+         {in_force}: upgrade all nodes and routers first (fondaco status shows their protocols), or build the version \
+         with the former release"
+    )]
+    LaterFormat {
+        /// The source.
+        location: String,
+        /// The format version.
+        format: u32,
+        /// The protocol that all members must speak.
+        needed: u32,
+        /// The protocol in force.
+        in_force: u32,
+    },
     /// The values of the version have another type than those of the store.
     #[error(
         "{location:?} has values of type {found}, and those of the store are {expected}: build it again with \

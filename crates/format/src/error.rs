@@ -34,7 +34,8 @@ pub enum FormatError {
     },
     /// The version's format is unknown to this program.
     #[error(
-        "{path:?} has format version {found}, and this program reads versions {first} to {last}: use a matching release",
+        "{path:?} has format version {found}, and this program reads versions {first} to {last}: upgrade it; in a \
+         cluster, upgrade all nodes and routers before the programs that build",
         first = crate::FORMAT_VERSIONS_READ.start(), last = crate::FORMAT_VERSIONS_READ.end()
     )]
     UnknownFormat {

@@ -50,8 +50,14 @@ pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
 pub use version::{ColdRead, ColdStep, Lookup, Probe, Value, Version};
 
-/// The format version that this library writes.
-pub const FORMAT_VERSION: u32 = 2;
+/// The format version that this library writes. Version 3, of the build that plays the next release, differs by its
+/// number only.
+pub const FORMAT_VERSION: u32 = if cfg!(feature = "next") { 3 } else { 2 };
+
+/// The [protocol](fondaco_model::PROTOCOL) from which on all members of a cluster read this format version.
+pub const fn protocol_of(format_version: u32) -> u32 {
+    if format_version <= 2 { 1 } else { 2 }
+}
 
 /// The format versions that it reads.
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;

@@ -78,6 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect(),
         routers: vec!["127.0.0.1:6400".into()],
+        protocol: 1,
         stores: BTreeMap::from([(
             "pymk".parse()?,
             TopologyStore {

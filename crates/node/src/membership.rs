@@ -212,6 +212,7 @@ pub(crate) mod tests {
             joint: Default::default(),
             nodes: ids.iter().zip(addresses).map(node).collect(),
             routers: Vec::new(),
+            protocol: 1,
             stores: [("s".parse().unwrap(), store)].into(),
         }
     }

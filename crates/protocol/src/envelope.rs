@@ -7,24 +7,24 @@
 //! A version, followed by fields in any order, each a name or a name with a value. Nodes of two releases talk to each
 //! other during an upgrade of the cluster, so a node ignores fields that it does not know. A field that changes the
 //! meaning of the request has a name that begins with `!`, and a node that does not know it refuses the request.
-//! Another version is refused, too.
+//!
+//! The version is the [protocol](PROTOCOL) of the request. A node reads that of its build and all former ones, and
+//! refuses later ones; the sender writes the one in force, which all nodes read.
 
 use std::io::{Cursor, Write};
 use std::num::NonZeroU64;
 
+use fondaco_model::PROTOCOL;
 use fondaco_resp::Reply;
 use thiserror::Error;
 
 use crate::trace::{TEXT_BYTES, TraceContext};
 
-/// The version of envelopes that this release writes, and reads.
-const VERSION: &[u8] = b"v1";
-
 /// The longest accepted envelope, in bytes.
 const BYTES_MAX: usize = 4096;
 
-/// The longest envelope that is written: two numbers of 20 digits, a trace, and names.
-const WRITTEN_BYTES_MAX: usize = 136;
+/// The longest envelope that is written: a version of 10 digits, two numbers of 20 digits, a trace, and names.
+const WRITTEN_BYTES_MAX: usize = 145;
 
 /// The shortest envelope with a trace: `v1;trace=` and the trace.
 const TRACED_BYTES_MIN: usize = 9 + TEXT_BYTES;
@@ -48,8 +48,11 @@ pub struct Envelope {
 /// Why an argument is not a valid envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EnvelopeError {
-    /// It is not an envelope, or has another version.
-    #[error("invalid envelope {got:?}: this node reads v1, as in v1;timeout=250")]
+    /// It is not an envelope, or has a later version.
+    #[error(
+        "invalid envelope {got:?}: this node reads v1 to v{PROTOCOL}, as in v1;timeout=250; if the sender is newer, \
+         upgrade the node"
+    )]
     Version {
         /// Its first bytes.
         got: Box<str>,
@@ -77,11 +80,11 @@ impl Envelope {
         }
     }
 
-    /// Writes the envelope as one argument.
-    pub fn write(&self, writer: &mut Reply<'_>) {
+    /// Writes the envelope as one argument, in this protocol.
+    pub fn write(&self, protocol: u32, writer: &mut Reply<'_>) {
         let mut text = Cursor::new([0; WRITTEN_BYTES_MAX]);
         // The array has room for all of it.
-        let _ = text.write_all(VERSION);
+        let _ = write!(text, "v{protocol}");
         if let Some(timeout_ms) = self.timeout_ms {
             let _ = write!(text, ";timeout={timeout_ms}");
         }
@@ -104,10 +107,10 @@ impl Envelope {
     /// Parses an argument as an envelope.
     ///
     /// # Errors
-    /// [`EnvelopeError`]: another version, an invalid value, or an unknown field that must not be ignored.
+    /// [`EnvelopeError`]: a later version, an invalid value, or an unknown field that must not be ignored.
     pub fn parse(text: &[u8]) -> Result<Self, EnvelopeError> {
         let mut fields = text.split(|&byte| byte == b';');
-        if text.len() > BYTES_MAX || fields.next() != Some(VERSION) {
+        if text.len() > BYTES_MAX || !fields.next().is_some_and(is_read) {
             return Err(EnvelopeError::Version { got: head(text) });
         }
         let mut envelope = Self::default();
@@ -137,6 +140,12 @@ impl Envelope {
             false => Self::parse(text).ok()?.trace,
         }
     }
+}
+
+/// Whether this build reads envelopes of a version, such as `v1`.
+fn is_read(version: &[u8]) -> bool {
+    let protocol = version.strip_prefix(b"v").and_then(fondaco_resp::parse_integer);
+    protocol.is_some_and(|protocol| (1..=i64::from(PROTOCOL)).contains(&protocol))
 }
 
 fn number(value: Option<&[u8]>) -> Option<u64> {
@@ -170,7 +179,7 @@ mod tests {
             let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
             let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
             writer.array(1);
-            envelope.write(&mut writer);
+            envelope.write(PROTOCOL, &mut writer);
             parse_request(&buffer, &Limits::default(), &mut arguments).unwrap();
             let text = arguments.get(0, &buffer).unwrap();
             prop_assert_eq!(Envelope::parse(text), Ok(envelope));
@@ -180,7 +189,7 @@ mod tests {
         #[test]
         fn any_bytes_are_parsed_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Envelope::parse(&text);
-            let _ = Envelope::parse(&[VERSION, b";", &text].concat());
+            let _ = Envelope::parse(&[b"v1;", &text[..]].concat());
         }
     }
 
@@ -190,8 +199,10 @@ mod tests {
         assert_eq!(Envelope::parse(b"v1;trace=abc=d;timeout=5;;quiet"), Ok(known));
         let refused = |text: &[u8]| Envelope::parse(text).unwrap_err().to_string();
         assert!(refused(b"v1;timeout=5;!fan-out=2").contains("\"!fan-out=2\" is not known"));
-        assert!(refused(b"v2;timeout=5").contains("this node reads v1"));
-        assert!(refused(b"1000").contains("this node reads v1"));
+        let later = format!("v{};timeout=5", PROTOCOL + 1);
+        for other in [later.as_bytes(), b"v0;timeout=5", b"v;timeout=5", b"1000"] {
+            assert!(refused(other).contains(&format!("this node reads v1 to v{PROTOCOL}")));
+        }
         assert!(refused(b"v1;timeout=soon").contains("\"timeout=soon\""));
         assert!(refused(b"v1;epoch").contains("\"epoch\""));
         assert!(refused(&[b"v1;", &[b'x'; BYTES_MAX][..]].concat()).contains("invalid envelope"));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fondaco_client::read::{Answer, Element};
-use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{
     Agent, AgentAction, Announcement, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey, ServingSet,
 };
+use fondaco_model::{PROTOCOL, PartitionSet};
 use fondaco_protocol::WireKey;
 
 use crate::data::{DiskVersion, build_of, checksum};
@@ -71,6 +71,7 @@ impl World {
                 host: None,
                 backup: false,
                 mysql: false,
+                protocol: PROTOCOL,
             };
             let request = Request::PutEphemeral {
                 path: RecordPath::Announcement(node.identity.clone()),

@@ -7,9 +7,8 @@ use fondaco_client::operation::{AskId, Moment, Operation};
 use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Answer, Directory, Failure, HealthPolicy, Read, Steering};
 use fondaco_client::{Partial, ReadOptions};
-use fondaco_model::StoreName;
-use fondaco_model::VersionNumber;
 use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
+use fondaco_model::{PROTOCOL, StoreName, VersionNumber};
 use fondaco_protocol::WireKey;
 
 use crate::event::Event;
@@ -67,6 +66,7 @@ impl World {
             let record = RouterRecord {
                 resp: address(process),
                 http: address(process),
+                protocol: PROTOCOL,
             };
             let request = Request::PutEphemeral {
                 path: RecordPath::Router(reader.identity.clone()),

@@ -136,6 +136,7 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
         joint: BTreeMap::new(),
         nodes: members.iter().map(node).collect(),
         routers: Vec::new(),
+        protocol: 1,
         stores: BTreeMap::from([("s".parse()?, store)]),
     })
 }

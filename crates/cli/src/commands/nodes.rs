@@ -88,6 +88,9 @@ fn loaded_text(nodes: &[ClusterNode], loads: &[Option<ResourceUseResource>]) -> 
     if nodes.iter().any(|node| node.weight != nodes[0].weight) {
         columns.push(Column::right("WEIGHT", |node| node.weight.to_string()));
     }
+    if nodes.iter().any(|node| node.protocol != nodes[0].protocol) {
+        columns.push(Column::right("PROTOCOL", |node| node.protocol.to_string()));
+    }
     columns.push(Column::left("RESP", |node| node.resp.clone()));
     columns.push(Column::left("HTTP", |node| node.http.clone()));
     let mut header: Vec<&str> = columns.iter().map(|column| column.name).collect();
@@ -173,6 +176,7 @@ mod tests {
             host: None,
             backup: false,
             mark: None,
+            protocol: 1,
         }
     }
 
@@ -194,8 +198,12 @@ mod tests {
         nodes[1].zone = "b".to_owned();
         nodes[1].late = vec!["pymk".to_owned()];
         nodes[0].partitions_next = Some(0);
+        nodes[0].protocol = 2;
         let text = text(&nodes);
-        assert!(text.contains("ZONE") && text.contains("PLANNED"), "{text}");
+        assert!(
+            text.contains("ZONE") && text.contains("PLANNED") && text.contains("PROTOCOL"),
+            "{text}"
+        );
         assert!(text.contains("live, late with pymk"), "{text}");
         assert!(!text.contains("WEIGHT") && !text.contains("GROUP"), "{text}");
     }

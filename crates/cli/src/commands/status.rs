@@ -147,6 +147,16 @@ fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
         "\ncluster    {}, {} replicas, placement {placement}\nleader     {leader}\nrouting    {routing}\n",
         cluster.identity, cluster.replicas
     );
+    let highest = cluster.nodes.iter().map(|node| node.protocol);
+    let highest = highest
+        .chain(cluster.routers.iter().map(|router| router.protocol))
+        .max();
+    if let Some(highest) = highest.filter(|&highest| highest > cluster.protocol) {
+        text.push_str(&format!(
+            "protocol   {}, and {highest} when all nodes and routers speak it\n",
+            cluster.protocol
+        ));
+    }
     if !routers.is_empty() {
         text.push_str(&format!("routers    {}\n", routers.join(", ")));
     }

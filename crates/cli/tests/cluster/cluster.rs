@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use fondaco_testing::{ZooKeeper, free_port};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::node::{Node, fondaco, until};
+use super::node::{Node, fondaco, program, until};
 
 /// How many lines of each member's log to print when a test fails.
 const LOG_LINES_SHOWN: usize = 30;
@@ -76,6 +76,8 @@ struct Member {
     zookeeper: Option<String>,
     /// The command that starts it, if it is not the program itself.
     through: Option<Command>,
+    /// The build of the program that it runs, if it is not the one under test.
+    program: Option<PathBuf>,
 }
 
 /// A ZooKeeper shared by all tests that do not disturb it.
@@ -139,6 +141,7 @@ impl Cluster {
             more: more.to_owned(),
             zookeeper: None,
             through: None,
+            program: None,
         };
         self.members.insert(name.to_owned(), member);
     }
@@ -172,6 +175,11 @@ impl Cluster {
     /// Makes another command start a member; it gets the program and its arguments as arguments.
     pub fn enter(&mut self, name: &str, through: Command) {
         self.member(name).through = Some(through);
+    }
+
+    /// Makes a member run another build of the program from its next start on; `None` is the one under test.
+    pub fn install(&mut self, name: &str, program: Option<&Path>) {
+        self.member(name).program = program.map(Path::to_owned);
     }
 
     /// Makes a member use another address of ZooKeeper from its next start on.
@@ -219,7 +227,7 @@ impl Cluster {
             Some(role) => role,
             None => unreachable!("a name has a first part"),
         };
-        let mut command = fondaco();
+        let mut command = self.members[name].program.as_deref().map_or_else(fondaco, program);
         if let Some(through) = &self.members[name].through {
             let program = command.get_program().to_owned();
             command = Command::new(through.get_program());
@@ -277,6 +285,12 @@ impl Cluster {
     /// Kills a member, as a machine that loses power does.
     pub fn kill(&mut self, name: &str) {
         self.member(name).process.take().expect("it runs").kill();
+    }
+
+    /// Stops a member, as an operator does.
+    pub fn stop(&mut self, name: &str) {
+        let ended = self.member(name).process.take().expect("it runs").terminate();
+        assert_eq!(ended, Some(0), "{name}");
     }
 
     /// The names of the nodes.

@@ -35,6 +35,7 @@ mod store;
 mod swaps;
 mod templates;
 mod traces;
+mod upgrade;
 mod uploads;
 mod values;
 mod writers;

@@ -1,6 +1,7 @@
 //! Self-describing data: every value names its version and its key, so that any mixing shows.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::node::{fondaco, write_csv};
 
@@ -32,10 +33,15 @@ pub fn version_of(text: &str, key: u64) -> Result<u64, String> {
 
 /// Builds a version, beside others, and returns its directory.
 pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
+    build_by(fondaco(), dir, version, partitions)
+}
+
+/// Builds a version with this build of the program, beside others, and returns its directory.
+pub fn build_by(mut program: Command, dir: &Path, version: u64, partitions: u32) -> PathBuf {
     let csv = dir.join(format!("{version}.csv"));
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(version, key))));
     let output = dir.join(format!("built-{version}"));
-    let done = fondaco()
+    let done = program
         .args([
             "build",
             STORE,

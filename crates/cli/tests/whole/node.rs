@@ -251,7 +251,12 @@ impl Drop for Node {
 
 /// The program, without the environment variables of the tests.
 pub fn fondaco() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fondaco"));
+    program(Path::new(env!("CARGO_BIN_EXE_fondaco")))
+}
+
+/// A build of the program, without the environment variables of the tests.
+pub fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("FONDACO_") {
             command.env_remove(name);

@@ -84,7 +84,7 @@ impl Coalesced {
     /// Writes the combined request to the output, if it is not empty, and adds its parts to the owed ones:
     /// `FONDACO.READ envelope store-id version store key …`, or, with a computation and its parameter before the keys,
     /// `FONDACO.COMPUTE`. The node is asked for its rate of requests, if so said.
-    pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed, wants_rate: bool) {
+    pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed, protocol: u32, wants_rate: bool) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);
         let computation = first.request.computation_of_part();
@@ -103,7 +103,7 @@ impl Coalesced {
             trace: first.trace.as_deref().copied(),
             ..Envelope::with_timeout_ms(self.timeout_ms)
         };
-        envelope.write(&mut writer);
+        envelope.write(protocol, &mut writer);
         writer.bulk_decimal(first.request.store_id.into());
         writer.bulk_decimal(first.request.version.get());
         writer.bulk(first.request.store().as_bytes());

@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
@@ -180,7 +181,9 @@ impl<'a> Connection<'a> {
         if wants_rate {
             self.rate_wanted_at_us = now_us + RATE_PERIOD_US;
         }
-        self.coalesced.encode(&mut self.output, &mut self.owed, wants_rate);
+        let protocol = self.owner.transport.protocol.load(Relaxed);
+        self.coalesced
+            .encode(&mut self.output, &mut self.owed, protocol, wants_rate);
     }
 
     /// Sends the combined request, then a request that is never combined.
@@ -193,8 +196,9 @@ impl<'a> Connection<'a> {
             self.heard_us = now_us;
         }
         let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
-        ask.request
-            .write(left_us.div_ceil(1000), ask.trace.as_deref().copied(), &mut writer);
+        let protocol = self.owner.transport.protocol.load(Relaxed);
+        let (left_ms, trace) = (left_us.div_ceil(1000), ask.trace.as_deref().copied());
+        ask.request.write(protocol, left_ms, trace, &mut writer);
         self.owed.push_alone(ask);
     }
 

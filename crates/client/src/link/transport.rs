@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl fmt::Debug for Credentials {
 }
 
 /// How connections are made, and how many.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) connections_per_node: usize,
     pub(crate) in_flight_max: usize,
@@ -45,6 +46,8 @@ pub(crate) struct Transport {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
     pub(crate) limits: Limits,
+    /// The protocol that requests are written in: the one in force in the present topology.
+    pub(crate) protocol: AtomicU32,
     /// Whether the client's tasks run in the local set in which it was made.
     pub(crate) is_local: bool,
     /// The runtime in which the client was made, which runs its tasks otherwise.

@@ -229,6 +229,7 @@ mod tests {
             joint: BTreeMap::new(),
             nodes: addresses.iter().map(node).collect(),
             routers: Vec::new(),
+            protocol: 1,
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),
         }
     }

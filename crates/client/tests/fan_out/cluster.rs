@@ -185,6 +185,7 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
         joint: BTreeMap::new(),
         nodes: members.iter().map(node).collect(),
         routers: Vec::new(),
+        protocol: 1,
         stores: BTreeMap::from([("s".parse().unwrap(), store)]),
     }
 }

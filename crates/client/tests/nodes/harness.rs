@@ -134,6 +134,7 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
         joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
         routers: Vec::new(),
+        protocol: 1,
         stores: BTreeMap::new(),
     }
 }

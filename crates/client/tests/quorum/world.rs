@@ -185,6 +185,7 @@ impl Shape {
             joint: BTreeMap::new(),
             nodes: (1..=self.nodes).map(node).collect(),
             routers: Vec::new(),
+            protocol: 1,
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),
         }
     }

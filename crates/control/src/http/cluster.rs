@@ -183,6 +183,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         identity: identity.to_string(),
         resp: router.resp.clone(),
         http: router.http.clone(),
+        protocol: router.protocol,
     });
     let table = view.routing.as_ref().map(|routing| &routing.record);
     Ok(ClusterResource {
@@ -197,6 +198,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         leader: leader.map(|leader| leader.http),
         nodes: nodes_of(mirror),
         routers: routers.collect(),
+        protocol: view.protocol(),
         problems,
     })
 }
@@ -241,6 +243,7 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
             host: record.host.clone(),
             backup: record.backup,
             mark: record.mark.map(Into::into),
+            protocol: record.protocol,
         }
     };
     view.nodes.iter().map(node).collect()

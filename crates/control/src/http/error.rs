@@ -295,6 +295,7 @@ fn code_of(error: &ControlError) -> &'static str {
             | FetchError::WrongStore { .. }
             | FetchError::WrongPartitions { .. }
             | FetchError::WrongValueType { .. }
+            | FetchError::LaterFormat { .. }
             | FetchError::Mismatch { .. } => "invalid_source",
             FetchError::NoSpace { .. } | FetchError::DiskFull { .. } => "not_enough_space",
             FetchError::Cancelled | FetchError::Interrupted => "unavailable",

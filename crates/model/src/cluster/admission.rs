@@ -5,6 +5,7 @@
 
 use super::view::ClusterView;
 use crate::node::{Identity, NodeId};
+use crate::protocol::PROTOCOL;
 
 /// A node's own facts, from its data directory and its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Membership {
     pub id: Option<NodeId>,
 }
 
-/// Why a node cannot take part.
+/// Why a process cannot take part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
     /// The data directory was made in another cluster.
@@ -50,6 +51,34 @@ pub enum AdmissionError {
         /// The number that it has.
         id: NodeId,
     },
+    /// The other members write what this process does not understand.
+    #[error(
+        "this program speaks protocol {own}, and the cluster has gone on to protocol {in_force}, which all its members \
+         speak: start a release that speaks it, such as that of the other members"
+    )]
+    OldProtocol {
+        /// The highest protocol that this process speaks.
+        own: u32,
+        /// The protocol in force.
+        in_force: u32,
+    },
+}
+
+impl ClusterView {
+    /// Checks that this process speaks the protocol in force. To be called before it becomes a member: from then on its
+    /// own number counts.
+    ///
+    /// # Errors
+    /// [`AdmissionError::OldProtocol`]: the process must not take part.
+    pub fn check_protocol(&self) -> Result<(), AdmissionError> {
+        match self.protocol() {
+            in_force if in_force > PROTOCOL => Err(AdmissionError::OldProtocol {
+                own: PROTOCOL,
+                in_force,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Membership {
@@ -70,6 +99,7 @@ impl Membership {
                 found: cluster.identity.clone(),
             });
         }
+        view.check_protocol()?;
         let owns = |id: &NodeId| {
             view.nodes
                 .get(id)

@@ -16,6 +16,7 @@ use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
 use crate::partition_set::PartitionSet;
 use crate::placement::Placement;
+use crate::protocol;
 use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
 use crate::version::VersionNumber;
@@ -64,6 +65,9 @@ pub struct NodeRecord {
     /// Whether it waits to replace a node that dies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub backup: bool,
+    /// The highest [protocol](crate::PROTOCOL) that it understands.
+    #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
+    pub protocol: u32,
     /// What an operator has decided about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeMark>,
@@ -107,6 +111,9 @@ pub struct Announcement {
     /// Whether it has a MySQL database for stores of the engine `mysql`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mysql: bool,
+    /// The highest [protocol](crate::PROTOCOL) that it understands.
+    #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
+    pub protocol: u32,
 }
 
 /// A live router. Ephemeral.
@@ -117,6 +124,9 @@ pub struct RouterRecord {
     pub resp: String,
     /// Its HTTP address: host and port.
     pub http: String,
+    /// The highest [protocol](crate::PROTOCOL) that it understands.
+    #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
+    pub protocol: u32,
 }
 
 /// A store, its versions, and its last push. Always written as a whole, so that a swap is one write.

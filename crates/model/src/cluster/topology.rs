@@ -15,6 +15,7 @@ use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
+use crate::protocol;
 #[cfg(doc)]
 use crate::routing::EVERYWHERE;
 use crate::value_type::ValueType;
@@ -50,6 +51,9 @@ pub struct Topology {
     /// The RESP addresses of the live routers, sorted. They divide quotas, and [keys](Self::router_for).
     #[serde(default)]
     pub routers: Vec<String>,
+    /// The [protocol](ClusterView::protocol) in force: requests are written in it.
+    #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
+    pub protocol: u32,
     /// All stores.
     pub stores: BTreeMap<StoreName, TopologyStore>,
 }
@@ -169,6 +173,7 @@ impl Topology {
                 .collect(),
             nodes: view.nodes.iter().map(node).collect(),
             routers: routers.into_iter().collect(),
+            protocol: view.protocol(),
             stores: view.stores.iter().map(store).collect(),
         })
     }
@@ -184,8 +189,8 @@ impl Topology {
     }
 
     /// Merges two topologies: the routing table, each node and each store are taken from the side with their later
-    /// write. The set of stores, and of live nodes and routers, is taken from the side with the latest write of all, or
-    /// else from `told`. A topology of another cluster is ignored.
+    /// write. The set of stores, and of live nodes and routers, and the protocol in force, are taken from the side with
+    /// the latest write of all, or else from `told`. A topology of another cluster is ignored.
     pub fn joined(&self, told: &Self) -> Self {
         if told.cluster != self.cluster {
             return self.clone();
@@ -270,6 +275,7 @@ mod tests {
                 joint: BTreeMap::new(),
                 nodes: BTreeMap::new(),
                 routers: Vec::new(),
+                protocol: protocol::first(),
                 stores: BTreeMap::new(),
             }];
             for &write in writes {
@@ -407,6 +413,7 @@ mod tests {
         let known = &History::of(&[1]).0[1];
         let mut told = known.clone();
         told.nodes.values_mut().for_each(|node| node.live = false);
+        told.protocol += 1;
         assert_eq!(known.joined(&told), told);
         let later = Topology {
             revision: known.revision + 1,

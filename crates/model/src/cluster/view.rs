@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::PlanRecord;
 use super::record::{
-    Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
 };
 use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
+use crate::protocol::PROTOCOL;
 use crate::routing::{EVERYWHERE, RoutingTable};
 
 /// An entry with its revision: a conditional write names it.
@@ -65,6 +66,18 @@ impl ClusterView {
     pub fn is_live(&self, node: NodeId) -> bool {
         let record = self.nodes.get(&node);
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))
+    }
+
+    /// The [protocol](PROTOCOL) in force: the lowest one of all members, so that each of them understands all that is
+    /// written. An absent node counts, unless an operator has given it up.
+    pub fn protocol(&self) -> u32 {
+        let is_given_up = |node: &NodeRecord| node.mark == Some(NodeMark::Leaving) && !self.is_live(node.id);
+        let nodes = self.nodes.values().map(|node| &node.record);
+        let nodes = nodes.filter(|node| !is_given_up(node)).map(|node| node.protocol);
+        // The entry of a node that has just come back is newer than its record.
+        let live = self.announcements.values().map(|node| node.protocol);
+        let routers = self.routers.values().map(|router| router.protocol);
+        nodes.chain(live).chain(routers).min().unwrap_or(PROTOCOL)
     }
 
     /// How many partitions there are; `None` before there is a cluster.

@@ -1,7 +1,7 @@
 //! Whether a process may be a node.
 
-use fondaco_model::Identity;
-use fondaco_model::cluster::{AdmissionError, ClusterView, Membership};
+use fondaco_model::cluster::{AdmissionError, Announcement, ClusterView, Membership, NodeMark, RouterRecord};
+use fondaco_model::{Identity, PROTOCOL};
 
 use crate::fixture::{Cluster, announcement, node};
 
@@ -35,6 +35,56 @@ fn a_data_directory_of_another_cluster_is_refused() {
     );
     stranger.cluster = cluster.view.cluster.as_ref().map(|cluster| cluster.identity.clone());
     assert_eq!(stranger.admission(&cluster.view), Ok(Some(node(1))));
+}
+
+/// Makes a node speak a protocol.
+fn speak(cluster: &mut Cluster, number: u32, protocol: u32) {
+    cluster.announce(Announcement {
+        protocol,
+        ..announcement(number)
+    });
+}
+
+#[test]
+fn the_lowest_protocol_of_all_members_is_in_force() {
+    let mut cluster = Cluster::of(3, 8, 1);
+    (1..=2).for_each(|number| speak(&mut cluster, number, PROTOCOL + 1));
+    cluster.settle();
+    assert_eq!(cluster.view.protocol(), PROTOCOL);
+    cluster.leave(3);
+    assert_eq!(cluster.view.protocol(), PROTOCOL, "it may come back as it was");
+    let mut without = cluster.view.clone();
+    without.nodes.get_mut(&node(3)).unwrap().record.mark = Some(NodeMark::Leaving);
+    assert_eq!(without.protocol(), PROTOCOL + 1, "it has been given up");
+
+    speak(&mut cluster, 3, PROTOCOL + 1);
+    cluster.settle();
+    assert_eq!(cluster.view.protocol(), PROTOCOL + 1);
+    let router = RouterRecord {
+        resp: "router:6500".to_owned(),
+        http: "router:6580".to_owned(),
+        protocol: PROTOCOL,
+    };
+    cluster.view.routers.insert(Identity::of(9), router);
+    assert_eq!(cluster.view.protocol(), PROTOCOL);
+}
+
+#[test]
+fn a_process_with_a_former_protocol_is_refused() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    speak(&mut cluster, 1, PROTOCOL + 1);
+    cluster.settle();
+    assert_eq!(member(2).admission(&cluster.view), Ok(Some(node(2))));
+    speak(&mut cluster, 2, PROTOCOL + 1);
+    cluster.settle();
+    let refused = Err(AdmissionError::OldProtocol {
+        own: PROTOCOL,
+        in_force: PROTOCOL + 1,
+    });
+    // A node that goes back, and a new one.
+    cluster.leave(2);
+    assert_eq!(member(2).admission(&cluster.view), refused);
+    assert_eq!(member(3).admission(&cluster.view), refused);
 }
 
 #[test]

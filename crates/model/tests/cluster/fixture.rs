@@ -6,7 +6,7 @@ use fondaco_model::cluster::{
     ReplicaState, Revised, StoreRecord, StoreReport, VersionDetail, operator,
 };
 use fondaco_model::{
-    Identity, NodeId, PartitionCount, Placement, RoutingTable, StoreDefinition, StoreName, VersionNumber,
+    Identity, NodeId, PROTOCOL, PartitionCount, Placement, RoutingTable, StoreDefinition, StoreName, VersionNumber,
 };
 
 /// A cluster as all processes see it.
@@ -55,6 +55,7 @@ pub fn announcement(number: u32) -> Announcement {
         host: None,
         backup: false,
         mysql: false,
+        protocol: PROTOCOL,
     }
 }
 

@@ -187,6 +187,7 @@ impl Cluster {
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: vec!["127.0.0.1:6400".into()],
+            protocol: 1,
             stores: [(STORE.parse().unwrap(), store)].into(),
         };
         let mut cluster = Self {

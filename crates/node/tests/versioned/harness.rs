@@ -141,6 +141,7 @@ impl Cluster {
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: vec!["127.0.0.1:6400".into()],
+            protocol: 1,
             stores: BTreeMap::new(),
         };
         let mut cluster = Self {

@@ -63,6 +63,7 @@ impl World {
                 .collect(),
             nodes: (0..self.scenario.nodes).map(node).collect(),
             routers: Vec::new(),
+            protocol: 1,
             stores: BTreeMap::from([(self.store.name.clone(), store)]),
         }
     }

@@ -43,8 +43,16 @@ pub struct ClusterResource {
     pub nodes: Vec<ClusterNode>,
     /// The live routers.
     pub routers: Vec<ClusterRouter>,
+    /// The protocol in force, which processes write: the lowest one that a member speaks.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
     /// Problems that keep the cluster from working fully, as far as the answering process knows.
     pub problems: Vec<String>,
+}
+
+/// The protocol of a process that tells none.
+fn first_protocol() -> u32 {
+    1
 }
 
 /// Which entries of a cluster are the true ones.
@@ -99,6 +107,9 @@ pub struct ClusterNode {
     /// What an operator has decided about it; null if nothing.
     #[serde(default)]
     pub mark: Option<super::NodeMarkName>,
+    /// The highest protocol that it speaks.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
 }
 
 /// Where a key is.
@@ -142,6 +153,9 @@ pub struct ClusterRouter {
     pub resp: String,
     /// Its HTTP address.
     pub http: String,
+    /// The highest protocol that it speaks.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
 }
 
 /// The routing table.

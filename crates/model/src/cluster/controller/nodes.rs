@@ -125,6 +125,7 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         host,
         backup,
         mysql: _,
+        protocol,
     } = announcement.clone();
     NodeRecord {
         id,
@@ -136,6 +137,7 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         http,
         host,
         backup,
+        protocol,
         mark: None,
     }
 }

@@ -79,8 +79,9 @@ impl PutOver {
 }
 
 impl ReplicaRequest {
-    /// Writes the request, as an array of strings. Its timeout is `timeout_ms`, not that of the request itself.
-    pub fn write(&self, timeout_ms: u64, trace: Option<TraceContext>, writer: &mut Reply<'_>) {
+    /// Writes the request in this protocol, as an array of strings. Its timeout is `timeout_ms`, not that of the request
+    /// itself.
+    pub fn write(&self, protocol: u32, timeout_ms: u64, trace: Option<TraceContext>, writer: &mut Reply<'_>) {
         let command = self.operation.command();
         let envelope = Envelope {
             timeout_ms: Some(timeout_ms),
@@ -92,7 +93,7 @@ impl ReplicaRequest {
         let head = |writer: &mut Reply<'_>, rest: usize| {
             writer.array(3 + rest);
             writer.bulk(command.name().as_bytes());
-            envelope.write(writer);
+            envelope.write(protocol, writer);
             writer.bulk_decimal(self.store_id.into());
         };
         let store = self.store.as_str().as_bytes();
@@ -442,6 +443,7 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
 mod tests {
     use std::num::NonZeroU64;
 
+    use fondaco_model::PROTOCOL;
     use fondaco_model::versioned::TIME_UNIX_MS_MAX;
     use fondaco_resp::{Arguments, Limits, Parse, Protocol, parse_request};
     use proptest::prelude::*;
@@ -451,7 +453,12 @@ mod tests {
     /// Parses a written request.
     fn sent(request: &ReplicaRequest) -> Result<ReplicaRequest, ReplicaRequestError> {
         let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
-        request.write(request.timeout_ms, None, &mut Reply::new(&mut buffer, Protocol::Resp2));
+        request.write(
+            PROTOCOL,
+            request.timeout_ms,
+            None,
+            &mut Reply::new(&mut buffer, Protocol::Resp2),
+        );
         let parsed = parse_request(&buffer, &Limits::default(), &mut arguments);
         assert_eq!(parsed, Ok(Parse::Complete { consumed: buffer.len() }));
         let name = arguments.get(0, &buffer).unwrap();
