@@ -60,10 +60,10 @@ struct Grown {
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = Dataset {
-        records: if bench.quick { 20_000 } else { 3_000_000 },
+        records: if bench.quick { 20_000 } else { 300_000 },
         value_bytes: 1024,
     };
-    let phase = Duration::from_secs(if bench.quick { 8 } else { 45 });
+    let phase = Duration::from_secs(if bench.quick { 8 } else { 20 });
     let mut measured = Measured {
         lines: Vec::new(),
         notes: vec![format!(

@@ -30,7 +30,7 @@ pub struct ShowOptions {
 
 /// `fondaco config set`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "Example:
   fondaco config set fetch-rate-bytes-per-second=100MiB
   fondaco config set large/maxclients=50000        # for processes with template = \"large\"
   fondaco config set large/maxclients=default      # as the others again")]
