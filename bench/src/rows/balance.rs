@@ -58,13 +58,30 @@ struct Grown {
     plans_while_still: usize,
 }
 
-pub(super) fn measure(bench: &Bench) -> Result<Measured> {
+/// Two nodes, whose partitions are moved by hand, or by the cluster.
+pub(super) fn measure_two(bench: &Bench) -> Result<Measured> {
+    let (dataset, phase, mut measured) = begin(bench);
+    by_hand_and_by_itself(bench, dataset, phase, &mut measured)?;
+    Ok(measured)
+}
+
+/// Two nodes, which a third one joins.
+pub(super) fn measure_joins(bench: &Bench) -> Result<Measured> {
+    let (dataset, phase, mut measured) = begin(bench);
+    for (writes, partitions) in JOINS {
+        third_joins(bench, dataset, phase, writes, partitions, &mut measured)?;
+    }
+    Ok(measured)
+}
+
+/// The data, the length of a phase, and what all of it has in common.
+fn begin(bench: &Bench) -> (Dataset, Duration, Measured) {
     let dataset = Dataset {
         records: if bench.quick { 20_000 } else { 300_000 },
         value_bytes: 1024,
     };
     let phase = Duration::from_secs(if bench.quick { 8 } else { 20 });
-    let mut measured = Measured {
+    let measured = Measured {
         lines: Vec::new(),
         notes: vec![format!(
             "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions unless said, through the router. Nodes have {CORES:?} cores (control groups), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
@@ -72,11 +89,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         )],
         charts: Vec::new(),
     };
-    by_hand_and_by_itself(bench, dataset, phase, &mut measured)?;
-    for (writes, partitions) in JOINS {
-        third_joins(bench, dataset, phase, writes, partitions, &mut measured)?;
-    }
-    Ok(measured)
+    (dataset, phase, measured)
 }
 
 /// Two nodes; at the first of two times partitions move, by hand or by the analyzer.

@@ -50,7 +50,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 26] = [
+pub const ROWS: [RowSpec; 27] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -143,8 +143,13 @@ pub const ROWS: [RowSpec; 26] = [
     },
     RowSpec {
         name: "balance",
-        work: "a cluster of nodes of different size evens out its load, and a third node joins",
-        measure: balance::measure,
+        work: "two nodes of different size, whose load is evened out by hand, or by the cluster",
+        measure: balance::measure_two,
+    },
+    RowSpec {
+        name: "balance-joins",
+        work: "a third node joins two, and the cluster evens out its load",
+        measure: balance::measure_joins,
     },
     RowSpec {
         name: "router-cache",

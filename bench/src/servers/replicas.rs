@@ -17,7 +17,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::cluster::{Wait, wait_until};
 use crate::dataset::{append_value, key};
 use crate::load::library::Library;
-use crate::peers::fondaco::PARTITIONS;
 
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 const START_WAIT: Wait = Wait {
@@ -207,7 +206,7 @@ impl Replicas {
     /// The tree of a partition; `None` while the node cannot be reached, or is building it.
     fn tree(&mut self, node: NodeId, partition: PartitionId) -> Option<Tree> {
         let mut request = self.request("FONDACO.RTREE");
-        let of = request.arg(self.store.as_str()).arg(PARTITIONS);
+        let of = request.arg(self.store.as_str()).arg(self.partitions.get());
         of.arg(partition.get()).arg(0).arg(0);
         let answer = self
             .connection(node)
