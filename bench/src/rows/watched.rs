@@ -1,11 +1,10 @@
 //! What it costs that a node reports its load and decides about it, and that its requests are traced.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use fondaco_testing::serve_http;
 
 use super::Measured;
 use crate::bench::Bench;
@@ -69,7 +68,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let server = Fondaco::start(bench, "watched", settings)?;
     server.control().create(STORE)?;
     server.control().deploy(STORE, &version)?;
-    let collector = collector()?;
+    // It takes all spans, and forgets them.
+    let collector = format!("http://{}", serve_http(|_, _| Some(("200 OK", b"{}".to_vec())))?);
     let mut figures =
         [1, 16].map(|_| [(); STATES.len()].map(|()| Figure::new("requests/s of processor time", Vec::new())));
     // Each round tells the loops how many requests to look at, before a long silence.
@@ -144,35 +144,4 @@ fn load(bench: &Bench, server: &Fondaco, records: u64, pipeline: usize, round: u
     })?;
     let used = server.process().cpu_time()? - before;
     Ok(reports[0].requests as f64 / used.as_secs_f64().max(0.01))
-}
-
-/// A collector of spans that takes all that it gets. It ends with this process.
-fn collector() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            thread::spawn(move || drop(take(connection)));
-        }
-    });
-    Ok(url)
-}
-
-fn take(mut connection: TcpStream) -> Result<()> {
-    connection.set_read_timeout(Some(Duration::from_secs(600)))?;
-    let mut reader = BufReader::new(connection.try_clone()?);
-    loop {
-        let (mut line, mut length) = (String::new(), 0);
-        while reader.read_line(&mut line)? > 2 {
-            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse()?;
-            }
-            line.clear();
-        }
-        if line.is_empty() {
-            return Ok(());
-        }
-        std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink())?;
-        connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")?;
-    }
 }

@@ -22,6 +22,7 @@ mod s3;
 mod slow_disk;
 mod small_disk;
 mod wait;
+mod web_server;
 mod zookeeper;
 
 pub use clock::Clock;
@@ -40,4 +41,5 @@ pub use s3::S3;
 pub use slow_disk::SlowDisk;
 pub use small_disk::SmallDisk;
 pub use wait::{eventually, until, wait_for, wait_until};
+pub use web_server::{HttpAnswer, serve_http};
 pub use zookeeper::{Ensemble, ZooKeeper};

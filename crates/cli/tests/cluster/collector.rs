@@ -1,11 +1,10 @@
 //! A collector of traces for tests: it takes spans as OTLP over HTTP in JSON, or does not, as collectors sometimes do.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_testing::{HttpAnswer, serve_http};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -50,19 +49,12 @@ struct Shared {
 
 impl Collector {
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
             manner: Mutex::new(Manner::Takes),
             spans: Mutex::default(),
         });
         let theirs = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&theirs);
-                std::thread::spawn(move || shared.serve(stream));
-            }
-        });
+        let address = serve_http(move |path, body| theirs.take(path, &body)).unwrap();
         Self { address, shared }
     }
 
@@ -88,40 +80,20 @@ impl Collector {
 }
 
 impl Shared {
-    /// Serves one connection until it ends. One that breaks is no error of the test.
-    fn serve(&self, stream: TcpStream) -> Option<()> {
-        let mut reader = BufReader::new(stream.try_clone().ok()?);
-        let mut writer = stream;
-        loop {
-            let mut length = 0;
-            let mut line = String::new();
-            reader.read_line(&mut line).ok().filter(|&bytes| bytes > 0)?;
-            assert_eq!(line.trim(), "POST /v1/traces HTTP/1.1");
-            while line.trim() != "" {
-                line.clear();
-                reader.read_line(&mut line).ok().filter(|&bytes| bytes > 0)?;
-                if let Some((name, value)) = line.split_once(':')
-                    && name.eq_ignore_ascii_case("content-length")
-                {
-                    length = value.trim().parse().unwrap();
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            let manner = *self.manner.lock();
-            let answer: &[u8] = match manner {
-                Manner::Takes => b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
-                Manner::Fails => b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n",
-                Manner::Closes => return None,
-                Manner::IsSilent => loop {
-                    std::thread::park_timeout(Duration::from_secs(3600));
-                },
-            };
-            if manner == Manner::Takes {
-                let body: Value = serde_json::from_slice(&body).unwrap();
+    fn take(&self, path: &str, body: &[u8]) -> HttpAnswer {
+        assert_eq!(path, "/v1/traces");
+        let manner = *self.manner.lock();
+        match manner {
+            Manner::Takes => {
+                let body: Value = serde_json::from_slice(body).unwrap();
                 self.spans.lock().extend(parse(&body));
+                Some(("200 OK", b"{}".to_vec()))
             }
-            writer.write_all(answer).ok()?;
+            Manner::Fails => Some(("500 Internal Server Error", Vec::new())),
+            Manner::Closes => None,
+            Manner::IsSilent => loop {
+                std::thread::park_timeout(Duration::from_secs(3600));
+            },
         }
     }
 }

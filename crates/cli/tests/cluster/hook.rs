@@ -1,15 +1,13 @@
 //! Machines on demand: the hook starts real nodes, hangs, fails and answers rubbish, and leaders die meanwhile.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Instant;
 
-use fondaco_testing::CpuGroup;
+use fondaco_testing::{CpuGroup, serve_http};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
@@ -28,49 +26,26 @@ enum Way {
     Url,
 }
 
-/// A web server that has a script answer what is posted to it. It ends with the process of the test.
+/// Has a script answer what is posted to a web server; returns the server's URL.
 fn served(script: PathBuf) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/machines", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for connection in listener.incoming().map_while(Result::ok) {
-            let script = script.clone();
-            // One that is given up leaves its answer half-read.
-            thread::spawn(move || drop(answer(connection, &script)));
-        }
-    });
-    url
+    let address = serve_http(move |_, body| Some(run(&script, &body))).unwrap();
+    format!("http://{address}/machines")
 }
 
-fn answer(mut connection: TcpStream, script: &Path) -> std::io::Result<()> {
-    let mut reader = BufReader::new(connection.try_clone()?);
-    let (mut line, mut length) = (String::new(), 0);
-    while reader.read_line(&mut line)? > 2 {
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let piped = Command::new(script)
+/// What a script answers to this input, as a web server would: it fails with what the script has to say.
+fn run(script: &Path, body: &[u8]) -> (&'static str, Vec<u8>) {
+    let mut child = Command::new(script)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
-    let mut child = piped?;
-    child.stdin.take().unwrap().write_all(&body)?;
-    let output = child.wait_with_output()?;
-    let (status, text) = match output.status.success() {
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(body).unwrap();
+    let output = child.wait_with_output().unwrap();
+    match output.status.success() {
         true => ("200 OK", output.stdout),
         false => ("503 Service Unavailable", output.stderr),
-    };
-    write!(
-        connection,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        text.len()
-    )?;
-    connection.write_all(&text)
+    }
 }
 
 impl Hook {
