@@ -152,8 +152,8 @@ impl Directory {
     }
 
     /// The indices in [`Self::members`] of the nodes that have a partition of a store, in the order of preference. Like
-    /// [`Topology::replicas`], but without a look-up for each node. Of a store that is everywhere, some other nodes follow, for each
-    /// partition others.
+    /// [`Topology::replicas`], but without a look-up for each node. Of a store that is everywhere, some other live nodes that have it
+    /// follow, for each partition others.
     #[inline]
     pub fn replicas<'a>(
         &'a self,
@@ -171,13 +171,18 @@ impl Directory {
             }
             _ => (&[][..], &[][..]),
         };
-        let others = after.iter().chain(before).filter(|place| !owners.contains(place));
+        let has_it = |place: usize| store.late.is_empty() || !store.late.contains(&self.members[place].id);
+        let others = after.iter().chain(before);
+        let others = others.filter(move |&&place| {
+            let at = place as usize;
+            self.members[at].live && has_it(at) && !owners.contains(&place)
+        });
         let holders = owners
             .iter()
             .take(store.replicas as usize)
             .chain(others.take(OTHERS_MAX));
         let holders = holders.map(|&place| place as usize);
-        holders.filter(|&place| store.late.is_empty() || !store.late.contains(&self.members[place].id))
+        holders.filter(move |&place| has_it(place))
     }
 }
 
@@ -272,6 +277,23 @@ mod tests {
         };
         assert_eq!(replicas(0), [3, 1, 2]);
         assert_eq!(replicas(1), [2, 3, 1], "each partition begins at another node");
+    }
+
+    #[test]
+    fn the_only_node_with_a_store_everywhere_is_found() {
+        let mut topology = topology(&(1..=30).map(|number| (number, "a")).collect::<Vec<_>>());
+        topology.owners = vec![(1..=30).map(id).collect(), vec![id(1)]];
+        for (id, node) in &mut topology.nodes {
+            node.live = id.get() % 2 == 1;
+        }
+        let store = topology.stores.get_mut("s").unwrap();
+        store.replicas = EVERYWHERE;
+        store.late = (1..=30).filter(|&number| number != 29).map(id).collect();
+        let directory = Directory::new(Arc::new(topology), None, HealthPolicy::default(), None);
+        let (_, store) = directory.store("s").unwrap();
+        let places = directory.replicas(store, PartitionId::new(1));
+        let found: Vec<NodeId> = places.map(|place| directory.members()[place].id).collect();
+        assert_eq!(found, [id(29)]);
     }
 
     #[test]

@@ -69,9 +69,15 @@ impl ClusterView {
     }
 
     /// The [protocol](PROTOCOL) in force: the lowest one of all members, so that each of them understands all that is
-    /// written. An absent node counts, unless an operator has given it up.
+    /// written. An absent node counts, unless an operator has given it up and it has no partitions any more: until then it may
+    /// have the only copy of its data.
     pub fn protocol(&self) -> u32 {
-        let is_given_up = |node: &NodeRecord| node.mark == Some(NodeMark::Leaving) && !self.is_live(node.id);
+        let owns_any = |node: NodeId| {
+            let lists = self.routing.as_ref().map(|table| table.record.all_owners());
+            lists.unwrap_or_default().iter().any(|owners| owners.contains(&node))
+        };
+        let is_given_up =
+            |node: &NodeRecord| node.mark == Some(NodeMark::Leaving) && !self.is_live(node.id) && !owns_any(node.id);
         let nodes = self.nodes.values().map(|node| &node.record);
         let nodes = nodes.filter(|node| !is_given_up(node)).map(|node| node.protocol);
         // The entry of a node that has just come back is newer than its record.

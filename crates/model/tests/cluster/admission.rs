@@ -53,13 +53,23 @@ fn the_lowest_protocol_of_all_members_is_in_force() {
     assert_eq!(cluster.view.protocol(), PROTOCOL);
     cluster.leave(3);
     assert_eq!(cluster.view.protocol(), PROTOCOL, "it may come back as it was");
-    let mut without = cluster.view.clone();
-    without.nodes.get_mut(&node(3)).unwrap().record.mark = Some(NodeMark::Leaving);
-    assert_eq!(without.protocol(), PROTOCOL + 1, "it has been given up");
+    let given_up = |cluster: &Cluster, number: u32| {
+        let mut without = cluster.view.clone();
+        without.nodes.get_mut(&node(number)).unwrap().record.mark = Some(NodeMark::Leaving);
+        without.protocol()
+    };
+    assert_eq!(given_up(&cluster, 3), PROTOCOL, "it still owns partitions");
 
     speak(&mut cluster, 3, PROTOCOL + 1);
     cluster.settle();
     assert_eq!(cluster.view.protocol(), PROTOCOL + 1);
+    // A node without partitions.
+    speak(&mut cluster, 4, PROTOCOL);
+    cluster.settle();
+    cluster.leave(4);
+    assert_eq!(cluster.view.protocol(), PROTOCOL);
+    assert_eq!(given_up(&cluster, 4), PROTOCOL + 1);
+    cluster.view.nodes.remove(&node(4));
     let router = RouterRecord {
         resp: "router:6500".to_owned(),
         http: "router:6580".to_owned(),

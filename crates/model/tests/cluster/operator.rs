@@ -2,7 +2,7 @@
 
 use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
-use fondaco_model::{PushState, STORES_MAX, StoreDefinition};
+use fondaco_model::{Placement, PushState, STORES_MAX, StoreDefinition};
 
 use crate::fixture::{Cluster, detail, name, version};
 
@@ -109,6 +109,53 @@ fn an_alteration_changes_named_settings_and_drops_surplus_versions() {
         (store.definition.replicas, store.definition.tolerate_failures),
         (None, None)
     );
+}
+
+#[test]
+fn a_store_leaves_other_nodes_only_if_its_owners_have_it() {
+    for placement in [Placement::Ring, Placement::All] {
+        let mut cluster = Cluster::of(2, 8, 2);
+        cluster.view.cluster.as_mut().unwrap().placement = placement;
+        cluster.create("s");
+        let current = cluster.pushed(2, "s", "a");
+        cluster.change_store("s", |store| store.definition.everywhere = true);
+        let back = StoreChange {
+            everywhere: Some(false),
+            ..StoreChange::default()
+        };
+        // The reports are of before.
+        let refused = operator::alter_store(&cluster.view, &name("s"), &back);
+        assert!(
+            matches!(refused, Err(OperatorError::VersionNotReady { .. })),
+            "{refused:?}"
+        );
+        cluster.ready([1, 2], "s", current);
+        let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+        assert!(cluster.apply(&change));
+    }
+}
+
+#[test]
+fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.change_store("s", |store| store.definition.replicas = Some(1));
+    let mut altered = |replicas, everywhere| {
+        let change = StoreChange {
+            replicas,
+            everywhere,
+            ..StoreChange::default()
+        };
+        let change = operator::alter_store(&cluster.view, &name("s"), &change)?;
+        assert!(cluster.apply(&change));
+        let definition = &cluster.store("s").definition;
+        Ok((definition.replicas, definition.everywhere))
+    };
+    assert_eq!(altered(None, Some(false)), Ok((Some(1), false)));
+    assert_eq!(altered(None, Some(true)), Ok((None, true)));
+    assert_eq!(altered(Some(Some(1)), None), Ok((Some(1), false)));
+    let both: Result<_, OperatorError> = altered(Some(Some(1)), Some(true));
+    assert!(both.unwrap_err().to_string().contains("on all nodes"));
 }
 
 #[test]

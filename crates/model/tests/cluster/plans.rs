@@ -81,11 +81,12 @@ fn each_partition_switches_when_its_own_data_is_there() {
 fn a_node_has_a_store_everywhere_whole_before_it_owns() {
     let mut cluster = three_nodes_with_one_more();
     cluster.change_store("s", |store| store.definition.everywhere = true);
-    cluster.run(&add_four(1));
+    let plan = cluster.run(&add_four(1));
     let moving = begun(&cluster);
+    let planned = cluster.view.plans[&plan].record.next.clone();
     let mut others = cluster.table().partitions().partitions();
     let other = others
-        .find(|&partition| !moving.contains(partition))
+        .find(|partition| !planned.contains_key(partition))
         .into_iter()
         .collect();
     for number in [1, 2] {
@@ -105,6 +106,20 @@ fn a_node_has_a_store_everywhere_whole_before_it_owns() {
     all_report(&mut cluster);
     cluster.settle();
     assert!(cluster.table().owned(EVERYWHERE as usize).contains_key(&node(4)));
+
+    // A partition that nobody has any more holds up no other, once the node owns any.
+    while state(&cluster, plan) == PlanState::Running {
+        let before = (cluster.table().epoch(), begun(&cluster));
+        for number in [1, 2] {
+            reported(&mut cluster, 1..=4, number, &other);
+        }
+        cluster.settle();
+        let after = (cluster.table().epoch(), begun(&cluster));
+        assert!(
+            after != before || state(&cluster, plan) == PlanState::Done,
+            "the plan stands still"
+        );
+    }
 }
 
 #[test]

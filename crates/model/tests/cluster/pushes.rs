@@ -272,6 +272,23 @@ fn a_cancelled_push_is_left_alone() {
 }
 
 #[test]
+fn the_first_node_with_a_store_everywhere_is_not_alone() {
+    let mut cluster = Cluster::of(12, 16, 2);
+    cluster.create("s");
+    let current = cluster.pushed(12, "s", "a");
+    cluster.change_store("s", |store| store.definition.everywhere = true);
+    for ready in 1..6 {
+        cluster.ready(1..=ready, "s", current);
+        (ready + 1..=12).for_each(|number| cluster.report(number, "s", current, fetching(0)));
+        cluster.settle();
+        assert!(cluster.store("s").late.is_empty(), "{ready} are ready");
+    }
+    cluster.ready([6], "s", current);
+    cluster.settle();
+    assert_eq!(cluster.store("s").late, (7..=12).map(node).collect());
+}
+
+#[test]
 fn a_node_without_the_current_version_is_late_if_possible() {
     let mut cluster = Cluster::of(2, 8, 2);
     cluster.create("s");

@@ -184,7 +184,8 @@ impl Controller {
     /// The nodes that must not be asked for a store, since they do not have its current version.
     ///
     /// Without a report, nothing is known about a node: its state stays. A node does not become late if that would
-    /// leave a partition without a node to ask.
+    /// leave a partition without a node to ask; or, where a store has just become everywhere, before half of its nodes have
+    /// all of it, since the first one would get all requests.
     fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {
@@ -195,12 +196,17 @@ impl Controller {
             |node| readiness::replica(look.view, &layout, node, store, current).map(|replica| replica.state.is_ready());
         late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));
         let behind = layout.owned.iter().filter(|&(&node, _)| state(node) == Some(false));
+        let enough = match store.definition.everywhere {
+            true => layout.owned.len() / 2,
+            false => 1,
+        };
         for (&node, owned) in behind {
             let mut with = late.clone();
             with.insert(node);
             let asked = layout.owned.keys().copied();
             let asked = asked.filter(|&other| !with.contains(&other) && state(other) == Some(true));
-            if readiness::covered(&layout, asked).covers(owned) {
+            let is_enough = asked.clone().count() >= enough;
+            if is_enough && readiness::covered(&layout, asked).covers(owned) {
                 late = with;
             }
         }

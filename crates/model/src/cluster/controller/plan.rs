@@ -83,15 +83,17 @@ fn lacking<'a>(
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
             StoreKind::Batch => record.versions.kept().any(|version| {
                 let replica = readiness::replica(look.view, &layout, node, record, version);
-                replica.is_none_or(|replica| lacks(record, &replica.lacking, partition))
+                let owns_any = !layout.owned_by(node).is_empty();
+                replica.is_none_or(|replica| lacks(record, owns_any, &replica.lacking, partition))
             }),
         })
     })
 }
 
-/// Whether a node that lacks these partitions cannot take over this one yet: of a store that is everywhere, it needs all.
-fn lacks(store: &StoreRecord, lacking: &PartitionSet, partition: PartitionId) -> bool {
-    match store.definition.everywhere {
+/// Whether a node that lacks these partitions cannot take over this one yet. Of a store that is everywhere a node without
+/// partitions needs all, as it is asked for all of them from then on; the others are asked for them already.
+fn lacks(store: &StoreRecord, owns_any: bool, lacking: &PartitionSet, partition: PartitionId) -> bool {
+    match store.definition.everywhere && !owns_any {
         true => !lacking.is_empty(),
         false => lacking.contains(partition),
     }
@@ -115,7 +117,9 @@ fn failure(
         receivers().find_map(|node| {
             let failed = store.record.versions.kept().find_map(|version| {
                 let replica = readiness::replica(look.view, &layout, node, &store.record, version)?;
-                (replica.gave_up && lacks(&store.record, &replica.lacking, partition)).then_some(replica)
+                let owns_any = !layout.owned_by(node).is_empty();
+                let lacks = lacks(&store.record, owns_any, &replica.lacking, partition);
+                (replica.gave_up && lacks).then_some(replica)
             })?;
             let error = failed.error.as_deref().unwrap_or("it gives no reason");
             Some(format!("node {node} could not fetch it: {error}"))

@@ -105,10 +105,16 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         definition.versioned = Some(settings.with(change));
     }
     definition.backups = backups.unwrap_or(definition.backups);
-    // A store is everywhere, or has a number of replicas.
-    if replicas.is_some() || everywhere.is_some() {
-        definition.replicas = replicas.flatten();
-        definition.everywhere = everywhere.unwrap_or(false);
+    // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused below.
+    if let Some(replicas) = *replicas {
+        definition.replicas = replicas;
+        definition.everywhere = false;
+    }
+    if let Some(everywhere) = *everywhere {
+        definition.everywhere = everywhere;
+        if everywhere && replicas.is_none() {
+            definition.replicas = None;
+        }
     }
     definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
     definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
@@ -124,7 +130,10 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     record.forget_details();
     let change = rewrite(before.revision, record.clone());
     let (replicas, replicas_before) = (view.replicas(&record), view.replicas(&before.record));
-    let Some(table) = view.routing.as_ref().filter(|_| replicas < replicas_before) else {
+    // Of a store that was everywhere, nodes give up partitions whatever the numbers are: some placements have a whole list.
+    let (was_everywhere, is_everywhere) = (before.record.definition.everywhere, record.definition.everywhere);
+    let shrinks = !is_everywhere && (was_everywhere || replicas < replicas_before);
+    let Some(table) = view.routing.as_ref().filter(|_| shrinks) else {
         return Ok(change);
     };
     for version in record.versions.kept() {
