@@ -21,8 +21,10 @@ use crate::servers::replicas::Replicas;
 /// The processors of the nodes: as 3, 5 and 8, so that 16 partitions can be dealt in proportion.
 const CORES: [f64; 3] = [0.12, 0.20, 0.32];
 const PARTITIONS: u32 = 16;
-/// The shares of requests that write, and the numbers of partitions.
-const JOINS: [(f64, u32); 3] = [(0.1, PARTITIONS), (0.001, PARTITIONS), (0.001, 2 * PARTITIONS)];
+/// The share of requests that write, where partitions move by hand or by the analyzer.
+const WRITES: f64 = 0.1;
+/// The shares of requests that write, and the numbers of partitions, where a third node joins.
+const JOINS: [(f64, u32); 3] = [(WRITES, PARTITIONS), (0.001, PARTITIONS), (0.001, 2 * PARTITIONS)];
 const CONNECTIONS: usize = 256;
 /// The least part of what the nodes answer one by one.
 const OF_SUM_MIN: f64 = 0.9;
@@ -115,7 +117,7 @@ fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measu
             &mut cluster,
             &cores,
             dataset,
-            JOINS[0].0,
+            WRITES,
             whole,
             &mut [(phase, &mut change)],
         )?;

@@ -98,9 +98,7 @@ impl SettingChanges {
         for spec in &SETTINGS {
             let was_set = former.as_ref().is_some_and(|former| former.contains_key(spec.name));
             if was_set && !values.contains_key(spec.name) {
-                let default = spec.read(&spec.written(spec.default));
-                // A default is within its limits.
-                let _ = default.and_then(|default| settings.apply(spec.setting, &default));
+                settings.reset(spec.setting);
             }
         }
         for (name, value) in values {

@@ -30,7 +30,7 @@ pub struct StoreDefinition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// Whether each node holds all partitions, and answers for all of them itself: for small tables.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
     /// replica of each partition.
@@ -51,10 +51,6 @@ pub struct StoreDefinition {
     /// The settings of a versioned store; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedSettings>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl StoreDefinition {

@@ -50,21 +50,7 @@ impl World {
                 operator::swap(&view, &name, version).ok().flatten()
             }
             75..82 => {
-                let everywhere = self.rng.u32(..4) == 0;
-                let replicas = match everywhere || self.rng.bool() {
-                    true => None,
-                    false => Some(self.rng.u32(1..4)),
-                };
-                let change = StoreChange {
-                    backups: Some(self.rng.u32(0..3)),
-                    replicas: Some(replicas),
-                    everywhere: Some(everywhere),
-                    tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
-                    read_keys_per_second: None,
-                    space_quota_bytes: None,
-                    fan_out: None,
-                    versioned: None,
-                };
+                let change = self.alteration();
                 operator::alter_store(&view, &name, &change).ok()
             }
             82..85 => operator::drop_store(&view, &name, unix_ms, DROPPED_KEPT_MS).ok(),
@@ -109,6 +95,22 @@ impl World {
             self.note(|| format!("operator writes {}", describe(&change)));
             let change = Box::new(change);
             self.request(process, Request::Apply { change });
+        }
+    }
+
+    /// A random change of a batch store.
+    fn alteration(&mut self) -> StoreChange {
+        let everywhere = self.rng.u32(..4) == 0;
+        let replicas = match everywhere || self.rng.bool() {
+            true => None,
+            false => Some(self.rng.u32(1..4)),
+        };
+        StoreChange {
+            backups: Some(self.rng.u32(0..3)),
+            replicas: Some(replicas),
+            everywhere: Some(everywhere),
+            tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
+            ..StoreChange::default()
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A thousand nodes: the load of the coordination service during a push and after the loss of the leader.
+//! A thousand nodes: the load of the coordination service during a push, after the loss of the leader, and while partitions
+//! move.
 //!
 //! The figures are printed, and bounded: no step may make all processes read data that they do not need.
 

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The period over which processor time is counted, in microseconds: the usual one. In a much shorter one a group's time would be less
-/// than the 5 ms that the kernel hands to a processor at a time, and threads on the other processor would get none.
+/// The period over which processor time is counted, in microseconds: the usual one. Small shares of a much shorter one would be
+/// less than the 5 ms that the kernel hands to a processor at a time.
 const PERIOD_US: u64 = 100_000;
 
 /// A control group with a quota of processor time, of version 1 or 2. It is removed when this is dropped.

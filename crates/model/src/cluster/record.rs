@@ -63,7 +63,7 @@ pub struct NodeRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Whether it waits to replace a node that dies.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub backup: bool,
     /// The highest [protocol](crate::PROTOCOL) that it understands.
     #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
@@ -106,10 +106,10 @@ pub struct Announcement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Whether it waits to replace a node that dies.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub backup: bool,
     /// Whether it has a MySQL database for stores of the engine `mysql`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mysql: bool,
     /// The highest [protocol](crate::PROTOCOL) that it understands.
     #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
@@ -149,7 +149,7 @@ pub struct StoreRecord {
     #[serde(default)]
     pub late: BTreeSet<NodeId>,
     /// Whether a versioned store is larger than its space quota: it takes no writes but deletions.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over_quota: bool,
 }
 
@@ -325,7 +325,7 @@ pub struct ReplicaReport {
     #[serde(default, skip_serializing_if = "PartitionSet::is_empty")]
     pub lacking: PartitionSet,
     /// Whether all attempts to fetch what it lacks have failed.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gave_up: bool,
     /// The bytes that this fetch has fetched so far.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -354,10 +354,6 @@ impl ReplicaReport {
             error: None,
         }
     }
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 fn is_zero_u32(number: &u32) -> bool {

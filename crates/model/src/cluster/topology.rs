@@ -74,7 +74,7 @@ pub struct TopologyNode {
     /// Whether it was live when this topology was made.
     pub live: bool,
     /// Whether it is taken out of service for a while: it is asked only where no other node can answer.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resting: bool,
 }
 
@@ -105,10 +105,6 @@ pub struct TopologyStore {
     pub value_type: ValueType,
     /// The settings of a versioned store; `None` for others.
     pub versioned: Option<VersionedSettings>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl Topology {

@@ -36,7 +36,7 @@ pub struct UserRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<String>,
     /// Whether the user may list and disconnect other clients over RESP, and change settings there.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
     /// What the user may do at control ports; nothing without a role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,10 +53,6 @@ pub enum ControlRole {
     Operator,
     /// Also change users and settings, and decide what is lost.
     Admin,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl UserName {

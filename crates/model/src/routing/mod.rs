@@ -13,6 +13,7 @@
 //! are further apart may: for each partition, a table says which earlier ones may still be used, for reads and for
 //! writes ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
 
+mod holders;
 mod stored;
 
 use std::collections::BTreeMap;
@@ -22,13 +23,11 @@ use serde::{Deserialize, Serialize};
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
+pub use holders::EVERYWHERE;
 use stored::RoutingTableText;
 
 /// How many epochs with switches a table remembers. Of partitions whose last switch was earlier, it knows only that.
 const SWITCHES_MAX: usize = 64;
-
-/// As a number of replicas: every node that has a partition has all partitions of the store. No list has so many nodes.
-pub const EVERYWHERE: u32 = u32::MAX - 1;
 
 /// Partition → nodes, in the order of preference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -391,55 +390,6 @@ impl RoutingTable {
         }
         self.moves.values().for_each(|stage| note(stage.joint(), stage.at()));
         last
-    }
-
-    /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
-    /// the first owners before or after its move under way.
-    pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
-        let among = |list: &[NodeId]| list.iter().take(replicas).any(|&n| n == node);
-        among(self.owners(partition)) || self.joint(partition).is_some_and(among)
-    }
-
-    /// The partitions that a node should hold of a store with so many replicas, in order.
-    pub fn partitions_of(&self, node: NodeId, replicas: usize) -> impl Iterator<Item = PartitionId> + '_ {
-        let mut partitions = self.partitions.partitions();
-        let has_any =
-            replicas == EVERYWHERE as usize && partitions.any(|partition| self.holds(node, partition, replicas));
-        let partitions = self.partitions.partitions();
-        partitions.filter(move |&partition| has_any || self.holds(node, partition, replicas))
-    }
-
-    /// The partitions of a store with so many replicas that each node owns.
-    pub fn owned(&self, replicas: usize) -> BTreeMap<NodeId, PartitionSet> {
-        let owners = self.owners.iter().map(Vec::as_slice);
-        self.by_node(&mut self.partitions.partitions().zip(owners), replicas)
-    }
-
-    /// The partitions of a store with so many replicas that moves under way give to each node, or leave with it, and
-    /// that have not switched yet.
-    pub fn to_be_owned(&self, replicas: usize) -> BTreeMap<NodeId, PartitionSet> {
-        self.by_node(
-            &mut self.begun().map(|(partition, next, _)| (partition, next)),
-            replicas,
-        )
-    }
-
-    fn by_node(
-        &self,
-        lists: &mut dyn Iterator<Item = (PartitionId, &[NodeId])>,
-        replicas: usize,
-    ) -> BTreeMap<NodeId, PartitionSet> {
-        let mut nodes = BTreeMap::<NodeId, PartitionSet>::new();
-        for (partition, list) in lists {
-            for &node in list.iter().take(replicas) {
-                nodes.entry(node).or_default().insert(partition);
-            }
-        }
-        if replicas == EVERYWHERE as usize {
-            let all: PartitionSet = self.partitions.partitions().collect();
-            nodes.values_mut().for_each(|partitions| partitions.clone_from(&all));
-        }
-        nodes
     }
 }
 

@@ -126,6 +126,15 @@ impl Settings {
         }
     }
 
+    /// Gives a setting its default.
+    pub fn reset(&self, setting: Setting) {
+        match setting {
+            Setting::TracesEndpoint => self.traces_endpoint.store(Arc::default()),
+            _ => self.values[setting as usize].store(SETTINGS[setting as usize].default, Relaxed),
+        }
+        self.note_traces();
+    }
+
     /// The value of a setting, as it is written.
     pub fn written(&self, setting: Setting) -> String {
         match setting {

@@ -50,7 +50,7 @@ impl SettingSpec {
     }
 
     /// Reads a value.
-    pub fn read(&self, text: &str) -> Result<SettingValue, SettingError> {
+    pub(crate) fn read(&self, text: &str) -> Result<SettingValue, SettingError> {
         let number = match self.kind() {
             SettingKind::Number => text.parse().ok(),
             SettingKind::Share => {

@@ -28,7 +28,7 @@ pub struct NewStore {
     pub replicas: Option<u32>,
     /// Whether each node holds all partitions, and answers for all of them itself: for small tables. Of batch stores
     /// only, instead of a number of replicas.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
     /// replica of each partition.
@@ -58,10 +58,6 @@ pub struct NewStore {
 
 fn batch() -> StoreKind {
     StoreKind::Batch
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 fn backups() -> u32 {
