@@ -75,18 +75,48 @@ pub fn unready_partition(view: &ClusterView, name: &StoreName, version: VersionN
     unready_among(view, store, version, view.replicas(store))
 }
 
-/// The first partition for which none of its first `owners` has a version ready.
+/// The first partition of a version without a node that would have it if the store had so many replicas.
 pub(super) fn unready_among(
     view: &ClusterView,
     store: &StoreRecord,
     version: VersionNumber,
-    owners: usize,
+    replicas: usize,
 ) -> Option<PartitionId> {
     let table = &view.routing.as_ref()?.record;
-    let layout = Layouts::default().of(table, owners);
-    let ready = layout.owned.keys().copied();
-    let ready = ready.filter(|&node| is_ready(view, &layout, node, store, version));
-    all(&layout).without(&covered(&layout, ready)).iter().next()
+    let layout = Layouts::default().of(table, replicas);
+    let nodes = layout.owned.keys();
+    let left = nodes.fold(all(&layout), |left, &node| {
+        left.without(&proved(view, &layout, node, store, version))
+    });
+    left.iter().next()
+}
+
+/// The nodes that are late, and would still be if the store had so many replicas: the others lack only what they give up.
+pub(super) fn late_among(view: &ClusterView, store: &StoreRecord, replicas: usize) -> BTreeSet<NodeId> {
+    let (Some(routing), Some(current)) = (&view.routing, store.versions.current()) else {
+        return store.late.clone();
+    };
+    let layout = Layouts::default().of(&routing.record, replicas);
+    let is_late = |&node: &NodeId| proved(view, &layout, node, store, current) != *layout.owned_by(node);
+    store.late.iter().copied().filter(is_late).collect()
+}
+
+/// The partitions of a version that a node has proved to have, of those that it owns in a layout, which may be one that the
+/// store does not have yet.
+fn proved(
+    view: &ClusterView,
+    layout: &Layout,
+    node: NodeId,
+    store: &StoreRecord,
+    version: VersionNumber,
+) -> PartitionSet {
+    let owned = layout.owned_by(node);
+    match replica(view, layout, node, store, version) {
+        Some(replica) if replica.state.is_ready() => owned.clone(),
+        // Reports about such a store name all that is lacking.
+        Some(replica) if store.definition.everywhere => owned.without(&replica.lacking),
+        _ => PartitionSet::EMPTY,
+    }
 }
 
 /// The live owners of a store's partitions that have not yet reported this version as current. After a swap, the caller

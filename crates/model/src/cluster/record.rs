@@ -321,7 +321,8 @@ pub struct StoreReport {
 pub struct ReplicaReport {
     /// Its state, for the partitions that the node owns.
     pub state: ReplicaState,
-    /// The partitions that moves under way give to the node, or leave with it, and that are not complete and open yet.
+    /// The partitions that moves under way give to the node, or leave with it, and that are not complete and open yet; of a
+    /// store that is everywhere, all that are not.
     #[serde(default, skip_serializing_if = "PartitionSet::is_empty")]
     pub lacking: PartitionSet,
     /// Whether all attempts to fetch what it lacks have failed.

@@ -2,9 +2,9 @@
 
 use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
-use fondaco_model::{Placement, PushState, STORES_MAX, StoreDefinition};
+use fondaco_model::{PartitionId, Placement, PushState, STORES_MAX, StoreDefinition};
 
-use crate::fixture::{Cluster, detail, name, version};
+use crate::fixture::{Cluster, detail, name, node, version};
 
 fn definition(store: &str) -> StoreDefinition {
     StoreDefinition::batch(name(store))
@@ -133,6 +133,47 @@ fn a_store_leaves_other_nodes_only_if_its_owners_have_it() {
         let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
         assert!(cluster.apply(&change));
     }
+}
+
+#[test]
+fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
+    let mut cluster = Cluster::of(4, 16, 2);
+    cluster.create("s");
+    let current = cluster.pushed(4, "s", "a");
+    cluster.change_store("s", |store| store.definition.everywhere = true);
+    let table = cluster.table().clone();
+    let lacks = |number: u32, also: Option<PartitionId>| {
+        let all = table.partitions().partitions();
+        let lacking = all.filter(|&one| Some(one) == also || !table.holds(node(number), one, 2));
+        ReplicaReport {
+            lacking: lacking.collect(),
+            ..ReplicaReport::of(ReplicaState::Failed)
+        }
+    };
+    let lost = PartitionId::new(5);
+    let owners = table.owners(lost)[..2].to_vec();
+    for number in 1..=4 {
+        let is_owner = owners.contains(&node(number));
+        cluster.report(number, "s", current, lacks(number, is_owner.then_some(lost)));
+    }
+    let back = StoreChange {
+        everywhere: Some(false),
+        ..StoreChange::default()
+    };
+    let refused = operator::alter_store(&cluster.view, &name("s"), &back);
+    assert!(
+        matches!(refused, Err(OperatorError::VersionNotReady { partition, .. }) if partition == lost),
+        "{refused:?}"
+    );
+    // One of its owners has it after all; the other one stays late.
+    let [has, lacking] = owners[..] else {
+        panic!("{owners:?}")
+    };
+    cluster.report(has.get(), "s", current, lacks(has.get(), None));
+    cluster.change_store("s", |store| store.late = (1..=4).map(node).collect());
+    let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+    assert!(cluster.apply(&change));
+    assert_eq!(cluster.store("s").late, [lacking].into());
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Agent {
         let built_for = want.detail.partitions;
         let count = view.partitions().unwrap_or(built_for);
         let is_open = |partition: &PartitionId| open.contains(built_for.covering(*partition, count));
-        let lacking: PartitionSet = want.planned.iter().filter(|partition| !is_open(partition)).collect();
+        let lacking: PartitionSet = want.told.iter().filter(|partition| !is_open(partition)).collect();
         ReplicaReport {
             state,
             gave_up: !lacking.is_empty() && failure.is_some_and(Failure::is_final),

@@ -19,8 +19,10 @@ pub(super) struct Want<'a> {
     pub(super) partitions: PartitionSet,
     /// The partitions that other nodes may read from it now, by the version's own numbers.
     pub(super) owned: PartitionSet,
-    /// The partitions that moves under way give to the node, or leave with it, by the numbers of the routing table.
-    pub(super) planned: PartitionSet,
+    /// The partitions of which the report names those that are not there, by the numbers of the routing table: those that
+    /// moves under way give to the node, or leave with it; of a store that is everywhere, all, since it may have to be made
+    /// smaller before all are there.
+    pub(super) told: PartitionSet,
 }
 
 /// The order of fetches.
@@ -68,7 +70,10 @@ pub(super) fn wants<'a>(
                 urgency,
                 partitions: partitions.among(table.partitions(), detail.partitions),
                 owned: owned.among(table.partitions(), detail.partitions),
-                planned: planned.clone(),
+                told: match store.definition.everywhere {
+                    true => partitions.clone(),
+                    false => planned.clone(),
+                },
             };
             wants.insert((name.clone(), version), want);
         }

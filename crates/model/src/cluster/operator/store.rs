@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{OperatorError, rewrite, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
-use crate::cluster::readiness::unready_among;
+use crate::cluster::readiness::{late_among, unready_among};
 use crate::cluster::record::{NodeRecord, Numbers, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::definition::{StoreDefinition, StoreKind};
@@ -128,14 +128,14 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     check(view, definition)?;
     record.versions.expire(record.definition.backups);
     record.forget_details();
-    let change = rewrite(before.revision, record.clone());
     let (replicas, replicas_before) = (view.replicas(&record), view.replicas(&before.record));
     // Of a store that was everywhere, nodes give up partitions whatever the numbers are: some placements have a whole list.
     let (was_everywhere, is_everywhere) = (before.record.definition.everywhere, record.definition.everywhere);
     let shrinks = !is_everywhere && (was_everywhere || replicas < replicas_before);
     let Some(table) = view.routing.as_ref().filter(|_| shrinks) else {
-        return Ok(change);
+        return Ok(rewrite(before.revision, record));
     };
+    record.late = late_among(view, &before.record, replicas);
     for version in record.versions.kept() {
         if let Some(partition) = unready_among(view, &before.record, version, replicas) {
             return Err(OperatorError::VersionNotReady {
@@ -145,6 +145,7 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
             });
         }
     }
+    let change = rewrite(before.revision, record);
     Ok(change.while_unchanged(RecordPath::Routing, table.revision))
 }
 
