@@ -147,6 +147,7 @@ pub(crate) fn input_of(
         .keys()
         .filter_map(|&node| Some((node, book.mean(node, window_ms)?)))
         .collect();
+    let owners: std::collections::BTreeSet<NodeId> = table.all_owners().iter().flatten().copied().collect();
     let node = |(&id, node): (
         &NodeId,
         &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>,
@@ -161,7 +162,8 @@ pub(crate) fn input_of(
             weight: record.weight,
             live: view.is_live(id),
             absent_ms: absent_ms(id),
-            backup: record.backup,
+            // One that has replaced a node is a node like any other.
+            backup: record.backup && !owners.contains(&id),
             leaving: record.mark == Some(NodeMark::Leaving),
             maintenance: record.mark == Some(NodeMark::Maintenance),
             known: means.contains_key(&id),

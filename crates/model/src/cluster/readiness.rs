@@ -91,13 +91,18 @@ pub(super) fn unready_among(
     left.iter().next()
 }
 
-/// The nodes that are late, and would still be if the store had so many replicas: the others lack only what they give up.
-pub(super) fn late_among(view: &ClusterView, store: &StoreRecord, replicas: usize) -> BTreeSet<NodeId> {
-    let (Some(routing), Some(current)) = (&view.routing, store.versions.current()) else {
+/// The nodes that are late, and would still be if this version were current and the store had so many replicas.
+pub(super) fn late_among(
+    view: &ClusterView,
+    store: &StoreRecord,
+    version: VersionNumber,
+    replicas: usize,
+) -> BTreeSet<NodeId> {
+    let Some(routing) = &view.routing else {
         return store.late.clone();
     };
     let layout = Layouts::default().of(&routing.record, replicas);
-    let is_late = |&node: &NodeId| proved(view, &layout, node, store, current) != *layout.owned_by(node);
+    let is_late = |&node: &NodeId| proved(view, &layout, node, store, version) != *layout.owned_by(node);
     store.late.iter().copied().filter(is_late).collect()
 }
 

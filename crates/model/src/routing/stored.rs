@@ -96,7 +96,8 @@ impl TryFrom<RoutingTableText> for RoutingTable {
         let mut moves = BTreeMap::new();
         for (partition, stage) in begun.chain(switched) {
             check_list(partitions, partition, stage.joint())?;
-            if !(since..=epoch).contains(&stage.at()) {
+            // A move may have begun before the first switch that is remembered.
+            if !(1..=epoch).contains(&stage.at()) {
                 return Err(RoutingTableError::Epochs { epoch, at: stage.at() });
             }
             if moves.insert(partition, stage).is_some() {
@@ -126,6 +127,7 @@ impl TryFrom<RoutingTableText> for RoutingTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Steps;
     use super::super::tests::{four, nodes};
     use super::*;
     use crate::partition::PartitionId;
@@ -135,6 +137,27 @@ mod tests {
         let text = serde_json::to_string(&four()).unwrap();
         assert_eq!(text, r#"{"epoch":1,"partitions":4,"owners":[[1,2],[2,3],[3,1],[1,2]]}"#);
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), four());
+    }
+
+    #[test]
+    fn a_slow_move_is_stored_beside_many_that_switched() {
+        let partitions = PartitionCount::try_from(128).unwrap();
+        let owners = vec![nodes(&[1, 2]); 128];
+        let next = vec![nodes(&[3, 2]); 128];
+        let mut table = RoutingTable::first(partitions, owners)
+            .unwrap()
+            .with_plan(next)
+            .unwrap();
+        for partition in 1..128 {
+            let partition = [PartitionId::new(partition)].into_iter().collect();
+            let switch = Steps {
+                switch: partition,
+                ..Steps::default()
+            };
+            table = table.after(&switch).unwrap();
+        }
+        let text = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
     }
 
     #[test]

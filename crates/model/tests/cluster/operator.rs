@@ -200,6 +200,23 @@ fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
 }
 
 #[test]
+fn a_rollback_asks_the_nodes_that_have_the_version() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    let first = cluster.pushed(2, "s", "a");
+    cluster.pushed(2, "s", "b");
+    cluster.change_store("s", |store| store.late = [node(1), node(2)].into());
+    cluster.report(1, "s", first, ReplicaReport::of(ReplicaState::Failed));
+    let change = operator::roll_back(&cluster.view, &name("s"), None).unwrap().unwrap();
+    assert!(cluster.apply(&change));
+    let store = cluster.store("s");
+    assert_eq!(
+        (store.versions.current(), &store.late),
+        (Some(first), &[node(1)].into())
+    );
+}
+
+#[test]
 fn a_store_has_one_push_and_pushes_are_bounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in 0..=PUSHES_MAX {

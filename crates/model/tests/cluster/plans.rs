@@ -280,6 +280,42 @@ fn moves_to_absent_or_failing_nodes_are_given_up() {
 }
 
 #[test]
+fn a_plan_whose_only_receiver_is_absent_ends() {
+    let mut cluster = three_nodes_with_one_more();
+    let number = cluster.run(&add_four(1));
+    cluster.leave(4);
+    cluster.wait(610_000);
+    let plan = &cluster.view.plans[&number].record;
+    assert_eq!((plan.state, plan.given_up.len()), (PlanState::Done, 8), "{plan:?}");
+    assert!(!cluster.table().is_moving());
+}
+
+#[test]
+fn a_plan_does_not_wait_for_an_absent_owner_that_stays() {
+    let mut cluster = three_nodes_with_one_more();
+    let number = cluster.run(&add_four(100));
+    let moves = begun(&cluster);
+    cluster.leave(3);
+    let goes_on = |cluster: &mut Cluster| {
+        for number in [1, 2] {
+            reported(cluster, [1, 2, 4], number, &PartitionSet::EMPTY);
+        }
+        cluster.settle();
+    };
+    goes_on(&mut cluster);
+    assert!(!begun(&cluster).is_empty(), "it may come back");
+    cluster.wait(610_000);
+    (0..3).for_each(|_| goes_on(&mut cluster));
+    let plan = &cluster.view.plans[&number].record;
+    assert_eq!((plan.state, plan.given_up.len()), (PlanState::Done, 0), "{plan:?}");
+    assert!(
+        moves
+            .iter()
+            .all(|partition| cluster.table().owners(partition).contains(&node(4)))
+    );
+}
+
+#[test]
 fn a_partition_is_moved_by_hand_and_stays_there() {
     let mut cluster = three_nodes_with_one_more();
     let partition = PartitionId::new(5);

@@ -37,7 +37,7 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
                 }
                 if planned.is_none() || failure.is_some() {
                     steps.cancel.insert(partition);
-                } else if lacking(layouts, look, partition, next).next().is_none() {
+                } else if lacking(layouts, look, partition, next, &is_gone).next().is_none() {
                     steps.switch.insert(partition);
                 }
             }
@@ -66,19 +66,23 @@ fn is_known(look: &Look<'_>, switched_at: u64, former: &[NodeId]) -> bool {
 }
 
 /// The next owners of a partition that have not proved that they have it, for all kept versions and all versioned
-/// stores; a node may be named more than once.
+/// stores; a node may be named more than once. An owner that stays one and is gone is not waited for: the move changes nothing
+/// for it. At least one of the next owners is there ([`failure`]).
 fn lacking<'a>(
     layouts: &'a mut Layouts,
     look: &'a Look<'_>,
     partition: PartitionId,
     next: &'a [NodeId],
+    is_gone: &'a impl Fn(NodeId) -> bool,
 ) -> impl Iterator<Item = NodeId> + 'a {
     let table = &look.table.record;
+    let owners = table.owners(partition);
     look.view.stores.values().flat_map(move |store| {
         let record = &store.record;
         let replicas = look.view.replicas(record);
         let layout = layouts.of(table, replicas);
         let next = next.iter().take(replicas).copied();
+        let next = next.filter(|&node| !(owners.contains(&node) && is_gone(node)));
         next.filter(move |&node| match record.definition.kind {
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
             StoreKind::Batch => record.versions.kept().any(|version| {
@@ -109,8 +113,8 @@ fn failure(
 ) -> Option<String> {
     let owners = look.table.record.owners(partition);
     let receivers = || next.iter().copied().filter(|node| !owners.contains(node));
-    if let Some(node) = receivers().find(|&node| is_gone(node)) {
-        return Some(format!("node {node}, which was to get it, is absent"));
+    if let Some(absent) = absent(owners, next, &is_gone) {
+        return Some(absent);
     }
     look.view.stores.values().find_map(|store| {
         let layout = layouts.of(&look.table.record, look.view.replicas(&store.record));
@@ -127,9 +131,26 @@ fn failure(
     })
 }
 
-/// Begins moves of a plan, in the order of partitions, as many as nodes may take part in.
-fn begin(look: &Look<'_>, plan: &PlanRecord, steps: &mut Steps, is_gone: impl Fn(NodeId) -> bool) {
+/// Why a partition cannot move to its next owners, if that is because nodes are gone.
+fn absent(owners: &[NodeId], next: &[NodeId], is_gone: impl Fn(NodeId) -> bool) -> Option<String> {
+    let mut receivers = next.iter().filter(|node| !owners.contains(node));
+    if let Some(node) = receivers.find(|&&node| is_gone(node)) {
+        return Some(format!("node {node}, which was to get it, is absent"));
+    }
+    let nobody = next.iter().all(|&node| is_gone(node));
+    nobody.then(|| "the nodes that were to keep it are absent".to_owned())
+}
+
+/// Begins moves of a plan, in the order of partitions, as many as nodes may take part in. Those whose nodes are gone are given up.
+fn begin(look: &Look<'_>, plan: &mut PlanRecord, steps: &mut Steps, is_gone: impl Fn(NodeId) -> bool) {
     let table = &look.table.record;
+    let hopeless = plan
+        .remaining(table)
+        .filter(|(partition, _)| table.joint(*partition).is_none());
+    let hopeless =
+        hopeless.filter_map(|(partition, next)| Some((partition, absent(table.owners(partition), next, &is_gone)?)));
+    let hopeless: Vec<_> = hopeless.collect();
+    plan.given_up.extend(hopeless);
     let mut busy = BTreeMap::<NodeId, u32>::new();
     for (partition, next, _) in table.begun() {
         for node in partners(table.owners(partition), next) {
@@ -142,8 +163,7 @@ fn begin(look: &Look<'_>, plan: &PlanRecord, steps: &mut Steps, is_gone: impl Fn
         }
         let partners = partners(table.owners(partition), next);
         let has_room = |node| busy.get(node).copied().unwrap_or(0) < plan.moves_per_node;
-        let is_there = |node: &NodeId| table.owners(partition).contains(node) || !is_gone(*node);
-        if partners.iter().all(has_room) && next.iter().all(is_there) {
+        if partners.iter().all(has_room) {
             partners
                 .into_iter()
                 .for_each(|node| *busy.entry(node).or_default() += 1);

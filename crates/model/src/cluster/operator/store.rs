@@ -135,7 +135,9 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     let Some(table) = view.routing.as_ref().filter(|_| shrinks) else {
         return Ok(rewrite(before.revision, record));
     };
-    record.late = late_among(view, &before.record, replicas);
+    if let Some(current) = record.versions.current() {
+        record.late = late_among(view, &before.record, current, replicas);
+    }
     for version in record.versions.kept() {
         if let Some(partition) = unready_among(view, &before.record, version, replicas) {
             return Err(OperatorError::VersionNotReady {

@@ -2,7 +2,7 @@
 
 use super::{OperatorError, rewrite};
 use crate::cluster::change::Change;
-use crate::cluster::readiness::unready_partition;
+use crate::cluster::readiness::{late_among, unready_partition};
 use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail};
 use crate::cluster::view::{ClusterView, Revised};
 use crate::definition::StoreKind;
@@ -114,8 +114,10 @@ pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Res
             partition,
         });
     }
+    let late = late_among(view, record, version, view.replicas(record));
     let mut record = record.clone();
     record.versions.make_current(version);
+    record.late = late;
     let change = rewrite(*revision, record);
     Ok(Some(match &view.routing {
         Some(table) => change.while_unchanged(crate::cluster::RecordPath::Routing, table.revision),
