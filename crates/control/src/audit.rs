@@ -12,8 +12,9 @@ use crate::error::ControlError;
 use crate::http::resources::AuditEntry;
 use crate::layout::AUDIT;
 
-/// How many changes are kept.
+/// How many changes are kept, and how many bytes of them: an entry of the coordination service has a limit.
 const KEPT_MAX: usize = 500;
+const KEPT_BYTES_MAX: usize = 500_000;
 
 /// How often a write is tried when other processes are faster.
 const ATTEMPTS_MAX: u32 = 20;
@@ -66,10 +67,7 @@ impl Audit {
         let known = self.coordination.read(&path)?;
         let mut entries = known.as_ref().map(|known| parse(&known.bytes)).unwrap_or_default();
         entries.push_back(entry.clone());
-        while entries.len() > KEPT_MAX {
-            entries.pop_front();
-        }
-        let bytes = serde_json::to_vec(&entries).map_err(|error| ControlError::InvalidMetadata {
+        let bytes = trimmed(entries).map_err(|error| ControlError::InvalidMetadata {
             entry: AUDIT.to_owned(),
             reason: error.to_string(),
         })?;
@@ -79,7 +77,45 @@ impl Audit {
     }
 }
 
+/// The latest changes, as they are written down.
+fn trimmed(mut entries: VecDeque<AuditEntry>) -> Result<Vec<u8>, serde_json::Error> {
+    while entries.len() > KEPT_MAX {
+        entries.pop_front();
+    }
+    loop {
+        let bytes = serde_json::to_vec(&entries)?;
+        if bytes.len() <= KEPT_BYTES_MAX || entries.len() <= 1 {
+            return Ok(bytes);
+        }
+        // A part at once: all are written again each time.
+        entries.drain(..entries.len().div_ceil(8));
+    }
+}
+
 /// What was written down; nothing if it cannot be read, so that it is begun anew.
 fn parse(bytes: &[u8]) -> VecDeque<AuditEntry> {
     serde_json::from_slice(bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_changes_leave_room_for_later_ones() {
+        let entry = |number: u64| AuditEntry {
+            at_unix_ms: number,
+            user: "vera".to_owned(),
+            role: "operator".to_owned(),
+            method: "POST".to_owned(),
+            path: "/".repeat(64 << 10),
+            status: 404,
+            note: String::new(),
+        };
+        let bytes = trimmed((0..100).map(entry).collect()).unwrap();
+        assert!(bytes.len() <= KEPT_BYTES_MAX);
+        let kept = parse(&bytes);
+        assert!(kept.len() > 3);
+        assert_eq!(kept.back().unwrap().at_unix_ms, 99);
+    }
 }

@@ -48,6 +48,8 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest body of a signed request: the longest of all requests.
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
+/// The longest body of a caller who has not shown who they are: a name and a password.
+pub(super) const OPEN_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// How much memory a request uses whose body is written to the disk as it arrives, in bytes.
 const STREAMED_BYTES: u64 = 1 << 20;
@@ -432,7 +434,8 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         }
         request.extensions_mut().insert(caller.clone());
     }
-    let is_change = rights::is_change(&path, request.method());
+    // What is at no path changes nothing.
+    let is_change = request.extensions().get::<MatchedPath>().is_some() && rights::is_change(&path, request.method());
     let audited = caller
         .filter(|caller| is_change && !caller.is_node)
         .map(|caller| AuditEntry {
@@ -456,8 +459,8 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
 
 /// Answers a request within the limits of the port.
 async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<Signature>, is_open: bool) -> Response {
-    // A busy node is alive and must not be restarted for it: health checks need no place.
-    let (request, place) = match is_open {
+    // A busy node is alive and must not be restarted for it: health checks need no place. A body, which may never come, does.
+    let (request, place) = match is_open && request.body().is_end_stream() {
         true => (request, None),
         false => match take_place(guard, request).await {
             Ok((request, place)) => (request, Some(place)),
@@ -470,6 +473,7 @@ async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<
         let is_streamed = request.method() == Method::PUT && signature.is_none();
         let bytes = match is_streamed {
             true => STREAMED_BYTES,
+            false if is_open => body_bytes(&request).min(OPEN_BODY_BYTES_MAX as u64),
             false => body_bytes(&request),
         };
         charge.room_for(bytes).await;

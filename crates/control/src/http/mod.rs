@@ -119,7 +119,11 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/routing/split", Method::POST, post(cluster::split)),
         ("/v1/nodes/{node}/mark", Method::POST, post(cluster::mark)),
         ("/v1/session", Method::GET, get(sessions::show)),
-        ("/v1/session", Method::POST, post(sessions::begin)),
+        (
+            "/v1/session",
+            Method::POST,
+            post(sessions::begin).layer(DefaultBodyLimit::max(guard::OPEN_BODY_BYTES_MAX)),
+        ),
         ("/v1/session", Method::DELETE, delete(sessions::end)),
         ("/v1/users", Method::GET, get(users::list)),
         ("/v1/users/{user}", Method::PUT, put(users::put)),

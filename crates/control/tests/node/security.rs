@@ -367,6 +367,31 @@ fn the_oldest_half_sent_bodies_give_way_to_other_requests() {
 }
 
 #[test]
+fn half_sent_sign_ins_keep_nobody_out() {
+    let node = TestNode::start();
+    let half_sent = |_| {
+        let mut stream = TcpStream::connect(node.client.addr).unwrap();
+        stream
+            .write_all(
+                b"POST /v1/session HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                  transfer-encoding: chunked\r\n\r\n",
+            )
+            .unwrap();
+        stream
+    };
+    // As many as there may be connections.
+    let _open: Vec<_> = (0..256).map(half_sent).collect();
+    for path in ["/healthz", "/v1/status"] {
+        for _ in 0..3 {
+            assert_eq!(Client::new(node.client.addr).call("GET", path, Value::Null).0, 200);
+        }
+    }
+    let long = vec![b' '; 100_000];
+    let (status, ..) = node.client.raw("POST", "/v1/session", &long).unwrap();
+    assert!((400..500).contains(&status), "{status}");
+}
+
+#[test]
 fn a_header_has_at_most_the_documented_64_kib() {
     let node = TestNode::start();
     let header = |bytes: usize| {
