@@ -57,6 +57,7 @@ fn input(nodes: Vec<NodeLoad>, partitions: Vec<PartitionState>) -> BalanceInput 
         struggled: Default::default(),
         departures: Vec::new(),
         moved_unix_ms: None,
+        keeps_dropped: false,
         hot_keys: Vec::new(),
         machines: None,
     }
@@ -408,6 +409,11 @@ fn late_repeated_and_impossible_reports_do_not_count() {
     assert!(window.take(report(2, 1, 1.0), 30_000), "its process has started again");
     assert_eq!(mean(&window, 30_000), None);
     assert!(!window.take(report(1, 6, 1.0), 31_000), "from the former process");
+    assert!(
+        window.take(report(1, 7, 1.0), 90_000),
+        "of a process whose clock was set back"
+    );
+    assert!(window.take(report(1, 8, 1.0), 95_000));
 }
 
 #[test]

@@ -204,7 +204,15 @@ pub(crate) fn input_of(
         partitions: table.partitions().partitions().map(partition).collect(),
         struggled: Default::default(),
         departures: departures(view, now.saturating_sub(settings.stay_ms)),
-        moved_unix_ms: ended.filter_map(|plan| plan.ended_unix_ms).max(),
+        // A clock that was ahead must not delay all decisions until then.
+        moved_unix_ms: ended
+            .filter_map(|plan| plan.ended_unix_ms)
+            .filter(|&at| at <= now)
+            .max(),
+        keeps_dropped: view.dropped.values().any(|dropped| {
+            let is_versioned = dropped.record.record.definition.versioned.is_some();
+            is_versioned && dropped.record.kept_until_unix_ms > now
+        }),
         hot_keys: book.hot_keys(),
         machines: None,
         settings,

@@ -12,6 +12,9 @@ pub const REPORTS_IN_WINDOW: usize = 10;
 /// How many of them are needed to judge a node.
 const REPORTS_NEEDED: usize = REPORTS_IN_WINDOW / 2;
 
+/// A node that has sent nothing for so long, in milliseconds, may start anew with an earlier time.
+const SILENT_MS: u64 = 60_000;
+
 /// The last reports of all nodes.
 #[derive(Debug, Clone, Default)]
 pub struct LoadWindow {
@@ -39,14 +42,20 @@ pub struct MeanLoad {
 
 impl LoadWindow {
     /// Takes a report that arrived now, by a clock that never goes back. A report that is late or was sent twice is
-    /// ignored; returns whether it was taken.
+    /// ignored; returns whether it was taken. One of another process counts as of a later one if the known one has been silent for
+    /// [`SILENT_MS`]: its clock may have been set back since.
     pub fn take(&mut self, report: LoadReport, now_ms: u64) -> bool {
         let known = self.nodes.entry(report.node).or_default();
+        let is_other = report.started_unix_ms != known.started_unix_ms;
+        let is_silent = || {
+            let last = known.last.back();
+            last.is_none_or(|(at_ms, _)| now_ms.saturating_sub(*at_ms) >= SILENT_MS)
+        };
         let is_new = (report.started_unix_ms, report.number) > (known.started_unix_ms, known.number);
-        if !is_new || !report.resources.is_possible() {
+        if !(is_new || is_other && is_silent()) || !report.resources.is_possible() {
             return false;
         }
-        if report.started_unix_ms > known.started_unix_ms {
+        if is_other {
             known.last.clear();
         }
         (known.started_unix_ms, known.number) = (report.started_unix_ms, report.number);

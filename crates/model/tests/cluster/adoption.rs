@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_model::cluster::operator::{self, OperatorError, Present};
+use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest, Present};
 use fondaco_model::cluster::{
-    Agent, AgentAction, ClusterView, DROP_GRACE_MS, Discontinuity, LocalReplicas, LocalVersion, RecordPath, Topology,
+    Agent, AgentAction, Change, ClusterView, DROP_GRACE_MS, Discontinuity, LocalReplicas, LocalVersion, RecordPath,
+    Topology, Write,
 };
 use fondaco_model::{Identity, PartitionSet, StoreName};
 
-use crate::fixture::{Cluster, name, node, version};
+use crate::fixture::{Cluster, announcement, name, node, version};
 
 /// A node that has versions of stores.
 fn holding(versions: &[(&str, u64, &str)]) -> LocalReplicas {
@@ -199,6 +200,30 @@ fn an_operator_adopts_the_remembered_or_the_present_entries() {
 }
 
 /// The persistent entries.
+#[test]
+fn long_plans_are_adopted_one_by_one() {
+    let mut cluster = Cluster::of(2, 16, 1);
+    cluster.announce(announcement(3));
+    cluster.settle();
+    let plan = PlanRequest {
+        add: [node(3)].into(),
+        ..PlanRequest::default()
+    };
+    let first = cluster.run(&plan);
+    let plan = cluster.view.plans[&first].clone();
+    cluster
+        .view
+        .plans
+        .extend((1..=2).map(|more| (first + more, plan.clone())));
+    let changes = operator::adopt(&cluster.view, &Present::default()).unwrap();
+    let plans = |change: &Change| {
+        let is_plan = |write: &&Write| matches!(write.path, RecordPath::Plan(_));
+        change.writes.iter().filter(is_plan).count()
+    };
+    let plans: Vec<_> = changes.iter().map(plans).collect();
+    assert_eq!(plans, [0, 1, 1, 1, 0]);
+}
+
 fn present(service: &Cluster) -> Present {
     let view = &service.view;
     let mut revisions = BTreeMap::new();

@@ -72,7 +72,13 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
         writes: writes.to_vec(),
         unchanged: Vec::new(),
     };
-    let mut changes: Vec<Change> = writes.chunks(ADOPTED_AT_ONCE_MAX).map(together).collect();
+    // A plan may be nearly as long as a transaction.
+    let (plans, others): (Vec<_>, Vec<_>) = writes
+        .into_iter()
+        .partition(|write| matches!(write.record, Some(Record::Plan(_))));
+    let one_by_one = plans.chunks(1).map(together);
+    let mut changes: Vec<Change> = others.chunks(ADOPTED_AT_ONCE_MAX).map(together).collect();
+    changes.extend(one_by_one);
     changes.push(adopted(cluster, known, present));
     Ok(changes)
 }
