@@ -316,6 +316,42 @@ fn a_plan_does_not_wait_for_an_absent_owner_that_stays() {
 }
 
 #[test]
+fn a_store_with_fewer_replicas_does_not_go_to_an_absent_node() {
+    let mut cluster = three_nodes_with_one_more();
+    cluster.change_store("s", |store| store.definition.replicas = Some(1));
+    let partition = PartitionId::new(5);
+    let [first, second] = cluster.table().owners(partition)[..] else {
+        panic!("two replicas");
+    };
+    // The second owner becomes the first one, which has the store.
+    let by_hand = PlanRequest {
+        moves: vec![Move {
+            partition,
+            from: Some(first),
+            to: Some(node(4)),
+        }],
+        ..PlanRequest::default()
+    };
+    let number = cluster.run(&by_hand);
+    let plan = cluster.view.plans.get_mut(&number).unwrap();
+    plan.record.next.insert(partition, vec![second, node(4)]);
+    cluster.settle();
+    cluster.leave(second.get());
+    cluster.wait(610_000);
+    for _ in 0..3 {
+        let there = (1..=4).filter(|&number| node(number) != second);
+        for version in [1, 2] {
+            reported(&mut cluster, there.clone(), version, &PartitionSet::EMPTY);
+        }
+        cluster.settle();
+    }
+    assert_eq!(cluster.table().owners(partition)[0], first);
+    let plan = &cluster.view.plans[&number].record;
+    assert_eq!(plan.state, PlanState::Done);
+    assert!(plan.given_up[&partition].contains("absent"), "{plan:?}");
+}
+
+#[test]
 fn a_partition_is_moved_by_hand_and_stays_there() {
     let mut cluster = three_nodes_with_one_more();
     let partition = PartitionId::new(5);

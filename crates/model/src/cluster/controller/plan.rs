@@ -81,8 +81,9 @@ fn lacking<'a>(
         let record = &store.record;
         let replicas = look.view.replicas(record);
         let layout = layouts.of(table, replicas);
-        let next = next.iter().take(replicas).copied();
-        let next = next.filter(|&node| !(owners.contains(&node) && is_gone(node)));
+        let owners = first(owners, replicas);
+        let next = first(next, replicas).iter().copied();
+        let next = next.filter(move |node| !(owners.contains(node) && is_gone(*node)));
         next.filter(move |&node| match record.definition.kind {
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
             StoreKind::Batch => record.versions.kept().any(|version| {
@@ -112,13 +113,19 @@ fn failure(
     is_gone: impl Fn(NodeId) -> bool,
 ) -> Option<String> {
     let owners = look.table.record.owners(partition);
-    let receivers = || next.iter().copied().filter(|node| !owners.contains(node));
     if let Some(absent) = absent(owners, next, &is_gone) {
         return Some(absent);
     }
     look.view.stores.values().find_map(|store| {
-        let layout = layouts.of(&look.table.record, look.view.replicas(&store.record));
-        receivers().find_map(|node| {
+        let replicas = look.view.replicas(&store.record);
+        let layout = layouts.of(&look.table.record, replicas);
+        // Of a store with fewer replicas, a new order of the owners moves a replica, too.
+        let (owners, next) = (first(owners, replicas), first(next, replicas));
+        let mut receivers = next.iter().copied().filter(|node| !owners.contains(node));
+        receivers.find_map(|node| {
+            if is_gone(node) {
+                return Some(absent_receiver(node));
+            }
             let failed = store.record.versions.kept().find_map(|version| {
                 let replica = readiness::replica(look.view, &layout, node, &store.record, version)?;
                 let owns_any = !layout.owned_by(node).is_empty();
@@ -131,11 +138,20 @@ fn failure(
     })
 }
 
+/// The owners in a list of a store with so many replicas.
+fn first(list: &[NodeId], replicas: usize) -> &[NodeId] {
+    &list[..list.len().min(replicas)]
+}
+
+fn absent_receiver(node: NodeId) -> String {
+    format!("node {node}, which was to get it, is absent")
+}
+
 /// Why a partition cannot move to its next owners, if that is because nodes are gone.
 fn absent(owners: &[NodeId], next: &[NodeId], is_gone: impl Fn(NodeId) -> bool) -> Option<String> {
     let mut receivers = next.iter().filter(|node| !owners.contains(node));
-    if let Some(node) = receivers.find(|&&node| is_gone(node)) {
-        return Some(format!("node {node}, which was to get it, is absent"));
+    if let Some(&node) = receivers.find(|&&node| is_gone(node)) {
+        return Some(absent_receiver(node));
     }
     let nobody = next.iter().all(|&node| is_gone(node));
     nobody.then(|| "the nodes that were to keep it are absent".to_owned())
