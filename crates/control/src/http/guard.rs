@@ -66,6 +66,8 @@ pub(super) struct Guard {
     users: Option<Arc<Users>>,
     audit: Arc<Audit>,
     requests: Arc<Connections>,
+    /// The same for those of callers who have not shown who they are, which take no place from others.
+    open_requests: Arc<Connections>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
 }
@@ -114,6 +116,7 @@ impl Guard {
         });
         Self {
             requests: Connections::new(REQUESTS_MAX, traffic.evicted()),
+            open_requests: Connections::new(REQUESTS_MAX, traffic.evicted()),
             traffic,
             buffers,
             token: token.map(Into::into),
@@ -340,12 +343,12 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 }
 
 /// Takes a place for the request, which cannot be taken away once its body is complete.
-async fn take_place(guard: &Guard, request: Request) -> Result<(Request, Arc<Connection>), ApiError> {
+async fn take_place(places: &Arc<Connections>, request: Request) -> Result<(Request, Arc<Connection>), ApiError> {
     let busy = || {
         let message = format!("{REQUESTS_MAX} requests are being answered: try again");
         ApiError::new("overloaded", message)
     };
-    let place = guard.requests.enter_unless_busy().await;
+    let place = places.enter_unless_busy().await;
     let place = Arc::new(place.ok_or_else(busy)?);
     if request.body().is_end_stream() {
         return match place.begin() {
@@ -459,10 +462,14 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
 
 /// Answers a request within the limits of the port.
 async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<Signature>, is_open: bool) -> Response {
+    let places = match is_open {
+        true => &guard.open_requests,
+        false => &guard.requests,
+    };
     // A busy node is alive and must not be restarted for it: health checks need no place. A body, which may never come, does.
     let (request, place) = match is_open && request.body().is_end_stream() {
         true => (request, None),
-        false => match take_place(guard, request).await {
+        false => match take_place(places, request).await {
             Ok((request, place)) => (request, Some(place)),
             Err(error) => return error.into_response(),
         },

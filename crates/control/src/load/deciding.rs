@@ -204,10 +204,10 @@ pub(crate) fn input_of(
         partitions: table.partitions().partitions().map(partition).collect(),
         struggled: Default::default(),
         departures: departures(view, now.saturating_sub(settings.stay_ms)),
-        // A clock that was ahead must not delay all decisions until then.
+        // A clock that was far ahead must not delay all decisions until then.
         moved_unix_ms: ended
             .filter_map(|plan| plan.ended_unix_ms)
-            .filter(|&at| at <= now)
+            .filter(|&at| at <= now.saturating_add(settings.cool_down_ms))
             .max(),
         keeps_dropped: view.dropped.values().any(|dropped| {
             let is_versioned = dropped.record.record.definition.versioned.is_some();

@@ -392,6 +392,28 @@ fn half_sent_sign_ins_keep_nobody_out() {
 }
 
 #[test]
+fn wrong_sign_ins_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.token = Some(TOKEN.to_owned());
+    let node = TestNode::start_with(dir, config);
+    let mut client = Client::new(node.client.addr);
+    client.token = Some(TOKEN.to_owned());
+    let wrong = |_| {
+        let mut stream = TcpStream::connect(node.client.addr).unwrap();
+        let request = b"POST /v1/session HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                        content-length: 13\r\n\r\n{\"token\":\"x\"}";
+        stream.write_all(request).unwrap();
+        stream
+    };
+    // Each is answered after a pause.
+    let _open: Vec<_> = (0..100).map(wrong).collect();
+    for _ in 0..20 {
+        assert_eq!(client.call("GET", "/v1/status", Value::Null).0, 200);
+    }
+}
+
+#[test]
 fn a_header_has_at_most_the_documented_64_kib() {
     let node = TestNode::start();
     let header = |bytes: usize| {

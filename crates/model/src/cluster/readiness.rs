@@ -91,7 +91,8 @@ pub(super) fn unready_among(
     left.iter().next()
 }
 
-/// The nodes that are late, and would still be if this version were current and the store had so many replicas.
+/// The nodes that are late, and would still be if this version were current and the store had so many replicas. A node that alone
+/// has a partition is not late.
 pub(super) fn late_among(
     view: &ClusterView,
     store: &StoreRecord,
@@ -102,8 +103,14 @@ pub(super) fn late_among(
         return store.late.clone();
     };
     let layout = Layouts::default().of(&routing.record, replicas);
-    let is_late = |&node: &NodeId| proved(view, &layout, node, store, version) != *layout.owned_by(node);
-    store.late.iter().copied().filter(is_late).collect()
+    let has = |node: NodeId| proved(view, &layout, node, store, version);
+    let late = store.late.iter().copied();
+    let mut late: BTreeSet<NodeId> = late.filter(|&node| has(node) != *layout.owned_by(node)).collect();
+    // What only late nodes have is to be had there.
+    let others = layout.owned.keys().copied().filter(|node| !late.contains(node));
+    let elsewhere = others.fold(PartitionSet::EMPTY, |all, node| all.with(&has(node)));
+    late.retain(|&node| elsewhere.covers(&has(node)));
+    late
 }
 
 /// The partitions of a version that a node has proved to have, of those that it owns in a layout, which may be one that the

@@ -177,6 +177,42 @@ fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
 }
 
 #[test]
+fn a_late_node_is_asked_for_what_only_it_has() {
+    let mut cluster = Cluster::of(4, 16, 2);
+    cluster.create("s");
+    let current = cluster.pushed(4, "s", "a");
+    let only = PartitionId::new(3);
+    let small = cluster.table().owners(only).to_vec();
+    let table = cluster.table().clone();
+    cluster.change_store("s", |store| {
+        store.definition.everywhere = true;
+        store.late = small.iter().copied().collect();
+    });
+    for number in 1..=4 {
+        // The small nodes have no room for more than what they had as the first owners.
+        let lacking = |one: &PartitionId| !table.holds(node(number), *one, 1);
+        let report = match small.contains(&node(number)) {
+            true => ReplicaReport {
+                lacking: table.partitions().partitions().filter(lacking).collect(),
+                ..ReplicaReport::of(ReplicaState::Failed)
+            },
+            false => ReplicaReport::of(ReplicaState::Ready),
+        };
+        cluster.report(number, "s", current, report);
+    }
+    let back = StoreChange {
+        replicas: Some(Some(2)),
+        ..StoreChange::default()
+    };
+    let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+    assert!(cluster.apply(&change));
+    assert!(
+        !cluster.store("s").late.contains(&small[0]),
+        "nobody else has partition 3"
+    );
+}
+
+#[test]
 fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
