@@ -283,6 +283,15 @@ fn the_first_node_with_a_store_everywhere_is_not_alone() {
         cluster.settle();
         assert!(cluster.store("s").late.is_empty(), "{ready} are ready");
     }
+    // One that has not even what its place in the lists gives it is not asked.
+    let own = cluster.table().owned(2)[&node(7)].clone();
+    let replica = ReplicaReport {
+        lacking: own,
+        ..fetching(0)
+    };
+    cluster.report(7, "s", current, replica);
+    cluster.settle();
+    assert_eq!(cluster.store("s").late, [node(7)].into());
     cluster.ready([6], "s", current);
     cluster.settle();
     assert_eq!(cluster.store("s").late, (7..=12).map(node).collect());

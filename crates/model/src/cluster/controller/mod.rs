@@ -185,28 +185,32 @@ impl Controller {
     ///
     /// Without a report, nothing is known about a node: its state stays. A node does not become late if that would
     /// leave a partition without a node to ask; or, where a store has just become everywhere, before half of its nodes have
-    /// all of it, since the first one would get all requests.
+    /// all of it, since the first one would get all requests: as long as it has the partitions of its own.
     fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {
             return late;
         };
         let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
-        let state =
-            |node| readiness::replica(look.view, &layout, node, store, current).map(|replica| replica.state.is_ready());
+        let lists = self.layouts.of(&look.table.record, u32::MAX as usize);
+        let replica = |node| readiness::replica(look.view, &layout, node, store, current);
+        let state = |node| replica(node).map(|replica| replica.state.is_ready());
         late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));
         let behind = layout.owned.iter().filter(|&(&node, _)| state(node) == Some(false));
-        let enough = match store.definition.everywhere {
-            true => layout.owned.len() / 2,
-            false => 1,
+        let has_its_own = |node| {
+            let own = lists.owned_by(node);
+            replica(node).is_some_and(|replica| own.without(&replica.lacking) == *own)
         };
         for (&node, owned) in behind {
             let mut with = late.clone();
             with.insert(node);
             let asked = layout.owned.keys().copied();
             let asked = asked.filter(|&other| !with.contains(&other) && state(other) == Some(true));
-            let is_enough = asked.clone().count() >= enough;
-            if is_enough && readiness::covered(&layout, asked).covers(owned) {
+            let enough = match store.definition.everywhere && has_its_own(node) {
+                true => layout.owned.len() / 2,
+                false => 1,
+            };
+            if asked.clone().count() >= enough && readiness::covered(&layout, asked).covers(owned) {
                 late = with;
             }
         }
