@@ -11,8 +11,8 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 /// A status, such as `200 OK`, with a body of JSON; `None` closes the connection without an answer.
 pub type HttpAnswer = Option<(&'static str, Vec<u8>)>;
 
-/// Serves HTTP on a free port of the loopback address, until the process ends; returns `host:port`. `answer` gets the path and the
-/// body of each request. Each connection has a thread of its own, so one that is not answered holds up no other.
+/// Serves HTTP on a free port of the loopback address, until the process ends; returns `host:port`. `answer` gets the first line,
+/// such as `POST /path HTTP/1.1`, and the body of each request. Each connection has a thread of its own, so one that is not answered holds up no other.
 ///
 /// # Errors
 /// No port can be listened on.
@@ -53,8 +53,7 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&str, Vec<u8>) -> HttpAnswer) ->
         }
         let mut body = vec![0; length as usize];
         reader.read_exact(&mut body)?;
-        let path = first.split(' ').nth(1).unwrap_or_default();
-        let Some((status, text)) = answer(path, body) else {
+        let Some((status, text)) = answer(first.trim_end(), body) else {
             return Ok(());
         };
         let length = text.len();

@@ -54,7 +54,7 @@ impl Collector {
             spans: Mutex::default(),
         });
         let theirs = Arc::clone(&shared);
-        let address = serve_http(move |path, body| theirs.take(path, &body)).unwrap();
+        let address = serve_http(move |line, body| theirs.take(line, &body)).unwrap();
         Self { address, shared }
     }
 
@@ -80,8 +80,8 @@ impl Collector {
 }
 
 impl Shared {
-    fn take(&self, path: &str, body: &[u8]) -> HttpAnswer {
-        assert_eq!(path, "/v1/traces");
+    fn take(&self, line: &str, body: &[u8]) -> HttpAnswer {
+        assert_eq!(line, "POST /v1/traces HTTP/1.1");
         let manner = *self.manner.lock();
         match manner {
             Manner::Takes => {

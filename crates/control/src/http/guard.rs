@@ -7,12 +7,10 @@
 //! in `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -22,14 +20,14 @@ use fondaco_model::StoreName;
 use fondaco_model::cluster::ControlRole;
 use fondaco_node::BufferBudget;
 use fondaco_protocol::{RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable, now_unix_ms};
-use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 use super::app::App;
 use super::callers::{CSRF_HEADER, Caller, Users};
-use super::connections::{Connection, Connections};
+use super::connections::Connections;
 use super::error::ApiError;
+use super::places::{REQUESTS_MAX, take_place};
 use super::records::MERGE_BYTES_MAX;
 use super::resources::AuditEntry;
 use super::rights::{self, Right};
@@ -39,9 +37,6 @@ use crate::audit::Audit;
 
 /// The longest body of a request, in bytes: a lookup of many long keys.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
-
-/// How many requests are answered at a time.
-const REQUESTS_MAX: usize = 64;
 
 /// How long a request may take. Pushes are only started by one, so no request takes long.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -340,63 +335,6 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     let response = answer(&guard, request, next).await;
     guard.traffic.count(response.status());
     response
-}
-
-/// Takes a place for the request, which cannot be taken away once its body is complete.
-async fn take_place(places: &Arc<Connections>, request: Request) -> Result<(Request, Arc<Connection>), ApiError> {
-    let busy = || {
-        let message = format!("{REQUESTS_MAX} requests are being answered: try again");
-        ApiError::new("overloaded", message)
-    };
-    let place = places.enter_unless_busy().await;
-    let place = Arc::new(place.ok_or_else(busy)?);
-    if request.body().is_end_stream() {
-        return match place.begin() {
-            true => Ok((request, place)),
-            false => Err(busy()),
-        };
-    }
-    let received = |body| {
-        Body::new(Received {
-            body,
-            place: Arc::clone(&place),
-            is_complete: false,
-        })
-    };
-    Ok((request.map(received), place))
-}
-
-/// The body of a request, which gives way to other requests until it is complete.
-struct Received {
-    body: Body,
-    place: Arc<Connection>,
-    is_complete: bool,
-}
-
-impl HttpBody for Received {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let has_ended = frame.is_none() || self.body.is_end_stream();
-        if has_ended && !std::mem::replace(&mut self.is_complete, has_ended) && !self.place.begin() {
-            // It gave way a moment ago, so its work must not begin.
-            return Poll::Ready(Some(Err(axum::Error::new("another request has taken its place"))));
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// A request whose header gives the length of the body in two ways.
