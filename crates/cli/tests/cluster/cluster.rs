@@ -111,6 +111,17 @@ impl Cluster {
         Self::prepare(shape, &shared_zookeeper().address())
     }
 
+    /// The nodes, as `fondaco nodes` lists them.
+    pub fn listed(&self) -> Vec<Value> {
+        self.any().json(&["nodes"])["nodes"].as_array().unwrap().clone()
+    }
+
+    /// How many partitions each node has, in the order of their numbers.
+    pub fn partitions(&self) -> Vec<u64> {
+        let nodes = self.listed();
+        nodes.iter().map(|node| node["partitions"].as_u64().unwrap()).collect()
+    }
+
     /// A cluster in which nothing runs yet.
     pub fn prepare(shape: Shape, zookeeper: &str) -> Self {
         let mut cluster = Self {
