@@ -5,6 +5,7 @@ mod crash;
 mod disk_full;
 mod document;
 mod files;
+mod greedy_clients;
 mod harness;
 mod lost;
 mod power;
