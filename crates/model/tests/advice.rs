@@ -57,7 +57,6 @@ fn cluster(nodes: u32, partitions: u32) -> BalanceInput {
         struggled: Default::default(),
         departures: Vec::new(),
         moved_unix_ms: None,
-        keeps_dropped: false,
         machines: None,
         hot_keys: Vec::new(),
     }

@@ -57,7 +57,6 @@ fn input(nodes: Vec<NodeLoad>, partitions: Vec<PartitionState>) -> BalanceInput 
         struggled: Default::default(),
         departures: Vec::new(),
         moved_unix_ms: None,
-        keeps_dropped: false,
         hot_keys: Vec::new(),
         machines: None,
     }

@@ -175,7 +175,6 @@ impl World {
             struggled: self.struggled.clone(),
             departures: self.departures.clone(),
             moved_unix_ms: self.moved_unix_ms,
-            keeps_dropped: false,
             hot_keys: Vec::new(),
             machines: None,
         }

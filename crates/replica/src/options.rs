@@ -132,7 +132,7 @@ pub struct ReplicaView {
     pub near: BTreeSet<NodeId>,
     /// Nodes that leave for good: if they are absent, what only they have is given up.
     pub leaving: BTreeSet<NodeId>,
-    /// All versioned stores.
+    /// All versioned stores, and the dropped ones that can be restored.
     pub stores: Vec<ReplicatedStore>,
     /// Versioned stores that were dropped. Data of a store that is not named at all is kept.
     pub dropped: Vec<DroppedReplica>,
@@ -167,6 +167,9 @@ pub struct ReplicatedStore {
     pub value_type: ValueType,
     /// The settings of its operator.
     pub settings: VersionedSettings,
+    /// Whether it was dropped and can be restored: its partitions are compared and moved as those of any store, but no
+    /// client reads or writes it.
+    pub is_dropped: bool,
     /// The space quota that it exceeds, in bytes: it takes no writes of clients but deletions.
     pub exceeded_quota_bytes: Option<u64>,
 }

@@ -11,11 +11,10 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fondaco_model::versioned::HashTree;
+use fondaco_model::versioned::{Compared, HashTree};
 use fondaco_model::{NodeId, PartitionCount, PartitionId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::membership::catching_up::Compared;
 use crate::table_key::within;
 
 /// How many changes are remembered while a tree is built. If there are more, it is built again.

@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
-use fondaco_model::versioned::{Change as UpdateChange, EngineKind, Update, VersionedSettings};
+use fondaco_model::versioned::{Change as UpdateChange, EngineKind, Other, Update, VersionedSettings, has_enough};
 use fondaco_model::{
     NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
 };
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 
 use crate::membership::admitted::admitted;
-use crate::membership::catching_up::{Other, has_enough};
 use crate::membership::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, partition_at, position, record_key};
@@ -62,6 +61,8 @@ pub(crate) struct HeldStore {
     /// The epoch of the routing table that its partitions follow from.
     pub(crate) epoch: u64,
     pub(crate) settings: VersionedSettings,
+    /// Whether it was dropped and can be restored: then no client reads or writes it.
+    pub(crate) is_dropped: bool,
     /// The space quota that it exceeds, in bytes.
     pub(crate) exceeded_quota_bytes: Option<u64>,
     pub(crate) engine: Arc<dyn Engine>,
@@ -92,7 +93,13 @@ impl Holding {
     /// # Errors
     /// `NOSTORE`.
     pub(crate) fn store(&self, request: &ReplicaRequest) -> Result<&Arc<HeldStore>, ReplicaError> {
+        let is_of_client = match request.operation.command() {
+            ReplicaCommand::Put => true,
+            ReplicaCommand::Get => request.epoch.is_some(),
+            _ => false,
+        };
         let store = self.stores.get(&request.store_id);
+        let store = store.filter(|store| !(is_of_client && store.is_dropped));
         store.filter(|store| store.name == request.store).ok_or_else(|| {
             let ReplicaRequest { store, store_id, .. } = request;
             ReplicaError::new(
@@ -100,6 +107,11 @@ impl Holding {
                 format!("this node knows no versioned store {store:?} with number {store_id}: ask again in a moment"),
             )
         })
+    }
+
+    /// The store with this number, if clients may read and write it.
+    pub(crate) fn served(&self, store: u16) -> Option<&Arc<HeldStore>> {
+        self.stores.get(&store).filter(|store| !store.is_dropped)
     }
 
     /// How many partitions there are.

@@ -186,9 +186,9 @@ impl VersionedStores {
             return;
         }
         let Some(routing) = &view.routing else { return };
-        let live = view.nodes.keys().map(|&id| (id, view.is_live(id)));
-        let stores = view.stores.values().filter_map(|store| {
-            let record = &store.record;
+        let live = view.stores.values().map(|store| (&store.record, false));
+        let restorable = view.restorable(now_unix_ms).map(|record| (record, true));
+        let stores = live.chain(restorable).filter_map(|(record, is_dropped)| {
             Some(ReplicatedStore {
                 id: record.id,
                 name: record.definition.name.clone(),
@@ -196,6 +196,7 @@ impl VersionedStores {
                 replicas: view.replicas(record),
                 value_type: record.definition.value_type,
                 settings: record.definition.versioned?,
+                is_dropped,
                 exceeded_quota_bytes: record.definition.space_quota_bytes.filter(|_| record.over_quota),
             })
         });
@@ -215,7 +216,7 @@ impl VersionedStores {
         let told = self.replicas.set_view(&ReplicaView {
             node,
             table: Arc::new(routing.record.clone()),
-            nodes: live.collect(),
+            nodes: view.nodes.keys().map(|&id| (id, view.is_live(id))).collect(),
             near: near.collect(),
             leaving: leaving.map(|node| node.record.id).collect(),
             stores: stores.collect(),
@@ -236,7 +237,7 @@ impl VersionedStores {
         self.sample_lengths(view);
         let stores = view.stores.values().map(|store| &store.record);
         let held = stores.filter(|record| record.definition.versioned.is_some());
-        let local = held.filter_map(|record| {
+        let local = held.chain(view.restorable(now_unix_ms())).filter_map(|record| {
             let status = self.replicas.status(record.id)?;
             let local = LocalVersioned {
                 id: record.id,

@@ -209,10 +209,6 @@ pub(crate) fn input_of(
             .filter_map(|plan| plan.ended_unix_ms)
             .filter(|&at| at <= now.saturating_add(settings.cool_down_ms))
             .max(),
-        keeps_dropped: view.dropped.values().any(|dropped| {
-            let is_versioned = dropped.record.record.definition.versioned.is_some();
-            is_versioned && dropped.record.kept_until_unix_ms > now
-        }),
         hot_keys: book.hot_keys(),
         machines: None,
         settings,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use fondaco_coordination::{Coordination, EntryPath, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_testing::ZooKeeper;
@@ -132,6 +133,36 @@ fn partitions_move_between_nodes_while_they_are_written_to() {
         writer.check();
     }
     cluster.stop("node-1");
+    writer.check();
+}
+
+#[test]
+fn a_dropped_store_is_restored_whole_after_its_partitions_moved() {
+    let cluster = TestCluster::start_with(|config| {
+        config.cluster.nodes_initial = 2;
+        config.cluster.replicas = 1;
+        config.keep_deleted = Duration::from_secs(3600);
+    });
+    create(&cluster, json!({}));
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..200, "a");
+    assert_eq!(cluster.client.call("DELETE", "/v1/stores/cart", Value::Null).0, 204);
+    let plan = json!({"add": [3], "remove": [1, 2], "run": true});
+    let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
+    assert_eq!(status, 202, "{answer}");
+    let path = format!("/v1/plans/{}", answer["number"]);
+    eventually("the plan to be done", || {
+        let plan = cluster.client.get(&path);
+        (plan["state"] == json!("done")).then_some(())
+    });
+    // The nodes that had the records when the store was dropped are not needed any more.
+    cluster.stop("node-1");
+    cluster.stop("node-2");
+    let path = "/v1/stores/cart/restore";
+    assert_eq!(cluster.client.call("POST", path, Value::Null).0, 200);
+    eventually("the store to be known", || {
+        (writer.ask("SET cart:first x") == "+OK").then_some(())
+    });
     writer.check();
 }
 

@@ -26,16 +26,18 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
             std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             node.kill();
             node = NodeProcess::start(dir.path());
-            // The push goes on meanwhile: the served build lies between the current builds before and after.
-            let current = || node.client.get("/v1/stores/pymk")["current_version"].as_u64().unwrap();
-            let (before, served, after) = (current(), node.client.served_build(padding), current());
+            // The push goes on meanwhile. Once a client has seen that it is swapped in, the build is served.
+            let is_swapped = node.client.get("/v1/stores/pymk/push")["state"] == "swapped";
+            let served = node.client.served_build(padding);
+            let current = node.client.get("/v1/stores/pymk")["current_version"].as_u64().unwrap();
             assert!(
-                before >= build - 1 && after <= build,
-                "{before} to {after} after {build} was pushed"
+                (build - 1..=build).contains(&current) && served <= current,
+                "{served} is served, {current} current after {build} was pushed"
             );
+            let first = if is_swapped { build } else { build - 1 };
             assert!(
-                (before..=after).contains(&served),
-                "{served} is served, {before} to {after} current"
+                served >= first,
+                "{served} is served, and {build} is swapped in: {is_swapped}"
             );
         }
         node.client.set_rate(0);

@@ -40,9 +40,6 @@ pub struct BalanceInput {
     /// When the last plan ended, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_unix_ms: Option<u64>,
-    /// Whether data of a dropped versioned store is kept, which can be restored: no move carries it, so no node may be returned.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub keeps_dropped: bool,
     /// The keys that are asked for most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot_keys: Vec<HotKey>,

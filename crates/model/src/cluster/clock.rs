@@ -5,7 +5,8 @@
 pub struct Moment {
     /// Milliseconds since any fixed time, by a clock that does not jump. Decisions use this one.
     pub monotonic_ms: u64,
-    /// Milliseconds since 1970. It is written for people to read, and no decision uses it.
+    /// Milliseconds since 1970. It is written for people to read; the only decision that uses it is for how long
+    /// dropped stores are kept.
     pub unix_ms: u64,
 }
 

@@ -1,6 +1,6 @@
 //! All entries of the coordination service, as a process saw them at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,28 @@ impl ClusterView {
         let kept = stores.flat_map(|store| store.versions.kept().filter_map(|version| store.details.get(&version)));
         let bytes: u64 = kept.map(|detail| detail.bytes).sum();
         bytes / u64::from(table.record.partitions().get())
+    }
+
+    /// The dropped stores whose records nodes go on replicating, so that they can be restored whole: the last dropped one of
+    /// each name that no other store has, if it is versioned, its data outlives a process, and is kept at this time of day.
+    pub fn restorable(&self, now_unix_ms: u64) -> impl Iterator<Item = &StoreRecord> {
+        let taken: BTreeSet<u16> = self.stores.values().map(|store| store.record.id).collect();
+        let mut last = BTreeMap::<&StoreName, &DroppedStore>::new();
+        for Revised { record, .. } in self.dropped.values() {
+            let known = last.entry(&record.record.definition.name).or_insert(record);
+            if record.dropped_unix_ms >= known.dropped_unix_ms {
+                *known = record;
+            }
+        }
+        last.retain(|name, dropped| {
+            let is_free = !self.stores.contains_key(*name) && !taken.contains(&dropped.record.id);
+            is_free && dropped.kept_until_unix_ms > now_unix_ms
+        });
+        let records = last.into_values().map(|dropped| &dropped.record);
+        records.filter(|store| {
+            let settings = store.definition.versioned;
+            settings.is_some_and(|settings| !settings.engine.is_volatile())
+        })
     }
 
     /// How many replicas a store has: the operator's number, or the cluster's, and never more than that; or

@@ -12,6 +12,7 @@
 //!
 //! It does not know where a record comes from: engines, replicas and coordinators are elsewhere.
 
+mod catching_up;
 mod clock;
 mod codec;
 mod collection;
@@ -26,6 +27,7 @@ mod varint;
 mod word;
 mod write;
 
+pub use catching_up::{Compared, Other, has_enough};
 pub use clock::{
     AHEAD_MS_MAX, COUNTER_ENTRIES_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX,
     ENTRIES_READ_MAX, VectorClock,

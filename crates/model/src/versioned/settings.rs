@@ -80,6 +80,13 @@ words! {
     Mysql = "mysql",
 }
 
+impl EngineKind {
+    /// Whether its data ends with the process that holds it.
+    pub fn is_volatile(self) -> bool {
+        matches!(self, Self::Memory | Self::Cache)
+    }
+}
+
 words! {
     /// Which failures an acknowledged write survives, on each replica that counts.
     Durability "durability":

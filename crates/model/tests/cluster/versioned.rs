@@ -1,7 +1,9 @@
 //! Versioned stores of a cluster: created, altered, moved, and the nodes that store hints for an absent node.
 
 use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest, StoreChange, versioned_settings};
-use fondaco_model::cluster::{Agent, AgentAction, LocalReplicas, LocalVersioned, ReportRecord, Topology};
+use fondaco_model::cluster::{
+    Agent, AgentAction, LocalReplicas, LocalVersioned, NodeMark, ReportRecord, StoreRecord, Topology,
+};
 use fondaco_model::versioned::{
     EngineKind, Handoff, KEEPERS_MAX, SettingsError, VersionedChange, VersionedSettings, hint_keepers,
 };
@@ -167,10 +169,8 @@ fn a_versioned_store_refuses_push_swap_and_rollback() {
     assert!(!cluster.view.stores.contains_key("v"));
 }
 
-#[test]
-fn a_plan_finishes_when_new_owners_have_their_data() {
-    let mut cluster = Cluster::of(3, 16, 2);
-    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+/// A plan gives partitions of a store to a node, which reports that it has nothing of it yet, and then that it has all.
+fn move_after_reports(mut cluster: Cluster, store: &StoreRecord) {
     cluster.announce(announcement(4));
     cluster.settle();
     cluster.run(&PlanRequest {
@@ -180,12 +180,11 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
     });
     let all: PartitionSet = (0..16).map(PartitionId::new).collect();
     let report = |cluster: &Cluster, number: u32, synchronised: PartitionSet| -> ReportRecord {
-        let id = cluster.store("v").id;
         let mut local = LocalReplicas::default();
         local.versioned.insert(
             name("v"),
             LocalVersioned {
-                id,
+                id: store.id,
                 partitions: cluster.view.partitions().unwrap(),
                 synchronised,
                 held: 0,
@@ -213,6 +212,83 @@ fn a_plan_finishes_when_new_owners_have_their_data() {
     let table = cluster.table();
     assert!(table.begun().next().is_none());
     assert!(table.all_owners().iter().flatten().any(|&owner| owner == node(4)));
+}
+
+#[test]
+fn a_plan_finishes_when_new_owners_have_their_data() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let store = cluster.store("v").clone();
+    move_after_reports(cluster, &store);
+}
+
+#[test]
+fn moves_carry_dropped_stores_that_can_be_restored() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let store = cluster.store("v").clone();
+    let change = operator::drop_store(&cluster.view, &name("v"), 8, u64::MAX).unwrap();
+    assert!(cluster.apply(&change));
+    move_after_reports(cluster, &store);
+}
+
+#[test]
+fn moves_are_given_up_if_too_few_owners_can_be_compared() {
+    for (absent, are_leaving, is_enough) in [(2..=2, false, true), (2..=3, false, false), (2..=3, true, true)] {
+        let mut cluster = Cluster::of(3, 16, 3);
+        // Each write is on two of three nodes: a fourth one needs the records of two of them.
+        create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+        cluster.announce(announcement(4));
+        cluster.settle();
+        let number = cluster.run(&PlanRequest {
+            add: [node(4)].into(),
+            moves_per_node: Some(100),
+            ..PlanRequest::default()
+        });
+        let moves = cluster.table().begun().count();
+        for number in absent {
+            cluster.leave(number);
+            if are_leaving {
+                let record = cluster.view.nodes.get_mut(&node(number)).unwrap();
+                record.record.mark = Some(NodeMark::Leaving);
+            }
+        }
+        cluster.wait(610_000);
+        let plan = &cluster.view.plans[&number].record;
+        let given_up = if is_enough { 0 } else { moves };
+        assert_eq!(plan.given_up.len(), given_up, "{plan:?}");
+        let reasons = plan.given_up.values();
+        assert!(
+            reasons.clone().all(|reason| reason.contains("of store v: its owners")),
+            "{plan:?}"
+        );
+    }
+}
+
+#[test]
+fn only_what_can_be_restored_is_carried() {
+    let carried = |engine: EngineKind, is_created_again: bool, now_unix_ms: u64| {
+        let mut cluster = Cluster::of(3, 16, 2);
+        let engine = VersionedChange {
+            engine: Some(engine),
+            ..VersionedChange::default()
+        };
+        create(&mut cluster, "v", &engine).unwrap();
+        let change = operator::drop_store(&cluster.view, &name("v"), 8, 100).unwrap();
+        assert!(cluster.apply(&change));
+        if is_created_again {
+            create(&mut cluster, "v", &engine).unwrap();
+        }
+        let can_be_restored = operator::restore_store(&cluster.view, &name("v"), now_unix_ms).is_ok();
+        let carried = cluster.view.restorable(now_unix_ms).count() == 1;
+        assert_eq!(can_be_restored, carried);
+        carried
+    };
+    assert!(carried(EngineKind::Log, false, 107));
+    assert!(!carried(EngineKind::Log, false, 108), "it is deleted");
+    assert!(!carried(EngineKind::Log, true, 107), "another store has its name");
+    assert!(!carried(EngineKind::Memory, false, 107));
+    assert!(!carried(EngineKind::Cache, false, 107));
 }
 
 #[test]

@@ -196,16 +196,6 @@ fn a_node_that_leaves_no_longer_is_not_returned() {
 }
 
 #[test]
-fn no_node_is_returned_while_dropped_records_are_kept() {
-    let mut input = idle();
-    input.nodes[2].leaving = true;
-    input.partitions.truncate(16);
-    input.keeps_dropped = true;
-    let decision = decide(&input);
-    assert!(!is_called(&decision), "{decision:#?}");
-}
-
-#[test]
 fn a_node_is_enlarged_where_another_one_is_not_allowed() {
     let mut full = cluster(&[0.95, 0.9]);
     machines(&mut full).settings.nodes_max = 2;

@@ -71,7 +71,6 @@ pub fn cluster(loads: &[f64]) -> BalanceInput {
         struggled: Default::default(),
         departures: Vec::new(),
         moved_unix_ms: None,
-        keeps_dropped: false,
         hot_keys: Vec::new(),
         machines: Some(MachineInput {
             settings: settings(),

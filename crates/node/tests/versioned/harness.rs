@@ -233,6 +233,7 @@ impl Node {
                     replicas: store.replicas as usize,
                     value_type: Default::default(),
                     settings: store.versioned?,
+                    is_dropped: false,
                     exceeded_quota_bytes: None,
                 })
             });

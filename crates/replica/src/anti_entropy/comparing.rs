@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Record, VectorClock};
+use fondaco_model::versioned::{Compared, Record, VectorClock};
 use fondaco_protocol::replica::{
     Held, KeyRecord, LeafDigests, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation,
     ReplicaReply, ReplicaRequest,
@@ -14,7 +14,6 @@ use fondaco_protocol::replica::{
 use crate::anti_entropy::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 use crate::anti_entropy::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};
 use crate::background::Background;
-use crate::membership::catching_up::Compared;
 use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
 use crate::peers::unexpected;

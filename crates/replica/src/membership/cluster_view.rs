@@ -174,6 +174,7 @@ impl Replicas {
             replicas: store.replicas,
             value_type: store.value_type,
             settings: store.settings,
+            is_dropped: store.is_dropped,
             exceeded_quota_bytes: store.exceeded_quota_bytes,
             engine: Arc::clone(engine),
             engine_at,

@@ -1,9 +1,7 @@
 //! The cluster membership of a node: its stores and partitions ([`cluster_view`]), the routing tables that requests may
-//! use ([`admitted()`](admitted::admitted)), and recovery after a loss of data ([`losses`], [`catching_up`],
-//! [`incarnation`]).
+//! use ([`admitted()`](admitted::admitted)), and recovery after a loss of data ([`losses`], [`incarnation`]).
 
 pub(crate) mod admitted;
-pub(crate) mod catching_up;
 pub(crate) mod cluster_view;
 pub(crate) mod dropped_stores;
 pub(crate) mod incarnation;

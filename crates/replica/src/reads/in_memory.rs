@@ -18,7 +18,7 @@ impl Replicas {
     /// the routing table of this epoch is older than the node's.
     pub fn recall(&self, store: u16, slot: Slot, key: &[u8], epoch: u64) -> Option<Option<Record>> {
         let holding = self.holding();
-        let store = holding.stores.get(&store)?;
+        let store = holding.served(store)?;
         let position = store.position_in(slot, key);
         if !holding.may_tell_by(store, position, epoch) {
             return None;
@@ -41,7 +41,7 @@ impl Replicas {
         mut take: impl FnMut(Option<&[u8]>) -> bool,
     ) {
         let holding = self.holding();
-        let Some(store) = holding.stores.get(&store) else {
+        let Some(store) = holding.served(store) else {
             return;
         };
         let mut joined = JoinedKeys::default();
@@ -61,7 +61,7 @@ impl Replicas {
     /// Prefetches the records of keys that are looked up soon, each with its slot, into the processor's caches.
     pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (Slot, &'a [u8])>) {
         let holding = self.holding();
-        let Some(store) = holding.stores.get(&store) else {
+        let Some(store) = holding.served(store) else {
             return;
         };
         let mut joined = JoinedKeys::default();

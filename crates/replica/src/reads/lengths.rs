@@ -20,7 +20,7 @@ impl Replicas {
     /// reads from the disk.
     pub fn sample_length(&self, store: u16) -> Option<f64> {
         let holding = self.holding();
-        let store = holding.stores.get(&store)?;
+        let store = holding.served(store)?;
         let partitions: Vec<_> = store.partitions.values().collect();
         let (mut records, mut bytes) = (0_u64, 0);
         for _ in 0..SPOTS.min(4 * partitions.len()) {

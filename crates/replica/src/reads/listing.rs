@@ -52,7 +52,7 @@ impl Replicas {
         count: usize,
     ) -> Result<Option<KeysListed>, String> {
         let holding = self.holding();
-        let held = holding.stores.get(&store);
+        let held = holding.served(store);
         let Some(held) = held.filter(|held| holding.may_tell(held, partition)) else {
             return Ok(None);
         };
@@ -100,7 +100,7 @@ impl Replicas {
         bytes: usize,
     ) -> Result<Option<RecordsPage>, String> {
         let holding = self.holding();
-        let held = holding.stores.get(&store);
+        let held = holding.served(store);
         let is_admitted =
             holding.admit_count(partitions).is_ok() && holding.admit(partition, ReplicaCommand::Get, epoch).is_ok();
         let Some(held) = held.filter(|held| is_admitted && holding.may_tell(held, partition)) else {
@@ -128,7 +128,7 @@ impl Replicas {
         let mut from = behind(after);
         let mut page = RecordsPage::default();
         let holding = self.holding();
-        let Some(store) = holding.stores.get(&store).map(|store| store.identity()) else {
+        let Some(store) = holding.served(store).map(|store| store.identity()) else {
             return Ok(page);
         };
         while page.next.is_none() {

@@ -99,7 +99,7 @@ impl Replicas {
     /// than one replica.
     pub fn direct_place(&self, store: u16, slot: Slot, key: Bytes) -> Option<DirectPlace> {
         let holding = self.holding();
-        let store = holding.stores.get(&store)?;
+        let store = holding.served(store)?;
         let position = store.position_in(slot, &key);
         let partition = holding.partition_at(position);
         let is_key = (1..=REPLICA_KEY_BYTES_MAX).contains(&key.len());

@@ -325,6 +325,7 @@ impl Cluster {
             // So that members of sets stand side by side; other keys are as in any store.
             value_type: ValueType::Graph,
             settings: self.settings,
+            is_dropped: false,
             exceeded_quota_bytes: self.exceeded_quota_bytes,
         };
         ReplicaView {

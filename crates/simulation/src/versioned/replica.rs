@@ -350,6 +350,7 @@ impl Store {
             replicas: self.replicas,
             value_type: Default::default(),
             settings,
+            is_dropped: false,
             exceeded_quota_bytes: None,
         }
     }

@@ -142,7 +142,7 @@ pub(in crate::balance) fn drained(
     let is_settled = input
         .moved_unix_ms
         .is_none_or(|at| at + cool_down_ms <= input.at_unix_ms);
-    if input.plan.is_some() || !is_whole || !is_settled || input.keeps_dropped {
+    if input.plan.is_some() || !is_whole || !is_settled {
         return None;
     }
     let cooled = state

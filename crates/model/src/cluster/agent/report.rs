@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::fetch::Failure;
 use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
-use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreReport};
+use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreRecord, StoreReport};
 use crate::cluster::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::partition::PartitionId;
@@ -75,8 +75,15 @@ impl Agent {
         let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
             return;
         };
-        for (name, store) in &view.stores {
-            let store = &store.record;
+        let dropped = view.dropped.values().map(|dropped| &dropped.record.record);
+        // Nodes hold those that can be restored.
+        let held = |store: &&StoreRecord| {
+            let held = local.versioned.get(&store.definition.name);
+            held.is_some_and(|held| held.id == store.id) && !view.stores.contains_key(&store.definition.name)
+        };
+        let stores = view.stores.values().map(|store| &store.record);
+        for store in stores.chain(dropped.filter(held)) {
+            let name = &store.definition.name;
             let layout = self.layouts.of(table, view.replicas(store));
             let planned = layout.planned_for(self.node);
             let is_concerned = !planned.is_empty() || !layout.owned_by(self.node).is_empty();

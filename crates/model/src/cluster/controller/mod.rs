@@ -61,6 +61,8 @@ struct Look<'a> {
     now: Moment,
     /// The present time of the watched clock.
     at_ms: u64,
+    /// The stores whose data moves carry: all stores, and the dropped ones that can be restored.
+    carried: Vec<&'a StoreRecord>,
 }
 
 impl Controller {
@@ -92,11 +94,13 @@ impl Controller {
                 Err(error) => problems.push(error.to_string()),
             },
             Some(table) => {
+                let stores = view.stores.values().map(|store| &store.record);
                 let look = Look {
                     view,
                     table,
                     now,
                     at_ms,
+                    carried: stores.chain(view.restorable(now.unix_ms)).collect(),
                 };
                 self.pushes.forget_others(view);
                 changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));

@@ -9,13 +9,14 @@ use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
 use crate::cluster::plan::{PlanRecord, PlanState};
 use crate::cluster::readiness;
-use crate::cluster::record::StoreRecord;
+use crate::cluster::record::{NodeMark, StoreRecord};
 use crate::cluster::view::Revised;
 use crate::definition::StoreKind;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::routing::{Stage, Steps};
+use crate::versioned::{Compared, Other, has_enough};
 
 /// The next steps of all moves under way, and of the plan. `is_gone` says whether a node has been away for so long that
 /// it is no longer waited for.
@@ -77,8 +78,7 @@ fn lacking<'a>(
 ) -> impl Iterator<Item = NodeId> + 'a {
     let table = &look.table.record;
     let owners = table.owners(partition);
-    look.view.stores.values().flat_map(move |store| {
-        let record = &store.record;
+    look.carried.iter().flat_map(move |&record| {
         let replicas = look.view.replicas(record);
         let layout = layouts.of(table, replicas);
         let owners = first(owners, replicas);
@@ -116,8 +116,8 @@ fn failure(
     if let Some(absent) = absent(owners, next, &is_gone) {
         return Some(absent);
     }
-    look.view.stores.values().find_map(|store| {
-        let replicas = look.view.replicas(&store.record);
+    look.carried.iter().find_map(|&store| {
+        let replicas = look.view.replicas(store);
         let layout = layouts.of(&look.table.record, replicas);
         // Of a store with fewer replicas, a new order of the owners moves a replica, too.
         let (owners, next) = (first(owners, replicas), first(next, replicas));
@@ -126,16 +126,44 @@ fn failure(
             if is_gone(node) {
                 return Some(absent_receiver(node));
             }
-            let failed = store.record.versions.kept().find_map(|version| {
-                let replica = readiness::replica(look.view, &layout, node, &store.record, version)?;
+            if let Some(few) = too_few(look, store, owners, node, &is_gone) {
+                return Some(few);
+            }
+            let failed = store.versions.kept().find_map(|version| {
+                let replica = readiness::replica(look.view, &layout, node, store, version)?;
                 let owns_any = !layout.owned_by(node).is_empty();
-                let lacks = lacks(&store.record, owns_any, &replica.lacking, partition);
+                let lacks = lacks(store, owns_any, &replica.lacking, partition);
                 (replica.gave_up && lacks).then_some(replica)
             })?;
             let error = failed.error.as_deref().unwrap_or("it gives no reason");
             Some(format!("node {node} could not fetch it: {error}"))
         })
     })
+}
+
+/// Why a node can never have all records of a partition: too many of its owners are gone to compare it with. Those that an
+/// operator has given up do not count.
+fn too_few(
+    look: &Look<'_>,
+    store: &StoreRecord,
+    owners: &[NodeId],
+    receiver: NodeId,
+    is_gone: impl Fn(NodeId) -> bool,
+) -> Option<String> {
+    let settings = store.definition.versioned?;
+    let is_leaving = |node| {
+        let record = look.view.nodes.get(&node);
+        record.is_some_and(|node| node.record.mark == Some(NodeMark::Leaving))
+    };
+    let enough = has_enough(&settings, owners, receiver, |node| Other {
+        is_live: false,
+        is_given_up: is_gone(node) && is_leaving(node),
+        compared: (!is_gone(node)).then_some(Compared::Whole),
+    });
+    let gone = owners.iter().filter(|&&node| is_gone(node)).map(NodeId::to_string);
+    let (gone, name): (Vec<String>, _) = (gone.collect(), &store.definition.name);
+    let gone = gone.join(", ");
+    (!enough).then(|| format!("node {receiver} cannot have all records of store {name}: its owners {gone} are absent"))
 }
 
 /// The owners in a list of a store with so many replicas.

@@ -7,7 +7,6 @@ use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::record::DroppedStore;
 use crate::cluster::view::{ClusterView, Revised};
 use crate::name::StoreName;
-use crate::versioned::EngineKind;
 
 /// How many dropped stores are remembered. A node that is absent while more are dropped keeps its data of the others.
 pub const DROPPED_MAX: usize = 1000;
@@ -69,8 +68,8 @@ pub fn restore_store(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> 
     if record.kept_until_unix_ms <= now_unix_ms {
         return Err(not_kept("its data is deleted"));
     }
-    let engine = record.record.definition.versioned.map(|settings| settings.engine);
-    if matches!(engine, Some(EngineKind::Memory | EngineKind::Cache)) {
+    let versioned = record.record.definition.versioned;
+    if versioned.is_some_and(|settings| settings.engine.is_volatile()) {
         return Err(not_kept("its engine keeps data in memory alone, which was given back"));
     }
     Ok(Change {

@@ -10,8 +10,8 @@
 //! Only others that lack nothing themselves count: one that has lost data may have lost that very write. If all others
 //! were compared, complete or not, nothing more can be restored.
 
-use fondaco_model::NodeId;
-use fondaco_model::versioned::VersionedSettings;
+use super::settings::VersionedSettings;
+use crate::node::NodeId;
 
 /// How complete a comparison was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
