@@ -1,0 +1,49 @@
+//! Errors of streams.
+
+use fondaco_engine::EngineError;
+
+/// Why events cannot be read or applied.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The storage of the overlay or of the log failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+
+    /// Stored data is not what was written.
+    #[error("damaged {what} of stream {stream:?}: {detail}")]
+    Damaged {
+        /// What is damaged.
+        what: &'static str,
+        /// The topic or the overlay.
+        stream: String,
+        /// What was found.
+        detail: String,
+    },
+
+    /// The source does not have the topic.
+    #[error("there is no topic {topic:?}: create it, or correct the store's stream")]
+    NoTopic {
+        /// The topic.
+        topic: String,
+    },
+
+    /// A partition that the topic does not have.
+    #[error("topic {topic:?} has {partitions} partitions, and not number {partition}")]
+    NoPartition {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: u32,
+        /// How many there are.
+        partitions: u32,
+    },
+
+    /// The source failed, and may succeed later.
+    #[error("topic {topic:?} cannot be read: {reason}")]
+    Unavailable {
+        /// The topic.
+        topic: String,
+        /// Why.
+        reason: String,
+    },
+}

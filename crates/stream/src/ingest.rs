@@ -1,0 +1,367 @@
+//! The threads of a node that carry events from sources to overlays: a fixed number, whatever the number of stores.
+//!
+//! A thread takes one step at a time: it reads about a megabyte of one topic partition, and applies it. The next step is one of the
+//! overlay that fewest threads work for, and among those of the one that has waited longest. So one busy store may use all
+//! threads, many stores share them, and a partition that waits for its source delays no other store for longer
+//! than one step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::StreamError;
+use crate::overlay::Overlay;
+use crate::source::Source;
+
+/// How much one step reads, in bytes.
+const STEP_BYTES: usize = 1 << 20;
+/// How long a partition without new records is left alone; it doubles up to the longest.
+const IDLE_MIN: Duration = Duration::from_millis(1);
+const IDLE_MAX: Duration = Duration::from_millis(50);
+/// How long a partition is left alone after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How often a feed looks for new partitions of its topic.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Once a later cohort is so many records behind the first one, that one waits for it.
+const NEAR_RECORDS: u64 = 10_000;
+
+/// How far an overlay may be behind when it begins to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// The age of the newest record that was applied, in milliseconds.
+    pub lag_ms: u64,
+}
+
+/// An overlay and the topic that feeds it.
+pub struct Feed {
+    overlay: Arc<Overlay>,
+    source: Arc<dyn Source>,
+    /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
+    start_ms: u64,
+    bound: Bound,
+    is_paused: AtomicBool,
+    /// Whether it has been within its bound.
+    is_ready: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: BTreeMap<Lane, LaneState>,
+    /// The partitions of the topic, and when they were counted.
+    looked: Option<Instant>,
+    running: usize,
+    last_step: Option<Instant>,
+    error: Option<String>,
+}
+
+/// A cohort and a topic partition.
+type Lane = (u32, u32);
+
+#[derive(Debug, Clone, Default)]
+struct LaneState {
+    is_running: bool,
+    due: Option<Instant>,
+    idle: Duration,
+    /// The offset to read next, once it has begun.
+    next: Option<u64>,
+    /// The end of the partition when it was last looked at.
+    end: u64,
+    /// When the last record that was applied was logged.
+    logged_ms: u64,
+}
+
+/// A topic partition as an overlay has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// The topic partition.
+    pub partition: u32,
+    /// How many records are yet to be read, as far as is known.
+    pub lag_records: u64,
+    /// The age of the last record that was applied, in milliseconds; 0 if none is yet to be read.
+    pub lag_ms: u64,
+}
+
+/// How far an overlay has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedStatus {
+    /// Whether it has been within its bound since the process began.
+    pub is_ready: bool,
+    /// Whether it is paused.
+    pub is_paused: bool,
+    /// Each topic partition; the furthest behind, if partitions of the store differ.
+    pub partitions: Vec<SourceStatus>,
+    /// The last error, if the last step failed.
+    pub error: Option<String>,
+}
+
+impl Feed {
+    /// Feeds an overlay from a source, from a time on.
+    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, start_ms: u64, bound: Bound) -> Self {
+        Self {
+            overlay,
+            source,
+            start_ms,
+            bound,
+            is_paused: AtomicBool::new(false),
+            is_ready: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The overlay.
+    pub fn overlay(&self) -> &Arc<Overlay> {
+        &self.overlay
+    }
+
+    /// Whether it has been within its bound since the process began.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Relaxed)
+    }
+
+    /// Pauses it, or lets it go on.
+    pub fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Relaxed);
+    }
+
+    /// How far it has come.
+    pub fn status(&self) -> FeedStatus {
+        let state = self.state.lock();
+        let mut partitions = BTreeMap::<u32, SourceStatus>::new();
+        for (&(_, partition), lane) in &state.lanes {
+            let lag_records = lane.lag_records();
+            let known = partitions.entry(partition).or_insert(SourceStatus {
+                partition,
+                lag_records: 0,
+                lag_ms: 0,
+            });
+            known.lag_records = known.lag_records.max(lag_records);
+            known.lag_ms = known.lag_ms.max(lane.lag_ms());
+        }
+        FeedStatus {
+            is_ready: self.is_ready(),
+            is_paused: self.is_paused.load(Relaxed),
+            partitions: partitions.into_values().collect(),
+            error: state.error.clone(),
+        }
+    }
+
+    /// Takes note of new cohorts and topic partitions.
+    fn look(&self, now: Instant) -> Result<(), StreamError> {
+        let is_due = |looked: Option<Instant>| looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
+        if !is_due(self.state.lock().looked) {
+            return Ok(());
+        }
+        self.state.lock().looked = Some(now);
+        let partitions = self.source.partitions()?;
+        let cohorts = self.overlay.cohorts();
+        let lanes: BTreeSet<Lane> = cohorts
+            .iter()
+            .flat_map(|(cohort, _)| (0..partitions).map(|partition| (*cohort, partition)))
+            .collect();
+        let mut state = self.state.lock();
+        state.lanes.retain(|lane, _| lanes.contains(lane));
+        lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
+        Ok(())
+    }
+
+    /// When a lane is due next.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let state = self.state.lock();
+        let idle = state.lanes.values().filter(|lane| !lane.is_running);
+        let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
+        due.filter(|_| !self.is_paused.load(Relaxed))
+    }
+
+    /// The lane for the next step, which is then marked as running.
+    fn take(&self, now: Instant) -> Option<Lane> {
+        let mut state = self.state.lock();
+        let first = state.lanes.keys().next()?.0;
+        let waits = first_waits(&state.lanes, first);
+        let mut lanes = state.lanes.iter_mut();
+        let (&lane, found) = lanes.find(|((cohort, _), lane)| {
+            let is_due = lane.due.is_none_or(|due| due <= now);
+            is_due && !lane.is_running && !(waits && *cohort == first)
+        })?;
+        found.is_running = true;
+        state.running += 1;
+        state.last_step = Some(now);
+        Some(lane)
+    }
+
+    /// Reads and applies records of a lane. Returns how many.
+    fn step(&self, (cohort, partition): Lane) -> Result<usize, StreamError> {
+        let offsets = |overlay: &Overlay| {
+            let found = overlay.cohorts().into_iter().find(|(number, _)| *number == cohort);
+            found.map(|(_, cohort)| cohort.offsets.get(&partition).copied())
+        };
+        let Some(known) = offsets(&self.overlay) else {
+            // It has joined another one.
+            self.state.lock().looked = None;
+            return Ok(0);
+        };
+        let from = match known {
+            Some(from) => from,
+            None => {
+                let begin = self.source.offset_at(partition, self.start_ms)?;
+                self.overlay.begin(cohort, partition, begin)?;
+                begin
+            }
+        };
+        let read = self.source.read(partition, from, STEP_BYTES)?;
+        let applied = self.overlay.apply(cohort, partition, from, &read)?;
+        let end = self.source.bounds(partition)?.end;
+        let next = offsets(&self.overlay).flatten();
+        let mut state = self.state.lock();
+        if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
+            lane.next = next.or(Some(from));
+            lane.end = end;
+            if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
+                lane.logged_ms = last.logged_ms;
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Takes note of how a step ended.
+    fn done(&self, lane: Lane, result: Result<usize, StreamError>) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.running -= 1;
+        let error = result.as_ref().err().map(ToString::to_string);
+        if let (Some(new), true) = (&error, state.error != error) {
+            tracing::warn!(store = %self.overlay.options().store, error = new, "events cannot be read or applied: trying again");
+        }
+        state.error = error;
+        if let Some(lane) = state.lanes.get_mut(&lane) {
+            lane.is_running = false;
+            lane.idle = match &result {
+                Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
+                Ok(_) => Duration::ZERO,
+                Err(_) => AFTER_ERROR,
+            };
+            lane.due = Some(now + lane.idle);
+        }
+        let is_within = |lane: &LaneState| lane.next.is_some() && lane.lag_ms() <= self.bound.lag_ms;
+        if !state.lanes.is_empty() && state.lanes.values().all(is_within) {
+            self.is_ready.store(true, Relaxed);
+        }
+    }
+}
+
+/// Whether the first cohort waits, so that another one can catch up with it.
+fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
+    let mut behind = BTreeMap::<u32, Option<u64>>::new();
+    for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
+        let ahead = lanes.get(&(first, partition)).and_then(|lane| lane.next);
+        let gap = ahead.zip(lane.next).map(|(ahead, next)| ahead.saturating_sub(next));
+        let sum = behind.entry(cohort).or_insert(Some(0));
+        *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
+    }
+    behind.values().flatten().any(|&gap| gap <= NEAR_RECORDS)
+}
+
+impl LaneState {
+    fn lag_records(&self) -> u64 {
+        self.next.map_or(0, |next| self.end.saturating_sub(next))
+    }
+
+    fn lag_ms(&self) -> u64 {
+        match self.lag_records() {
+            0 => 0,
+            _ => now_ms().saturating_sub(self.logged_ms),
+        }
+    }
+}
+
+/// The threads, and all that they feed.
+pub struct Ingest {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    feeds: Mutex<Vec<Arc<Feed>>>,
+    is_ended: AtomicBool,
+    wake: Condvar,
+}
+
+impl Ingest {
+    /// Starts so many threads.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        let ingest = Self {
+            shared: Arc::default(),
+            threads: Mutex::default(),
+        };
+        for number in 1..=threads.max(1) {
+            let shared = Arc::clone(&ingest.shared);
+            let thread = std::thread::Builder::new().name(format!("ingest-{number}"));
+            ingest.threads.lock().push(thread.spawn(move || run(&shared))?);
+        }
+        Ok(ingest)
+    }
+
+    /// Sets what is fed. Steps under way of others are finished.
+    pub fn set_feeds(&self, feeds: Vec<Arc<Feed>>) {
+        *self.shared.feeds.lock() = feeds;
+        self.shared.wake.notify_all();
+    }
+
+    /// Ends all threads, each after its present step.
+    pub fn close(&self) {
+        self.shared.is_ended.store(true, Relaxed);
+        self.shared.wake.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // It has panicked, and said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn run(shared: &Shared) {
+    while !shared.is_ended.load(Relaxed) {
+        let now = Instant::now();
+        let feeds = shared.feeds.lock().clone();
+        let mut feeds: Vec<_> = feeds.iter().filter(|feed| !feed.is_paused.load(Relaxed)).collect();
+        feeds.sort_by_cached_key(|feed| {
+            let state = feed.state.lock();
+            (state.running, state.last_step)
+        });
+        let taken = feeds.into_iter().find_map(|feed| {
+            if let Err(error) = feed.look(now) {
+                feed.state.lock().error = Some(error.to_string());
+            }
+            Some((feed, feed.take(now)?))
+        });
+        match taken {
+            Some((feed, lane)) => feed.done(lane, feed.step(lane)),
+            None => {
+                let mut feeds = shared.feeds.lock();
+                let next = feeds.iter().filter_map(|feed| feed.next_due(now)).min();
+                let wait = next.map_or(IDLE_MAX, |due| due.saturating_duration_since(now));
+                shared.wake.wait_for(&mut feeds, wait.clamp(IDLE_MIN, IDLE_MAX));
+            }
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,21 @@
+//! Streams of events, and the overlays of hybrid stores that they feed.
+//!
+//! - [`Source`]: where events come from. [`EventLog`] is the one inside the process.
+//! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
+//! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
+
+mod error;
+mod event;
+mod filter;
+mod ingest;
+mod log;
+mod overlay;
+mod progress;
+mod source;
+
+pub use error::StreamError;
+pub use event::{Event, Poison};
+pub use ingest::{Bound, Feed, FeedStatus, Ingest, SourceStatus};
+pub use log::{EventLog, LogTopic};
+pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Overlay, OverlayOptions};
+pub use source::{Batch, Logged, Source};

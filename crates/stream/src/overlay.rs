@@ -1,0 +1,538 @@
+//! The events of a stream on top of one version of a hybrid store, on one node.
+//!
+//! ```text
+//! position (u64) ++ key    → flags (1 byte) ++ event time (u64) ++ value
+//! ```
+//!
+//! Positions are those of versioned stores: a partition is one range of keys. Of all events of a key, the one with the latest
+//! time counts, and of equal times the one with the greatest value, a deletion being the least: so all replicas that
+//! have read the same events are equal, in whatever order they came. The offsets that were read are written in the
+//! batch that has the events' effects, so that each event takes effect once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use bytes::{Buf, BufMut, Bytes};
+use fondaco_engine::{Engine, Hot, KEY_BYTES_MAX, Table, WriteBatch};
+use fondaco_model::member::position;
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, SlotPrefix, StoreName, VALUE_BYTES_MAX, VersionNumber};
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::StreamError;
+use crate::event::Event;
+use crate::filter::Filter;
+use crate::progress::{Cohort, Progress, poison_key, poisoned};
+use crate::source::{Batch, Logged};
+
+/// The longest key of an event, in bytes.
+pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - POSITION_BYTES;
+/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all later ones.
+const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How many records that are no events are kept aside. More are only counted.
+const POISON_MAX: u64 = 1000;
+/// How many records one batch deletes.
+const DELETED_MAX: usize = 4096;
+
+const POSITION_BYTES: usize = 8;
+const HEADER_BYTES: usize = 9;
+const HAS_VALUE: u8 = 1;
+
+/// What an overlay is made for.
+#[derive(Debug, Clone)]
+pub struct OverlayOptions {
+    /// The store.
+    pub store: StoreName,
+    /// Its number, which another store may have later.
+    pub store_id: u16,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The version below.
+    pub version: VersionNumber,
+    /// Events at or before this time are in the version already, in milliseconds since 1970.
+    pub as_of_ms: Option<u64>,
+    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
+    pub grace_ms: u64,
+}
+
+/// See the [module](self).
+pub struct Overlay {
+    options: OverlayOptions,
+    slots: SlotPrefix,
+    engine: Arc<dyn Engine>,
+    table: Arc<dyn Table>,
+    notes: Arc<dyn Table>,
+    filter: ArcSwap<Filter>,
+    /// Locked while events are applied.
+    progress: Mutex<Progress>,
+    keys: AtomicU64,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    applied: AtomicU64,
+    superseded: AtomicU64,
+    cut: AtomicU64,
+    late: AtomicU64,
+    poison: AtomicU64,
+    elsewhere: AtomicU64,
+}
+
+/// What became of events, since the process began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Changed a key.
+    pub applied: u64,
+    /// Were earlier than what the key had.
+    pub superseded: u64,
+    /// Were at or before the time that the version goes up to.
+    pub cut: u64,
+    /// Were logged too late.
+    pub late: u64,
+    /// Were no events.
+    pub poison: u64,
+    /// Belonged to partitions that the node does not hold.
+    pub elsewhere: u64,
+}
+
+/// What an overlay says about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing: the version below answers.
+    Nothing,
+    /// The key has this value.
+    Value(Bytes),
+    /// The key was deleted.
+    Deleted,
+    /// That takes a look at the disk: [`Overlay::find`].
+    Unknown,
+}
+
+impl Overlay {
+    /// Opens an overlay, and makes it if there is none. Reads all its keys.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, count: PartitionCount) -> Result<Self, StreamError> {
+        let name = options.table_name();
+        let table = engine.open_table(&name)?;
+        let notes = engine.open_table(&format!("{name}-progress"))?;
+        let overlay = Self {
+            slots: SlotPrefix::of(&options.store),
+            progress: Mutex::new(Progress::read(&*notes, count)?),
+            filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
+            keys: AtomicU64::new(0),
+            counts: Counts::default(),
+            options,
+            engine,
+            table,
+            notes,
+        };
+        let mut keys = 0;
+        for entry in overlay.table.scan(&[], None)? {
+            entry?;
+            keys += 1;
+        }
+        overlay.keys.store(keys, Relaxed);
+        overlay.make_room_in_filter(keys as usize)?;
+        overlay
+            .counts
+            .poison
+            .store(poisoned(&*overlay.notes)?.len() as u64, Relaxed);
+        Ok(overlay)
+    }
+
+    /// What it was made for.
+    pub fn options(&self) -> &OverlayOptions {
+        &self.options
+    }
+
+    /// Deletes all its data.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub fn delete(engine: &dyn Engine, options: &OverlayOptions) -> Result<(), StreamError> {
+        let name = options.table_name();
+        // An overlay without notes reads its stream from the beginning.
+        engine.drop_table(&format!("{name}-progress"))?;
+        engine.drop_table(&name)?;
+        Ok(())
+    }
+
+    /// What it says about a key, as far as memory knows. Never waits.
+    #[inline]
+    pub fn find_hot(&self, key: &[u8]) -> Found {
+        let hash = xxh3_64(key);
+        if !self.filter.load().may_have(hash) {
+            return Found::Nothing;
+        }
+        match self.table.get_hot(&self.table_key(key, hash)) {
+            Ok(Hot::Found(record)) => found(record).unwrap_or(Found::Unknown),
+            Ok(Hot::Absent) => Found::Nothing,
+            // A dropped table is reported by the other look.
+            Ok(Hot::Cold) | Err(_) => Found::Unknown,
+        }
+    }
+
+    /// What it says about a key. May read the disk.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
+        let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
+        record.map_or(Ok(Found::Nothing), |record| {
+            found(record).ok_or_else(|| self.damaged(key))
+        })
+    }
+
+    /// What became of the events.
+    pub fn applied(&self) -> Applied {
+        let counts = &self.counts;
+        Applied {
+            applied: counts.applied.load(Relaxed),
+            superseded: counts.superseded.load(Relaxed),
+            cut: counts.cut.load(Relaxed),
+            late: counts.late.load(Relaxed),
+            poison: counts.poison.load(Relaxed),
+            elsewhere: counts.elsewhere.load(Relaxed),
+        }
+    }
+
+    /// How many keys have events, and how much memory the filter takes, in bytes.
+    pub fn size(&self) -> (u64, usize) {
+        (self.keys.load(Relaxed), self.filter.load().bytes())
+    }
+
+    /// The records that are no events: topic partition, offset, reason.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn poisoned(&self) -> Result<Vec<(u32, u64, String)>, StreamError> {
+        poisoned(&*self.notes)
+    }
+
+    /// Sets the partitions that the node holds, of so many. Records of others are deleted; the stream is read from the
+    /// beginning for new ones.
+    ///
+    /// # Errors
+    /// An error of the engine; it has to be called again.
+    pub fn set_held(&self, count: PartitionCount, held: &PartitionSet) -> Result<(), StreamError> {
+        let mut progress = self.progress.lock();
+        let mut after = Progress {
+            count,
+            ..progress.clone()
+        };
+        for cohort in after.cohorts.values_mut() {
+            cohort.partitions = cohort.partitions.among(progress.count, count);
+        }
+        let before = after.partitions();
+        let (lost, gained) = (before.without(held), held.without(&before));
+        if lost.is_empty() && gained.is_empty() && count == progress.count {
+            return Ok(());
+        }
+        for cohort in after.cohorts.values_mut() {
+            cohort.partitions = cohort.partitions.without(&lost);
+        }
+        after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
+        self.write_progress(&mut progress, after.clone())?;
+        // Also of those that are gained: a crash may have come before an earlier deletion.
+        for partition in lost.with(&gained).iter() {
+            self.delete_partition(count, partition)?;
+        }
+        if !gained.is_empty() {
+            let next = after.cohorts.last_key_value().map_or(0, |(&last, _)| last + 1);
+            let cohort = Cohort {
+                partitions: gained,
+                ..Cohort::default()
+            };
+            after.cohorts.insert(next, cohort);
+            self.write_progress(&mut progress, after)?;
+        }
+        Ok(())
+    }
+
+    fn write_progress(&self, progress: &mut Progress, after: Progress) -> Result<(), StreamError> {
+        let mut batch = WriteBatch::new();
+        after.write_changes(progress, &*self.notes, &mut batch);
+        if !batch.is_empty() {
+            self.engine.write(batch)?;
+        }
+        *progress = after;
+        Ok(())
+    }
+
+    fn delete_partition(&self, count: PartitionCount, partition: PartitionId) -> Result<(), StreamError> {
+        let slots = count.slots_of(partition);
+        let key_of = |slot: u32| (u64::from(slot) << (64 - fondaco_model::SLOT_BITS)).to_be_bytes();
+        let is_last = u64::from(slots.end) == 1 << fondaco_model::SLOT_BITS;
+        let end = key_of(slots.end);
+        loop {
+            let mut batch = WriteBatch::new();
+            let scan = self.table.scan(&key_of(slots.start), (!is_last).then_some(&end[..]))?;
+            for entry in scan.take(DELETED_MAX) {
+                batch.delete(&*self.table, entry?.0);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let deleted = batch.len() as u64;
+            self.engine.write(batch)?;
+            self.keys.fetch_sub(deleted, Relaxed);
+        }
+    }
+
+    /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The first
+    /// one is ahead of all others.
+    pub(crate) fn cohorts(&self) -> Vec<(u32, Cohort)> {
+        let progress = self.progress.lock();
+        progress
+            .cohorts
+            .iter()
+            .map(|(&number, cohort)| (number, cohort.clone()))
+            .collect()
+    }
+
+    /// Sets where a cohort begins in a topic partition, unless it has begun.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
+        let mut progress = self.progress.lock();
+        let mut after = progress.clone();
+        if let Some(cohort) = after.cohorts.get_mut(&cohort) {
+            cohort.offsets.entry(partition).or_insert(offset);
+        }
+        after.join();
+        self.write_progress(&mut progress, after)
+    }
+
+    /// Applies records of a topic partition, which were read from an offset on, to a cohort that has come to that offset.
+    /// Does nothing if it has come elsewhere. Returns how many records were read of them.
+    ///
+    /// # Errors
+    /// An error of the engine: nothing was applied, or all of it.
+    pub(crate) fn apply(&self, cohort: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
+        let mut progress = self.progress.lock();
+        let Some(known) = progress.cohorts.get(&cohort) else {
+            return Ok(0);
+        };
+        if known.offsets.get(&partition) != Some(&from) {
+            return Ok(0);
+        }
+        let limit = progress.limit(cohort, partition).unwrap_or(u64::MAX);
+        let records = &read.records[..read.records.partition_point(|record| record.offset < limit)];
+        let mut changes = Changes {
+            overlay: self,
+            batch: WriteBatch::new(),
+            new_keys: Vec::new(),
+            counted: Applied::default(),
+        };
+        for record in records {
+            changes.add(partition, record, &known.partitions, progress.count)?;
+        }
+        let Changes {
+            mut batch,
+            new_keys,
+            counted,
+            ..
+        } = changes;
+        let mut after = progress.clone();
+        if let Some(known) = after.cohorts.get_mut(&cohort) {
+            known.offsets.insert(partition, read.next.min(limit).max(from));
+        }
+        after.join();
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.make_room_in_filter(new_keys.len())?;
+        // Before they are written: a reader must not miss them.
+        let filter = self.filter.load();
+        new_keys.iter().for_each(|&hash| filter.add(hash));
+        if !batch.is_empty() {
+            self.engine.write(batch)?;
+        }
+        *progress = after;
+        self.keys.fetch_add(new_keys.len() as u64, Relaxed);
+        self.count(&counted);
+        Ok(records.len())
+    }
+
+    fn count(&self, new: &Applied) {
+        let counts = &self.counts;
+        for (count, new) in [
+            (&counts.applied, new.applied),
+            (&counts.superseded, new.superseded),
+            (&counts.cut, new.cut),
+            (&counts.late, new.late),
+            (&counts.poison, new.poison),
+            (&counts.elsewhere, new.elsewhere),
+        ] {
+            count.fetch_add(new, Relaxed);
+        }
+    }
+
+    /// Makes the filter larger if so many more keys need it.
+    fn make_room_in_filter(&self, more: usize) -> Result<(), StreamError> {
+        let keys = self.keys.load(Relaxed) as usize + more;
+        if keys <= self.filter.load().room() {
+            return Ok(());
+        }
+        let filter = Filter::with_room_for(keys * 2);
+        for entry in self.table.scan(&[], None)? {
+            if let Some(key) = entry?.0.get(POSITION_BYTES..) {
+                filter.add(xxh3_64(key));
+            }
+        }
+        self.filter.store(Arc::new(filter));
+        Ok(())
+    }
+
+    fn table_key(&self, key: &[u8], hash: u64) -> Bytes {
+        let mut bytes = Vec::with_capacity(POSITION_BYTES + key.len());
+        bytes.put_u64(position(self.slots.slot(key), hash));
+        bytes.put_slice(key);
+        bytes.into()
+    }
+
+    fn damaged(&self, key: &[u8]) -> StreamError {
+        StreamError::Damaged {
+            what: "record",
+            stream: self.table.name().to_owned(),
+            detail: format!("key {:?}", String::from_utf8_lossy(key)),
+        }
+    }
+}
+
+impl OverlayOptions {
+    fn table_name(&self) -> String {
+        let Self {
+            store_id,
+            created_unix_ms,
+            version,
+            ..
+        } = self;
+        format!("overlay-1-{store_id}-{created_unix_ms}-{version}")
+    }
+}
+
+/// The effects of records, before they are written.
+struct Changes<'a> {
+    overlay: &'a Overlay,
+    batch: WriteBatch,
+    /// The hashes of keys without a record before.
+    new_keys: Vec<u64>,
+    counted: Applied,
+}
+
+impl Changes<'_> {
+    fn add(
+        &mut self,
+        partition: u32,
+        record: &Logged,
+        held: &PartitionSet,
+        count: PartitionCount,
+    ) -> Result<(), StreamError> {
+        let event = match record
+            .event
+            .as_ref()
+            .map_err(ToString::to_string)
+            .and_then(|event| checked(record, event))
+        {
+            Ok(event) => event,
+            Err(reason) => {
+                let known = self.overlay.counts.poison.load(Relaxed) + self.counted.poison;
+                if known < POISON_MAX {
+                    let key = poison_key(partition, record.offset);
+                    self.batch.put(&*self.overlay.notes, key, reason.into());
+                }
+                self.counted.poison += 1;
+                return Ok(());
+            }
+        };
+        if !held.contains(count.partition_of(self.overlay.slots.slot(&event.key))) {
+            self.counted.elsewhere += 1;
+            return Ok(());
+        }
+        let options = &self.overlay.options;
+        let time_ms = event.time_ms.unwrap_or(record.logged_ms);
+        if options.as_of_ms.is_some_and(|as_of_ms| time_ms <= as_of_ms) {
+            self.counted.cut += 1;
+            return Ok(());
+        }
+        if time_ms.saturating_add(options.grace_ms) < record.logged_ms {
+            self.counted.late += 1;
+            return Ok(());
+        }
+        self.put(event, time_ms)
+    }
+
+    fn put(&mut self, event: &Event, time_ms: u64) -> Result<(), StreamError> {
+        let overlay = self.overlay;
+        let hash = xxh3_64(&event.key);
+        let key = overlay.table_key(&event.key, hash);
+        let known = match self.batch.change_of(&*overlay.table, &key) {
+            Some(known) => known,
+            None if overlay.filter.load().may_have(hash) => overlay.table.get(&key)?,
+            None => None,
+        };
+        let mut record = Vec::with_capacity(HEADER_BYTES + event.value.as_ref().map_or(0, Bytes::len));
+        record.put_u8(if event.value.is_some() { HAS_VALUE } else { 0 });
+        record.put_u64(time_ms);
+        record.put_slice(event.value.as_deref().unwrap_or_default());
+        match &known {
+            None => self.new_keys.push(hash),
+            Some(known)
+                if rank(known).ok_or_else(|| overlay.damaged(&event.key))? >= rank(&record).unwrap_or_default() =>
+            {
+                self.counted.superseded += 1;
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+        self.counted.applied += 1;
+        self.batch.put(&*overlay.table, key, record.into());
+        Ok(())
+    }
+}
+
+/// What decides between two records of a key: the greater one counts.
+fn rank(record: &[u8]) -> Option<(u64, u8, &[u8])> {
+    let (&flags, rest) = record.split_first()?;
+    let (time, value) = rest.split_first_chunk()?;
+    Some((u64::from_be_bytes(*time), flags, value))
+}
+
+/// The event of a record, if it can be stored.
+fn checked<'a>(record: &Logged, event: &'a Event) -> Result<&'a Event, String> {
+    let key_bytes = event.key.len();
+    if !(1..=EVENT_KEY_BYTES_MAX).contains(&key_bytes) {
+        return Err(format!(
+            "the key has {key_bytes} bytes: keys have 1 to {EVENT_KEY_BYTES_MAX}"
+        ));
+    }
+    let value_bytes = event.value.as_ref().map_or(0, Bytes::len);
+    if value_bytes > VALUE_BYTES_MAX - HEADER_BYTES {
+        let max = VALUE_BYTES_MAX - HEADER_BYTES;
+        return Err(format!("the value has {value_bytes} bytes: values have at most {max}"));
+    }
+    match event.time_ms {
+        Some(time_ms) if time_ms > record.logged_ms.saturating_add(AHEAD_MS_MAX) => Err(format!(
+            "its time {time_ms} is more than a day after it was logged ({}): correct the clock of its producer",
+            record.logged_ms
+        )),
+        _ => Ok(event),
+    }
+}
+
+/// What a record says; `None` if it is damaged.
+fn found(mut record: Bytes) -> Option<Found> {
+    if record.len() < HEADER_BYTES {
+        return None;
+    }
+    let has_value = record[0] & HAS_VALUE != 0;
+    record.advance(HEADER_BYTES);
+    Some(match has_value {
+        true => Found::Value(record),
+        false => Found::Deleted,
+    })
+}

@@ -1,0 +1,176 @@
+//! How far an overlay has come: for each topic partition the offset to read next.
+//!
+//! A partition that a node is given later has to be read from the beginning, while the others have come further. So
+//! partitions are in cohorts, each with offsets of its own. A later cohort catches up with the first one, and joins it.
+//!
+//! ```text
+//! 0 ++ cohort (u32)                                → number of partitions (u32) ++ partitions (u32 each)
+//! 1 ++ cohort (u32) ++ topic partition (u32)       → offset to read next (u64)
+//! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BufMut, Bytes};
+use fondaco_engine::{Table, WriteBatch};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
+
+use crate::error::StreamError;
+
+const COHORTS: u8 = 0;
+const OFFSETS: u8 = 1;
+const POISON: u8 = 2;
+
+/// Partitions that have come equally far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cohort {
+    pub(crate) partitions: PartitionSet,
+    /// Topic partitions that are missing have not been begun.
+    pub(crate) offsets: BTreeMap<u32, u64>,
+}
+
+/// All cohorts of an overlay. The first one is ahead of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) count: PartitionCount,
+    pub(crate) cohorts: BTreeMap<u32, Cohort>,
+}
+
+impl Progress {
+    /// What a table says.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub(crate) fn read(table: &dyn Table, count: PartitionCount) -> Result<Self, StreamError> {
+        let mut progress = Self {
+            count,
+            cohorts: BTreeMap::new(),
+        };
+        for entry in table.scan(&[COHORTS], Some(&[POISON]))? {
+            let (key, value) = entry?;
+            progress.add(&key, &value).ok_or_else(|| StreamError::Damaged {
+                what: "progress",
+                stream: table.name().to_owned(),
+                detail: format!("key {key:02x?}"),
+            })?;
+        }
+        Ok(progress)
+    }
+
+    fn add(&mut self, mut key: &[u8], mut value: &[u8]) -> Option<()> {
+        let kind = key.try_get_u8().ok()?;
+        let cohort = key.try_get_u32().ok()?;
+        if kind == OFFSETS {
+            let partition = key.try_get_u32().ok()?;
+            let cohort = self.cohorts.get_mut(&cohort)?;
+            cohort.offsets.insert(partition, value.try_get_u64().ok()?);
+            return Some(());
+        }
+        let known = PartitionCount::try_from(value.try_get_u32().ok()?).ok()?;
+        let mut partitions = PartitionSet::EMPTY;
+        while let Ok(partition) = value.try_get_u32() {
+            partitions.insert(PartitionId::new(partition));
+        }
+        let cohort = self.cohorts.entry(cohort).or_default();
+        cohort.partitions = partitions.among(known, self.count);
+        Some(())
+    }
+
+    /// All partitions.
+    pub(crate) fn partitions(&self) -> PartitionSet {
+        let cohorts = self.cohorts.values();
+        cohorts.fold(PartitionSet::EMPTY, |all, cohort| all.with(&cohort.partitions))
+    }
+
+    /// Writes the differences to another state of a table.
+    pub(crate) fn write_changes(&self, before: &Self, table: &dyn Table, batch: &mut WriteBatch) {
+        for (&number, cohort) in &self.cohorts {
+            let known = before.cohorts.get(&number);
+            if before.count != self.count || known.is_none_or(|known| known.partitions != cohort.partitions) {
+                let mut value = Vec::with_capacity(4 + 4 * cohort.partitions.len());
+                value.put_u32(self.count.get());
+                cohort
+                    .partitions
+                    .iter()
+                    .for_each(|partition| value.put_u32(partition.get()));
+                batch.put(table, cohort_key(number), value.into());
+            }
+            for (&partition, &offset) in &cohort.offsets {
+                if known.and_then(|known| known.offsets.get(&partition)) != Some(&offset) {
+                    batch.put(
+                        table,
+                        offset_key(number, partition),
+                        offset.to_be_bytes().to_vec().into(),
+                    );
+                }
+            }
+        }
+        for (&number, cohort) in &before.cohorts {
+            if !self.cohorts.contains_key(&number) {
+                batch.delete(table, cohort_key(number));
+                let partitions = cohort.offsets.keys();
+                partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
+            }
+        }
+    }
+
+    /// Lets cohorts that have caught up with the first one join it.
+    pub(crate) fn join(&mut self) {
+        let Some(mut first) = self.cohorts.pop_first() else {
+            return;
+        };
+        let all = std::mem::take(&mut self.cohorts);
+        for (number, cohort) in all {
+            match cohort.offsets == first.1.offsets {
+                true => first.1.partitions = first.1.partitions.with(&cohort.partitions),
+                false => _ = self.cohorts.insert(number, cohort),
+            }
+        }
+        self.cohorts.insert(first.0, first.1);
+    }
+
+    /// The offset that a cohort must not pass in a topic partition: where the first one is.
+    pub(crate) fn limit(&self, cohort: u32, partition: u32) -> Option<u64> {
+        let (&first, ahead) = self.cohorts.first_key_value()?;
+        (first != cohort).then(|| ahead.offsets.get(&partition).copied().unwrap_or(0))
+    }
+}
+
+fn cohort_key(cohort: u32) -> Bytes {
+    let mut key = vec![COHORTS];
+    key.put_u32(cohort);
+    key.into()
+}
+
+fn offset_key(cohort: u32, partition: u32) -> Bytes {
+    let mut key = vec![OFFSETS];
+    key.put_u32(cohort);
+    key.put_u32(partition);
+    key.into()
+}
+
+/// The key under which a record that is no event is noted.
+pub(crate) fn poison_key(partition: u32, offset: u64) -> Bytes {
+    let mut key = vec![POISON];
+    key.put_u32(partition);
+    key.put_u64(offset);
+    key.into()
+}
+
+/// All notes about records that are no events: topic partition, offset, reason.
+pub(crate) fn poisoned(table: &dyn Table) -> Result<Vec<(u32, u64, String)>, StreamError> {
+    let entries = table.scan(&[POISON], Some(&[POISON + 1]))?;
+    let note = |entry: Result<(Bytes, Bytes), fondaco_engine::EngineError>| {
+        let (mut key, reason) = entry?;
+        let damaged = |_| StreamError::Damaged {
+            what: "note of a record",
+            stream: table.name().to_owned(),
+            detail: "a key of another form".to_owned(),
+        };
+        key.advance(1);
+        let partition = key.try_get_u32().map_err(damaged)?;
+        let offset = key.try_get_u64().map_err(damaged)?;
+        Ok((partition, offset, String::from_utf8_lossy(&reason).into_owned()))
+    };
+    entries.map(note).collect()
+}

@@ -1,0 +1,56 @@
+//! Where events come from.
+
+use std::ops::Range;
+
+use crate::error::StreamError;
+use crate::event::{Event, Poison};
+
+/// One topic: a fixed number of logs, its partitions, whose records have consecutive offsets, or offsets with gaps.
+///
+/// Calls may wait for a disk or a network, but not for events that are yet to come.
+pub trait Source: Send + Sync {
+    /// How many partitions the topic has. It may grow.
+    ///
+    /// # Errors
+    /// [`StreamError::NoTopic`], or [`StreamError::Unavailable`].
+    fn partitions(&self) -> Result<u32, StreamError>;
+
+    /// The offset of the first record that a partition still has, and the offset after its last one.
+    ///
+    /// # Errors
+    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
+    fn bounds(&self, partition: u32) -> Result<Range<u64>, StreamError>;
+
+    /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the end if
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
+    fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError>;
+
+    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet.
+    ///
+    /// # Errors
+    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
+    fn read(&self, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError>;
+}
+
+/// Records of one partition that follow one another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The records, in the order of their offsets.
+    pub records: Vec<Logged>,
+    /// The offset to read next.
+    pub next: u64,
+}
+
+/// A record of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logged {
+    /// Its offset.
+    pub offset: u64,
+    /// When it was logged, in milliseconds since 1970.
+    pub logged_ms: u64,
+    /// The event, or why it is none.
+    pub event: Result<Event, Poison>,
+}

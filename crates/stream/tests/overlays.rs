@@ -1,0 +1,337 @@
+//! Overlays that are fed from logs: what they say of keys, across restarts and changes of partitions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, VersionNumber, slot_of_key};
+use fondaco_stream::{Bound, Event, EventLog, Feed, Found, Ingest, LogTopic, Overlay, OverlayOptions, Source};
+use fondaco_testing::{eventually, random};
+
+const START_MS: u64 = 1_000_000;
+
+fn options(version: u64) -> OverlayOptions {
+    OverlayOptions {
+        store: "s".parse().unwrap(),
+        store_id: 7,
+        created_unix_ms: 5,
+        version: VersionNumber::new(version).unwrap(),
+        as_of_ms: None,
+        grace_ms: 60_000,
+    }
+}
+
+fn count() -> PartitionCount {
+    8.try_into().unwrap()
+}
+
+fn partitions(numbers: impl IntoIterator<Item = u32>) -> PartitionSet {
+    numbers.into_iter().map(PartitionId::new).collect()
+}
+
+fn overlay_in(engine: &Arc<dyn Engine>, options: OverlayOptions, held: &PartitionSet) -> Arc<Overlay> {
+    let overlay = Overlay::open(Arc::clone(engine), options, count()).unwrap();
+    overlay.set_held(count(), held).unwrap();
+    Arc::new(overlay)
+}
+
+fn memory() -> Arc<dyn Engine> {
+    Arc::new(MemoryEngine::new())
+}
+
+fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
+    Event {
+        key: key.to_owned().into(),
+        value: value.map(|value| value.to_owned().into()),
+        time_ms,
+    }
+}
+
+fn feed(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>) -> Arc<Feed> {
+    let source: Arc<dyn Source> = Arc::clone(topic) as _;
+    Arc::new(Feed::new(Arc::clone(overlay), source, 0, Bound { lag_ms: 0 }))
+}
+
+/// Feeds overlays until they have all of their topics.
+fn feed_all(feeds: &[Arc<Feed>]) {
+    let ingest = Ingest::start(2).unwrap();
+    ingest.set_feeds(feeds.to_vec());
+    for feed in feeds {
+        eventually("all events to be applied", || feed.is_ready().then_some(()));
+        let partitions = feed.status().partitions;
+        assert!(partitions.iter().all(|partition| partition.lag_records == 0));
+    }
+    ingest.close();
+}
+
+fn value_of(overlay: &Overlay, key: &str) -> Found {
+    let found = overlay.find(key.as_bytes()).unwrap();
+    let hot = overlay.find_hot(key.as_bytes());
+    assert!(hot == found || hot == Found::Unknown, "{key}: {hot:?}, {found:?}");
+    found
+}
+
+fn value(text: &str) -> Found {
+    Found::Value(text.to_owned().into())
+}
+
+#[test]
+fn the_latest_event_of_a_key_counts_in_any_order() {
+    let mut random = random("order of events");
+    let mut events: Vec<Event> = (0..3000)
+        .map(|_| {
+            let text = format!("v{}", random.u32(..5));
+            let value = (random.u32(..4) > 0).then_some(text.as_str());
+            event(
+                &format!("k{}", random.u32(..300)),
+                value,
+                Some(START_MS + random.u64(..20)),
+            )
+        })
+        .collect();
+    let mut expected = BTreeMap::new();
+    for event in &events {
+        let found = match &event.value {
+            Some(value) => Found::Value(value.clone()),
+            None => Found::Deleted,
+        };
+        let rank = (event.time_ms, event.value.is_some(), event.value.clone());
+        let known = expected
+            .entry(event.key.clone())
+            .or_insert((rank.clone(), found.clone()));
+        if rank > known.0 {
+            *known = (rank, found);
+        }
+    }
+    for topic_partitions in [1, 3, 8] {
+        random.shuffle(&mut events);
+        let engine = memory();
+        let topic = EventLog::new(memory()).topic("t", topic_partitions).unwrap();
+        let overlay = overlay_in(&engine, options(1), &partitions(0..8));
+        for some in events.chunks(700) {
+            topic.append(some, START_MS + 20).unwrap();
+            // Some are read twice.
+            topic.append(&some[..100], START_MS + 21).unwrap();
+        }
+        feed_all(&[feed(&overlay, &topic)]);
+        for (key, (_, found)) in &expected {
+            assert_eq!(value_of(&overlay, str::from_utf8(key).unwrap()), *found);
+        }
+        assert_eq!(value_of(&overlay, "another"), Found::Nothing);
+        assert_eq!(overlay.size().0, expected.len() as u64);
+    }
+}
+
+#[test]
+fn a_restart_goes_on_where_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let topic = EventLog::new(memory()).topic("t", 3).unwrap();
+    let mut applied = 0;
+    for round in 0..3 {
+        let engine: Arc<dyn Engine> = Arc::new(DiskEngine::open(dir.path(), DiskOptions::default()).unwrap());
+        let overlay = overlay_in(&engine, options(1), &partitions(0..8));
+        let text = format!("r{round}");
+        let events: Vec<Event> = (0..500)
+            .map(|key| event(&format!("k{key}"), Some(&text), None))
+            .collect();
+        topic.append(&events, START_MS + round).unwrap();
+        feed_all(&[feed(&overlay, &topic)]);
+        assert_eq!(value_of(&overlay, "k77"), value(&text));
+        let counts = overlay.applied();
+        assert_eq!((counts.applied, counts.superseded), (500, 0), "none is read again");
+        applied += counts.applied;
+    }
+    assert_eq!(applied, 1500);
+}
+
+#[test]
+fn a_partition_that_is_gained_later_catches_up() {
+    let engine = memory();
+    let topic = EventLog::new(memory()).topic("t", 3).unwrap();
+    let all = overlay_in(&engine, options(1), &partitions(0..8));
+    let part = overlay_in(&engine, options(2), &partitions(0..4));
+    let append = |text: &str, from: u32| {
+        let events: Vec<Event> = (from..from + 400)
+            .map(|key| event(&format!("k{key}"), Some(text), None))
+            .collect();
+        topic.append(&events, START_MS).unwrap();
+    };
+    let partition_of = |key: u32| {
+        let key = format!("k{key}");
+        count()
+            .partition_of(slot_of_key(&"s".parse().unwrap(), key.as_bytes()))
+            .get()
+    };
+    append("first", 0);
+    feed_all(&[feed(&all, &topic), feed(&part, &topic)]);
+    assert!((0..400).any(|key| partition_of(key) >= 4));
+    for key in 0..400 {
+        let expected = if partition_of(key) < 4 {
+            value("first")
+        } else {
+            Found::Nothing
+        };
+        assert_eq!(value_of(&part, &format!("k{key}")), expected);
+    }
+    // Two are lost, and others gained, while there are new events.
+    append("second", 200);
+    part.set_held(count(), &partitions(2..7)).unwrap();
+    feed_all(&[feed(&all, &topic), feed(&part, &topic)]);
+    append("third", 300);
+    feed_all(&[feed(&all, &topic), feed(&part, &topic)]);
+    for key in 0..700 {
+        let expected = match partition_of(key) {
+            2..7 => value_of(&all, &format!("k{key}")),
+            _ => Found::Nothing,
+        };
+        assert_eq!(value_of(&part, &format!("k{key}")), expected);
+    }
+    // What was lost is not found again when it is gained back.
+    part.set_held(count(), &partitions(0..8)).unwrap();
+    feed_all(&[feed(&part, &topic)]);
+    assert!((0..700).all(|key| value_of(&part, &format!("k{key}")) == value_of(&all, &format!("k{key}"))));
+    assert_eq!(part.size().0, 700);
+}
+
+#[test]
+fn events_that_do_not_count_are_counted() {
+    let engine = memory();
+    let topic = EventLog::new(memory()).topic("t", 1).unwrap();
+    let held = OverlayOptions {
+        as_of_ms: Some(START_MS - 10),
+        ..options(1)
+    };
+    let overlay = overlay_in(&engine, held, &partitions(0..8));
+    let events = [
+        event("cut", Some("x"), Some(START_MS - 10)),
+        event("new", Some("x"), Some(START_MS - 9)),
+        event("ahead", Some("x"), Some(START_MS + 25 * 60 * 60 * 1000)),
+        event("", Some("x"), None),
+        event(&"k".repeat(70_000), Some("x"), None),
+    ];
+    topic.append(&events, START_MS).unwrap();
+    topic
+        .append(&[event("late", Some("x"), Some(START_MS))], START_MS + 60_001)
+        .unwrap();
+    feed_all(&[feed(&overlay, &topic)]);
+    let counts = overlay.applied();
+    assert_eq!((counts.applied, counts.cut, counts.late, counts.poison), (1, 1, 1, 3));
+    assert_eq!(value_of(&overlay, "new"), value("x"));
+    for key in ["cut", "ahead", "late"] {
+        assert_eq!(value_of(&overlay, key), Found::Nothing);
+    }
+    let poisoned = overlay.poisoned().unwrap();
+    let offsets: Vec<u64> = poisoned.iter().map(|(_, offset, _)| *offset).collect();
+    assert_eq!(offsets, [2, 3, 4]);
+    assert!(
+        poisoned[0].2.contains("clock") && poisoned[1].2.contains("0 bytes"),
+        "{poisoned:?}"
+    );
+}
+
+#[test]
+fn a_deleted_overlay_starts_from_the_beginning() {
+    let engine = memory();
+    let topic = EventLog::new(memory()).topic("t", 1).unwrap();
+    topic.append(&[event("k", Some("x"), None)], START_MS).unwrap();
+    for _ in 0..2 {
+        let overlay = overlay_in(&engine, options(1), &partitions(0..8));
+        assert_eq!(overlay.applied().applied, 0);
+        feed_all(&[feed(&overlay, &topic)]);
+        assert_eq!(overlay.applied().applied, 1);
+        drop(overlay);
+        Overlay::delete(&*engine, &options(1)).unwrap();
+        assert!(engine.tables().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_failing_source_delays_no_other_store() {
+    /// A topic that is never there.
+    struct Broken;
+    impl Source for Broken {
+        fn partitions(&self) -> Result<u32, fondaco_stream::StreamError> {
+            Ok(4)
+        }
+        fn bounds(&self, _: u32) -> Result<std::ops::Range<u64>, fondaco_stream::StreamError> {
+            self.read(0, 0, 0).map(|_| 0..0)
+        }
+        fn offset_at(&self, _: u32, _: u64) -> Result<u64, fondaco_stream::StreamError> {
+            self.read(0, 0, 0).map(|_| 0)
+        }
+        fn read(&self, _: u32, _: u64, _: usize) -> Result<fondaco_stream::Batch, fondaco_stream::StreamError> {
+            Err(fondaco_stream::StreamError::Unavailable {
+                topic: "t".to_owned(),
+                reason: "it is gone".to_owned(),
+            })
+        }
+    }
+    let engine = memory();
+    let topic = EventLog::new(memory()).topic("t", 2).unwrap();
+    let overlays: Vec<_> = (1..=4)
+        .map(|version| overlay_in(&engine, options(version), &partitions(0..8)))
+        .collect();
+    let broken =
+        |overlay: &Arc<Overlay>| Arc::new(Feed::new(Arc::clone(overlay), Arc::new(Broken), 0, Bound { lag_ms: 0 }));
+    let good = feed(&overlays[3], &topic);
+    let ingest = Ingest::start(1).unwrap();
+    let failing: Vec<_> = overlays[..3].iter().map(broken).collect();
+    ingest.set_feeds(failing.iter().cloned().chain([Arc::clone(&good)]).collect());
+    for number in 0..20 {
+        let text = format!("v{number}");
+        topic
+            .append(&[event("k", Some(&text), None)], START_MS + number)
+            .unwrap();
+        eventually("the event", || {
+            (value_of(&overlays[3], "k") == value(&text)).then_some(())
+        });
+    }
+    assert!(good.is_ready() && !failing[0].is_ready());
+    let error = failing[0].status().error;
+    assert!(
+        error.as_ref().is_some_and(|error| error.contains("it is gone")),
+        "{error:?}"
+    );
+    // A paused one stands still.
+    good.pause(true);
+    std::thread::sleep(Duration::from_millis(20));
+    topic
+        .append(&[event("k", Some("paused"), None)], START_MS + 100)
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(value_of(&overlays[3], "k"), value("v19"));
+    good.pause(false);
+    eventually("it to go on", || {
+        (value_of(&overlays[3], "k") == value("paused")).then_some(())
+    });
+}
+
+#[test]
+fn a_log_is_read_from_any_offset_and_time() {
+    let engine = memory();
+    let log = EventLog::new(Arc::clone(&engine));
+    let topic = log.topic("t", 1).unwrap();
+    for number in 0..100 {
+        topic
+            .append(&[event("k", Some(&number.to_string()), None)], START_MS + number * 10)
+            .unwrap();
+    }
+    // Another process.
+    let topic = EventLog::new(engine).topic("t", 1).unwrap();
+    assert_eq!(topic.bounds(0).unwrap(), 0..100);
+    for (time_ms, offset) in [
+        (0, 0),
+        (START_MS, 0),
+        (START_MS + 1, 1),
+        (START_MS + 990, 99),
+        (START_MS + 991, 100),
+    ] {
+        assert_eq!(topic.offset_at(0, time_ms).unwrap(), offset);
+    }
+    let batch = topic.read(0, 40, 1).unwrap();
+    assert_eq!((batch.records.len(), batch.next), (1, 41));
+    assert_eq!(batch.records[0].logged_ms, START_MS + 400);
+    assert_eq!(topic.read(0, 40, 1 << 20).unwrap().next, 100);
+    assert!(topic.read(1, 0, 1).unwrap_err().to_string().contains("1 partitions"));
+}
