@@ -160,6 +160,7 @@ fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
             kind: StoreKind::Batch,
             serving: Serving::Version(*number, Arc::clone(version)),
             others: Vec::new(),
+            overlays: Default::default(),
         }]))
     };
     let shared = SharedCatalog::new();

@@ -187,6 +187,7 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
             tombstone_grace_ms: Some(versioned.tombstone_grace_ms),
             write_keys_per_second: Some(versioned.write_keys_per_second.unwrap_or(0)),
         }),
+        stream: None,
     };
     let refused =
         || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");

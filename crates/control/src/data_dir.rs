@@ -64,6 +64,11 @@ impl DataDir {
         self.root.join("metadata")
     }
 
+    /// The directory of the log of events.
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events")
+    }
+
     pub(crate) fn node_file(&self) -> PathBuf {
         self.root.join("node.json")
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fondaco_coordination::EmbeddedCoordination;
+use fondaco_stream::EventLog;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -50,6 +51,8 @@ struct Members {
     all: Mutex<Vec<Member>>,
     /// Their shared coordination, unless it is ZooKeeper.
     embedded: Option<EmbeddedCoordination>,
+    /// Their shared log of events.
+    events: Arc<EventLog>,
 }
 
 struct Member {
@@ -90,6 +93,7 @@ impl Dev {
         let members = Arc::new(Members {
             all: Mutex::default(),
             embedded,
+            events: Arc::new(EventLog::in_dir(&dir.events())),
         });
         let dev = Self { members, _dir: dir };
         // Controllers first, so that nodes are given their numbers in the order of their names.
@@ -206,6 +210,7 @@ impl Members {
             coordination,
             session_timeout,
             data_dir: data_dir.transpose()?,
+            events: Some(Arc::clone(&self.events)),
             dev: Some(DevHandle::new(Arc::downgrade(self) as Weak<dyn DevMembers>)),
         };
         Fondaco::start_in(config, place)

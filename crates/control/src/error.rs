@@ -27,6 +27,14 @@ pub enum ControlError {
     /// The entries of the coordination service contradict what this process saw before.
     #[error(transparent)]
     Discontinuity(#[from] Discontinuity),
+    /// A stream cannot be written or read.
+    #[error(transparent)]
+    Stream(#[from] fondaco_stream::StreamError),
+    /// The process is not a whole cluster.
+    #[error(
+        "only a process that is a whole cluster has a log of events: fondaco dev, or fondaco server without ZooKeeper"
+    )]
+    NoEventLog,
     /// Only a node remembers entries that can be written back.
     #[error("this process remembers no entries to write back: ask a node, --http HOST:PORT")]
     RemembersNothing,

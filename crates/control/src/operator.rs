@@ -109,10 +109,10 @@ impl Operator {
                     let settings = operator::versioned_settings(view, definition.replicas, &change)?;
                     definition.versioned = Some(settings);
                 }
-                StoreKind::Batch if settings.is_some() => {
+                StoreKind::Batch | StoreKind::Hybrid if settings.is_some() => {
                     return Err(OperatorError::NotVersioned { store: name.clone() });
                 }
-                StoreKind::Batch => {}
+                StoreKind::Batch | StoreKind::Hybrid => {}
             }
             operator::create_store(view, definition, now_unix_ms()).map(Some)
         })?;
@@ -173,10 +173,15 @@ impl Operator {
     }
 
     /// Begins a push. Returns the number of its version.
-    pub(crate) fn push(&self, name: &StoreName, detail: &VersionDetail) -> Result<VersionNumber, ControlError> {
+    pub(crate) fn push(
+        &self,
+        name: &StoreName,
+        detail: &VersionDetail,
+        as_of_unix_ms: Option<u64>,
+    ) -> Result<VersionNumber, ControlError> {
         let paths = [RecordPath::Store(name.clone())];
         let change = self.change(&paths, |view| {
-            operator::push(view, name, detail.clone(), now_unix_ms()).map(Some)
+            operator::push(view, name, detail.clone(), as_of_unix_ms, now_unix_ms()).map(Some)
         })?;
         let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);
         let version = pushing.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;

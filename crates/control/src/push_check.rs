@@ -216,6 +216,7 @@ fn detail(source: &dyn FetchSource, manifest: &Manifest, identity: Checksum) -> 
         chunks: manifest.chunks.len() as u64,
         built_unix_ms: manifest.built.created_unix_ms,
         compression: manifest.compression.to_string(),
+        events: None,
     }
 }
 

@@ -124,6 +124,7 @@ impl Running {
             tracing::error!("the control thread ended by a panic");
         }
         drop(self.controller);
+        let streams = self.agent.as_ref().map(|agent| Arc::clone(agent.streams()));
         let replicas = self.agent.as_ref().map(|agent| Arc::clone(agent.replicas()));
         // The RESP port stays to the last: others ask here until they see that the node has left.
         drop(self.agent);
@@ -137,6 +138,9 @@ impl Running {
         }
         drop(self.traces);
         // No more requests arrive.
+        if let Some(streams) = streams {
+            streams.close();
+        }
         if let Some(replicas) = replicas {
             replicas.close();
         }

@@ -14,6 +14,7 @@ use fondaco_node::{
     BufferBudget, GraphQueries, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedAccess, SharedCatalog,
 };
 use fondaco_protocol::SessionKey;
+use fondaco_stream::EventLog;
 use tokio::sync::{Semaphore, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
@@ -58,6 +59,8 @@ pub(crate) struct Place {
     pub(crate) data_dir: Option<DataDir>,
     /// The development cluster that the process is a member of.
     pub(crate) dev: Option<DevHandle>,
+    /// The log of events of a process that is a whole cluster.
+    pub(crate) events: Option<Arc<EventLog>>,
 }
 
 impl Fondaco {
@@ -87,6 +90,7 @@ impl Fondaco {
             (None, Some(data_dir)) if config.role == Role::Single => Place {
                 coordination: EmbeddedCoordination::open(data_dir.metadata())?.session(),
                 session_timeout: EMBEDDED_SESSION_TIMEOUT,
+                events: Some(Arc::new(EventLog::in_dir(&data_dir.events()))),
                 data_dir: Some(data_dir),
                 dev: None,
             },
@@ -95,6 +99,7 @@ impl Fondaco {
                 session_timeout: zookeeper.session_timeout,
                 data_dir,
                 dev: None,
+                events: None,
             },
             (Some(_), _) => {
                 let reason = "a cluster of one coordinates itself: leave zookeeper out, or choose another role";
@@ -161,6 +166,7 @@ impl Fondaco {
             buffers: buffers.clone(),
             graphs: Arc::clone(&graphs),
             access: Arc::clone(&access),
+            events: place.events,
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
         let works = starting.works(place.data_dir)?;
@@ -267,6 +273,7 @@ struct Starting<'a> {
     /// Set when the process serves RESP.
     graphs: Arc<OnceLock<GraphQueries>>,
     access: Arc<SharedAccess>,
+    events: Option<Arc<EventLog>>,
 }
 
 impl Starting<'_> {
@@ -351,6 +358,7 @@ impl Starting<'_> {
             memory: self.memory,
             keep_deleted: self.config.keep_deleted,
             session_timeout: self.session_timeout,
+            events: self.events.clone(),
         })?;
         Ok(Some(agent))
     }
@@ -439,6 +447,7 @@ impl Starting<'_> {
             router: works.router.clone(),
             controller: works.controller.clone(),
             dev,
+            events: self.events.clone(),
             leader,
             exposition: Exposition::new(observed),
             traffic,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
+use crate::stream::StreamSettings;
 use crate::value_type::ValueType;
 use crate::versioned::VersionedSettings;
 
@@ -13,6 +14,8 @@ use crate::versioned::VersionedSettings;
 pub enum StoreKind {
     /// Immutable versions, pushed whole.
     Batch,
+    /// Immutable versions with the events of a stream on top of each.
+    Hybrid,
     /// Read and written at any time, on any of its replicas.
     Versioned,
 }
@@ -51,6 +54,19 @@ pub struct StoreDefinition {
     /// The settings of a versioned store; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedSettings>,
+    /// The stream of a hybrid store; `None` for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamSettings>,
+}
+
+impl StoreKind {
+    /// Whether it has versions that are pushed.
+    pub fn is_pushed(self) -> bool {
+        match self {
+            Self::Batch | Self::Hybrid => true,
+            Self::Versioned => false,
+        }
+    }
 }
 
 impl StoreDefinition {
@@ -73,6 +89,16 @@ impl StoreDefinition {
             fan_out: None,
             value_type: Default::default(),
             versioned: None,
+            stream: None,
+        }
+    }
+
+    /// A hybrid store with this stream.
+    pub fn hybrid(name: StoreName, stream: StreamSettings) -> Self {
+        Self {
+            kind: StoreKind::Hybrid,
+            stream: Some(stream),
+            ..Self::batch(name)
         }
     }
 

@@ -149,5 +149,6 @@ fn store(whole: &Path, own: &Path, id: NodeId, topology: &Topology) -> Result<Se
         kind: StoreKind::Batch,
         serving: Serving::Version(VersionNumber::FIRST, Arc::new(version)),
         others: Vec::new(),
+        overlays: Default::default(),
     })
 }

@@ -8,7 +8,7 @@
 //! A version that the catalog no longer names is not freed by its last reader, which may be an event loop, but by
 //! [`SharedCatalog::reap`]: unmapping many gigabytes takes a while.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
@@ -16,6 +16,7 @@ use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
+use fondaco_stream::Overlay;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -47,6 +48,8 @@ struct OpenVersion {
     store: u16,
     number: VersionNumber,
     version: Arc<Version>,
+    /// The later events, of a hybrid store.
+    overlay: Option<Arc<Overlay>>,
 }
 
 /// The current version of a store.
@@ -75,6 +78,8 @@ pub struct ServingStore {
     /// Other open versions: kept for rollback, or ready to be swapped in. Requests that name their version are answered
     /// from them.
     pub others: Vec<(VersionNumber, Arc<Version>)>,
+    /// The later events of each open version, of a hybrid store.
+    pub overlays: BTreeMap<VersionNumber, Arc<Overlay>>,
 }
 
 /// A versioned store: the settings needed to read and write it.
@@ -140,6 +145,7 @@ impl Catalog {
                     kind: store.kind,
                     serving: Serving::Nothing,
                     others: Vec::new(),
+                    overlays: BTreeMap::new(),
                 }));
             }
         }
@@ -159,6 +165,7 @@ impl Catalog {
                     store: place as u16,
                     number,
                     version: Arc::clone(version),
+                    overlay: store.overlays.get(&number).cloned(),
                 });
             }
             let wanted = match &membership {
@@ -278,6 +285,12 @@ impl Catalog {
     #[inline]
     pub(crate) fn version(&self, place: u16) -> &Arc<Version> {
         &self.open[place as usize].version
+    }
+
+    /// The later events of the open version at an index, if its store is hybrid.
+    #[inline]
+    pub(crate) fn overlay(&self, place: u16) -> Option<&Arc<Overlay>> {
+        self.open[place as usize].overlay.as_ref()
     }
 
     /// The type of a store's values.
@@ -442,6 +455,7 @@ mod tests {
             kind: StoreKind::Batch,
             serving: Serving::Nothing,
             others: Vec::new(),
+            overlays: BTreeMap::new(),
         }
     }
 

@@ -88,7 +88,8 @@ impl Engines {
         self
     }
 
-    pub(crate) fn disk(&self) -> &Arc<dyn Engine> {
+    /// The disk engine.
+    pub fn disk(&self) -> &Arc<dyn Engine> {
         &self.disk
     }
 
@@ -98,7 +99,7 @@ impl Engines {
     }
 
     /// All engines with their kinds.
-    pub(crate) fn by_kind(&self) -> impl Iterator<Item = (EngineKind, &Arc<dyn Engine>)> {
+    pub fn by_kind(&self) -> impl Iterator<Item = (EngineKind, &Arc<dyn Engine>)> {
         let others = self.others.iter().map(|(kind, engine)| (*kind, engine));
         std::iter::once((EngineKind::Disk, &self.disk)).chain(others)
     }

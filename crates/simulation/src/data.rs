@@ -58,6 +58,7 @@ impl Sources {
             chunks: 1,
             built_unix_ms: build,
             compression: "none".to_owned(),
+            events: None,
         }
     }
 

@@ -45,8 +45,6 @@ pub struct Feed {
     start_ms: u64,
     bound: Bound,
     is_paused: AtomicBool,
-    /// Whether it has been within its bound.
-    is_ready: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -81,6 +79,8 @@ struct LaneState {
 pub struct SourceStatus {
     /// The topic partition.
     pub partition: u32,
+    /// Whether it has been read at all since the process began.
+    pub is_known: bool,
     /// How many records are yet to be read, as far as is known.
     pub lag_records: u64,
     /// The age of the last record that was applied, in milliseconds; 0 if none is yet to be read.
@@ -90,8 +90,6 @@ pub struct SourceStatus {
 /// How far an overlay has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStatus {
-    /// Whether it has been within its bound since the process began.
-    pub is_ready: bool,
     /// Whether it is paused.
     pub is_paused: bool,
     /// Each topic partition; the furthest behind, if partitions of the store differ.
@@ -109,7 +107,6 @@ impl Feed {
             start_ms,
             bound,
             is_paused: AtomicBool::new(false),
-            is_ready: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -117,11 +114,6 @@ impl Feed {
     /// The overlay.
     pub fn overlay(&self) -> &Arc<Overlay> {
         &self.overlay
-    }
-
-    /// Whether it has been within its bound since the process began.
-    pub fn is_ready(&self) -> bool {
-        self.is_ready.load(Relaxed)
     }
 
     /// Pauses it, or lets it go on.
@@ -137,14 +129,15 @@ impl Feed {
             let lag_records = lane.lag_records();
             let known = partitions.entry(partition).or_insert(SourceStatus {
                 partition,
+                is_known: true,
                 lag_records: 0,
                 lag_ms: 0,
             });
+            known.is_known &= lane.next.is_some();
             known.lag_records = known.lag_records.max(lag_records);
             known.lag_ms = known.lag_ms.max(lane.lag_ms());
         }
         FeedStatus {
-            is_ready: self.is_ready(),
             is_paused: self.is_paused.load(Relaxed),
             partitions: partitions.into_values().collect(),
             error: state.error.clone(),
@@ -230,7 +223,7 @@ impl Feed {
 
     /// Takes note of how a step ended.
     fn done(&self, lane: Lane, result: Result<usize, StreamError>) {
-        let now = Instant::now();
+        let (now, cohort) = (Instant::now(), lane.0);
         let mut state = self.state.lock();
         state.running -= 1;
         let error = result.as_ref().err().map(ToString::to_string);
@@ -248,8 +241,13 @@ impl Feed {
             lane.due = Some(now + lane.idle);
         }
         let is_within = |lane: &LaneState| lane.next.is_some() && lane.lag_ms() <= self.bound.lag_ms;
-        if !state.lanes.is_empty() && state.lanes.values().all(is_within) {
-            self.is_ready.store(true, Relaxed);
+        let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX));
+        if of_cohort.all(|(_, lane)| is_within(lane)) {
+            drop(state);
+            // It is noted again after the next step.
+            if let Err(error) = self.overlay.set_ready(cohort) {
+                tracing::warn!(store = %self.overlay.options().store, %error, "cannot note that a stream was read");
+            }
         }
     }
 }

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use bytes::{Buf, BufMut, Bytes};
-use fondaco_engine::{Engine, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, Table, WriteBatch};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,8 +27,15 @@ const RECORDS: u8 = 1;
 
 /// The topics of a process.
 pub struct EventLog {
-    engine: Arc<dyn Engine>,
-    topics: Mutex<BTreeMap<String, Arc<LogTopic>>>,
+    /// Where the engine is opened with the first topic, if it is not open.
+    dir: PathBuf,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Default)]
+struct Opened {
+    engine: Option<Arc<dyn Engine>>,
+    topics: BTreeMap<String, Arc<LogTopic>>,
 }
 
 /// A topic of an [`EventLog`].
@@ -42,9 +50,21 @@ pub struct LogTopic {
 impl EventLog {
     /// Topics in tables of this engine.
     pub fn new(engine: Arc<dyn Engine>) -> Self {
+        let opened = Opened {
+            engine: Some(engine),
+            ..Opened::default()
+        };
         Self {
-            engine,
-            topics: Mutex::default(),
+            dir: PathBuf::new(),
+            opened: Mutex::new(opened),
+        }
+    }
+
+    /// Topics in a directory, in which nothing is opened before there is one.
+    pub fn in_dir(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            opened: Mutex::default(),
         }
     }
 
@@ -53,11 +73,16 @@ impl EventLog {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn topic(&self, name: &str, partitions: u32) -> Result<Arc<LogTopic>, StreamError> {
-        let mut topics = self.topics.lock();
-        if let Some(topic) = topics.get(name) {
+        let mut opened = self.opened.lock();
+        if let Some(topic) = opened.topics.get(name) {
             return Ok(Arc::clone(topic));
         }
-        let table = self.engine.open_table(&format!("topic-1-{name}"))?;
+        let engine = match &opened.engine {
+            Some(engine) => Arc::clone(engine),
+            None => Arc::new(DiskEngine::open(&self.dir, options())?),
+        };
+        opened.engine = Some(Arc::clone(&engine));
+        let table = engine.open_table(&format!("topic-1-{name}"))?;
         let end = |partition: u32| -> Result<(Mutex<()>, AtomicU64), StreamError> {
             let end = match table.get(&end_key(partition))? {
                 None => 0,
@@ -71,22 +96,24 @@ impl EventLog {
         };
         let topic = Arc::new(LogTopic {
             name: name.to_owned(),
-            engine: Arc::clone(&self.engine),
             partitions: (0..partitions.max(1)).map(end).collect::<Result<_, _>>()?,
+            engine,
             table,
         });
-        topics.insert(name.to_owned(), Arc::clone(&topic));
+        opened.topics.insert(name.to_owned(), Arc::clone(&topic));
         Ok(topic)
     }
+}
 
-    /// Deletes a topic.
-    ///
-    /// # Errors
-    /// An error of the engine.
-    pub fn delete(&self, name: &str) -> Result<(), StreamError> {
-        let mut topics = self.topics.lock();
-        topics.remove(name);
-        Ok(self.engine.drop_table(&format!("topic-1-{name}"))?)
+/// Little memory: events are read soon after they were written.
+fn options() -> DiskOptions {
+    DiskOptions {
+        cache: CacheBudget::new(8 << 20),
+        block_cache_bytes: 8 << 20,
+        log_bytes_max: 64 << 20,
+        table_buffer_bytes: 8 << 20,
+        threads: 1,
+        ..DiskOptions::default()
     }
 }
 

@@ -1,21 +1,20 @@
 //! The events of a stream on top of one version of a hybrid store, on one node.
 //!
 //! ```text
-//! position (u64) ++ key    → flags (1 byte) ++ event time (u64) ++ value
+//! partition (u16) ++ hash (u64) ++ key    → flags (1 byte) ++ event time (u64) ++ value
 //! ```
 //!
-//! Positions are those of versioned stores: a partition is one range of keys. Of all events of a key, the one with the latest
+//! The order of keys is that of the version below: by partitions of as many as it was built for, and by XXH3. Of all events of a key, the one with the latest
 //! time counts, and of equal times the one with the greatest value, a deletion being the least: so all replicas that
 //! have read the same events are equal, in whatever order they came. The offsets that were read are written in the
 //! batch that has the events' effects, so that each event takes effect once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{Engine, Hot, KEY_BYTES_MAX, Table, WriteBatch};
-use fondaco_model::member::position;
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, SlotPrefix, StoreName, VALUE_BYTES_MAX, VersionNumber};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,8 +25,10 @@ use crate::filter::Filter;
 use crate::progress::{Cohort, Progress, poison_key, poisoned};
 use crate::source::{Batch, Logged};
 
+/// What the names of all tables of overlays begin with.
+pub const OVERLAY_PREFIX: &str = "overlay-1-";
 /// The longest key of an event, in bytes.
-pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - POSITION_BYTES;
+pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES;
 /// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all later ones.
 const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// How many records that are no events are kept aside. More are only counted.
@@ -35,7 +36,9 @@ const POISON_MAX: u64 = 1000;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
 
-const POSITION_BYTES: usize = 8;
+/// How many bits of a hash the place says where [`Overlay::keys`] ends.
+const SCAN_BITS: u32 = 34;
+const PLACE_BYTES: usize = 2 + 8;
 const HEADER_BYTES: usize = 9;
 const HAS_VALUE: u8 = 1;
 
@@ -50,6 +53,8 @@ pub struct OverlayOptions {
     pub created_unix_ms: u64,
     /// The version below.
     pub version: VersionNumber,
+    /// How many partitions it was built for.
+    pub partitions: PartitionCount,
     /// Events at or before this time are in the version already, in milliseconds since 1970.
     pub as_of_ms: Option<u64>,
     /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
@@ -66,6 +71,10 @@ pub struct Overlay {
     filter: ArcSwap<Filter>,
     /// Locked while events are applied.
     progress: Mutex<Progress>,
+    /// The partitions that answer.
+    ready: ArcSwap<PartitionSet>,
+    /// Whether all partitions that it holds answer.
+    is_ready: AtomicBool,
     keys: AtomicU64,
     counts: Counts,
 }
@@ -97,6 +106,9 @@ pub struct Applied {
     pub elsewhere: u64,
 }
 
+/// Keys, each with whether it has a value, and the place of the next one.
+pub type Keys = (Vec<(Bytes, bool)>, Option<(PartitionId, u64)>);
+
 /// What an overlay says about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
@@ -108,6 +120,8 @@ pub enum Found {
     Deleted,
     /// That takes a look at the disk: [`Overlay::find`].
     Unknown,
+    /// The key's partition has yet to read its stream, or is not held here.
+    Behind,
 }
 
 impl Overlay {
@@ -115,13 +129,14 @@ impl Overlay {
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, count: PartitionCount) -> Result<Self, StreamError> {
-        let name = options.table_name();
-        let table = engine.open_table(&name)?;
-        let notes = engine.open_table(&format!("{name}-progress"))?;
+    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions) -> Result<Self, StreamError> {
+        let [table, notes] = options.tables();
+        let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let overlay = Self {
             slots: SlotPrefix::of(&options.store),
-            progress: Mutex::new(Progress::read(&*notes, count)?),
+            progress: Mutex::new(Progress::read(&*notes)?),
+            ready: ArcSwap::default(),
+            is_ready: AtomicBool::new(false),
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
             counts: Counts::default(),
@@ -141,6 +156,7 @@ impl Overlay {
             .counts
             .poison
             .store(poisoned(&*overlay.notes)?.len() as u64, Relaxed);
+        overlay.note_ready(&overlay.progress.lock());
         Ok(overlay)
     }
 
@@ -149,21 +165,12 @@ impl Overlay {
         &self.options
     }
 
-    /// Deletes all its data.
-    ///
-    /// # Errors
-    /// An error of the engine.
-    pub fn delete(engine: &dyn Engine, options: &OverlayOptions) -> Result<(), StreamError> {
-        let name = options.table_name();
-        // An overlay without notes reads its stream from the beginning.
-        engine.drop_table(&format!("{name}-progress"))?;
-        engine.drop_table(&name)?;
-        Ok(())
-    }
-
     /// What it says about a key, as far as memory knows. Never waits.
     #[inline]
     pub fn find_hot(&self, key: &[u8]) -> Found {
+        if !self.is_ready.load(Acquire) && !self.answers(key) {
+            return Found::Behind;
+        }
         let hash = xxh3_64(key);
         if !self.filter.load().may_have(hash) {
             return Found::Nothing;
@@ -181,10 +188,48 @@ impl Overlay {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
+        if !self.is_ready.load(Acquire) && !self.answers(key) {
+            return Ok(Found::Behind);
+        }
         let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
         record.map_or(Ok(Found::Nothing), |record| {
             found(record).ok_or_else(|| self.damaged(key))
         })
+    }
+
+    /// The partitions that have once come within the bound of their feed: those answer.
+    pub fn ready(&self) -> Arc<PartitionSet> {
+        self.ready.load_full()
+    }
+
+    #[cold]
+    fn answers(&self, key: &[u8]) -> bool {
+        let partitions = self.options.partitions;
+        self.ready
+            .load()
+            .contains(partitions.partition_of(self.slots.slot(key)))
+    }
+
+    /// Takes note that a cohort is within its bound.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn set_ready(&self, cohort: u32) -> Result<(), StreamError> {
+        let mut progress = self.progress.lock();
+        let mut after = progress.clone();
+        match after.cohorts.get_mut(&cohort) {
+            Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
+            _ => return Ok(()),
+        }
+        self.write_progress(&mut progress, after)
+    }
+
+    fn note_ready(&self, progress: &Progress) {
+        let ready = progress.ready();
+        self.is_ready.store(false, Release);
+        let is_ready = !ready.is_empty() && ready == progress.partitions();
+        self.ready.store(Arc::new(ready));
+        self.is_ready.store(is_ready, Release);
     }
 
     /// What became of the events.
@@ -213,23 +258,17 @@ impl Overlay {
         poisoned(&*self.notes)
     }
 
-    /// Sets the partitions that the node holds, of so many. Records of others are deleted; the stream is read from the
+    /// Sets the partitions that the node holds, of as many as the version has. Records of others are deleted; the stream is read from the
     /// beginning for new ones.
     ///
     /// # Errors
     /// An error of the engine; it has to be called again.
-    pub fn set_held(&self, count: PartitionCount, held: &PartitionSet) -> Result<(), StreamError> {
+    pub fn set_held(&self, held: &PartitionSet) -> Result<(), StreamError> {
         let mut progress = self.progress.lock();
-        let mut after = Progress {
-            count,
-            ..progress.clone()
-        };
-        for cohort in after.cohorts.values_mut() {
-            cohort.partitions = cohort.partitions.among(progress.count, count);
-        }
+        let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
-        if lost.is_empty() && gained.is_empty() && count == progress.count {
+        if lost.is_empty() && gained.is_empty() {
             return Ok(());
         }
         for cohort in after.cohorts.values_mut() {
@@ -239,7 +278,7 @@ impl Overlay {
         self.write_progress(&mut progress, after.clone())?;
         // Also of those that are gained: a crash may have come before an earlier deletion.
         for partition in lost.with(&gained).iter() {
-            self.delete_partition(count, partition)?;
+            self.delete_partition(partition)?;
         }
         if !gained.is_empty() {
             let next = after.cohorts.last_key_value().map_or(0, |(&last, _)| last + 1);
@@ -260,18 +299,15 @@ impl Overlay {
             self.engine.write(batch)?;
         }
         *progress = after;
+        self.note_ready(progress);
         Ok(())
     }
 
-    fn delete_partition(&self, count: PartitionCount, partition: PartitionId) -> Result<(), StreamError> {
-        let slots = count.slots_of(partition);
-        let key_of = |slot: u32| (u64::from(slot) << (64 - fondaco_model::SLOT_BITS)).to_be_bytes();
-        let is_last = u64::from(slots.end) == 1 << fondaco_model::SLOT_BITS;
-        let end = key_of(slots.end);
+    fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
+        let (from, to) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
         loop {
             let mut batch = WriteBatch::new();
-            let scan = self.table.scan(&key_of(slots.start), (!is_last).then_some(&end[..]))?;
-            for entry in scan.take(DELETED_MAX) {
+            for entry in self.table.scan(&from, Some(&to))?.take(DELETED_MAX) {
                 batch.delete(&*self.table, entry?.0);
             }
             if batch.is_empty() {
@@ -281,6 +317,40 @@ impl Overlay {
             self.engine.write(batch)?;
             self.keys.fetch_sub(deleted, Relaxed);
         }
+    }
+
+    /// The keys that have events, each with whether it has a value, in the order of partitions and hashes: from one place, until there are
+    /// so many, or another place comes; and the place to go on at, if there are more before that.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn keys(
+        &self,
+        from: (PartitionId, u64),
+        to: Option<(PartitionId, u64)>,
+        count: usize,
+    ) -> Result<Keys, StreamError> {
+        let end = to.map(|(partition, hash)| place(partition, hash));
+        let mut keys = Vec::new();
+        let mut last = None;
+        for entry in self
+            .table
+            .scan(&place(from.0, from.1), end.as_ref().map(|end| &end[..]))?
+        {
+            let (table_key, record) = entry?;
+            let Some((mut head, key)) = table_key.split_at_checked(PLACE_BYTES) else {
+                return Err(self.damaged(&table_key));
+            };
+            let partition = PartitionId::new(head.get_u16().into());
+            let hash = head.get_u64() >> (64 - SCAN_BITS) << (64 - SCAN_BITS);
+            if keys.len() >= count && last.is_some_and(|last| last != (partition, hash)) {
+                return Ok((keys, Some((partition, hash))));
+            }
+            last = Some((partition, hash));
+            let has_value = record.first().is_some_and(|flags| flags & HAS_VALUE != 0);
+            keys.push((table_key.slice_ref(key), has_value));
+        }
+        Ok((keys, None))
     }
 
     /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The first
@@ -330,7 +400,7 @@ impl Overlay {
             counted: Applied::default(),
         };
         for record in records {
-            changes.add(partition, record, &known.partitions, progress.count)?;
+            changes.add(partition, record, &known.partitions)?;
         }
         let Changes {
             mut batch,
@@ -351,7 +421,11 @@ impl Overlay {
         if !batch.is_empty() {
             self.engine.write(batch)?;
         }
+        let has_joined = after.cohorts.len() != progress.cohorts.len();
         *progress = after;
+        if has_joined {
+            self.note_ready(&progress);
+        }
         self.keys.fetch_add(new_keys.len() as u64, Relaxed);
         self.count(&counted);
         Ok(records.len())
@@ -379,7 +453,7 @@ impl Overlay {
         }
         let filter = Filter::with_room_for(keys * 2);
         for entry in self.table.scan(&[], None)? {
-            if let Some(key) = entry?.0.get(POSITION_BYTES..) {
+            if let Some(key) = entry?.0.get(PLACE_BYTES..) {
                 filter.add(xxh3_64(key));
             }
         }
@@ -388,8 +462,9 @@ impl Overlay {
     }
 
     fn table_key(&self, key: &[u8], hash: u64) -> Bytes {
-        let mut bytes = Vec::with_capacity(POSITION_BYTES + key.len());
-        bytes.put_u64(position(self.slots.slot(key), hash));
+        let mut bytes = Vec::with_capacity(PLACE_BYTES + key.len());
+        let partition = self.options.partitions.partition_of(self.slots.slot(key));
+        bytes.put_slice(&place(partition, hash));
         bytes.put_slice(key);
         bytes.into()
     }
@@ -404,14 +479,17 @@ impl Overlay {
 }
 
 impl OverlayOptions {
-    fn table_name(&self) -> String {
+    /// The names of its tables: its records, and how far it has come.
+    pub fn tables(&self) -> [String; 2] {
         let Self {
             store_id,
             created_unix_ms,
             version,
             ..
         } = self;
-        format!("overlay-1-{store_id}-{created_unix_ms}-{version}")
+        let name = format!("{OVERLAY_PREFIX}{store_id}-{created_unix_ms}-{version}");
+        let progress = format!("{name}-progress");
+        [name, progress]
     }
 }
 
@@ -425,13 +503,7 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    fn add(
-        &mut self,
-        partition: u32,
-        record: &Logged,
-        held: &PartitionSet,
-        count: PartitionCount,
-    ) -> Result<(), StreamError> {
+    fn add(&mut self, partition: u32, record: &Logged, held: &PartitionSet) -> Result<(), StreamError> {
         let event = match record
             .event
             .as_ref()
@@ -449,6 +521,7 @@ impl Changes<'_> {
                 return Ok(());
             }
         };
+        let count = self.overlay.options.partitions;
         if !held.contains(count.partition_of(self.overlay.slots.slot(&event.key))) {
             self.counted.elsewhere += 1;
             return Ok(());
@@ -493,6 +566,15 @@ impl Changes<'_> {
         self.batch.put(&*overlay.table, key, record.into());
         Ok(())
     }
+}
+
+/// The beginning of the keys of a table.
+fn place(partition: PartitionId, hash: u64) -> [u8; PLACE_BYTES] {
+    let mut bytes = [0; PLACE_BYTES];
+    // There are 16384 at most.
+    bytes[..2].copy_from_slice(&(partition.get() as u16).to_be_bytes());
+    bytes[2..].copy_from_slice(&hash.to_be_bytes());
+    bytes
 }
 
 /// What decides between two records of a key: the greater one counts.

@@ -4,7 +4,7 @@
 //! partitions are in cohorts, each with offsets of its own. A later cohort catches up with the first one, and joins it.
 //!
 //! ```text
-//! 0 ++ cohort (u32)                                → number of partitions (u32) ++ partitions (u32 each)
+//! 0 ++ cohort (u32)                                → is ready (u8) ++ partitions (u32 each)
 //! 1 ++ cohort (u32) ++ topic partition (u32)       → offset to read next (u64)
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
 //! ```
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{Table, WriteBatch};
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
+use fondaco_model::{PartitionId, PartitionSet};
 
 use crate::error::StreamError;
 
@@ -25,14 +25,15 @@ const POISON: u8 = 2;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cohort {
     pub(crate) partitions: PartitionSet,
+    /// Whether it has once come as far as it must, to answer.
+    pub(crate) is_ready: bool,
     /// Topic partitions that are missing have not been begun.
     pub(crate) offsets: BTreeMap<u32, u64>,
 }
 
 /// All cohorts of an overlay. The first one is ahead of the others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    pub(crate) count: PartitionCount,
     pub(crate) cohorts: BTreeMap<u32, Cohort>,
 }
 
@@ -41,11 +42,8 @@ impl Progress {
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub(crate) fn read(table: &dyn Table, count: PartitionCount) -> Result<Self, StreamError> {
-        let mut progress = Self {
-            count,
-            cohorts: BTreeMap::new(),
-        };
+    pub(crate) fn read(table: &dyn Table) -> Result<Self, StreamError> {
+        let mut progress = Self::default();
         for entry in table.scan(&[COHORTS], Some(&[POISON]))? {
             let (key, value) = entry?;
             progress.add(&key, &value).ok_or_else(|| StreamError::Damaged {
@@ -66,13 +64,14 @@ impl Progress {
             cohort.offsets.insert(partition, value.try_get_u64().ok()?);
             return Some(());
         }
-        let known = PartitionCount::try_from(value.try_get_u32().ok()?).ok()?;
+        let is_ready = value.try_get_u8().ok()? != 0;
         let mut partitions = PartitionSet::EMPTY;
         while let Ok(partition) = value.try_get_u32() {
             partitions.insert(PartitionId::new(partition));
         }
         let cohort = self.cohorts.entry(cohort).or_default();
-        cohort.partitions = partitions.among(known, self.count);
+        cohort.partitions = partitions;
+        cohort.is_ready = is_ready;
         Some(())
     }
 
@@ -86,9 +85,10 @@ impl Progress {
     pub(crate) fn write_changes(&self, before: &Self, table: &dyn Table, batch: &mut WriteBatch) {
         for (&number, cohort) in &self.cohorts {
             let known = before.cohorts.get(&number);
-            if before.count != self.count || known.is_none_or(|known| known.partitions != cohort.partitions) {
-                let mut value = Vec::with_capacity(4 + 4 * cohort.partitions.len());
-                value.put_u32(self.count.get());
+            let is_same = |known: &Cohort| known.partitions == cohort.partitions && known.is_ready == cohort.is_ready;
+            if !known.is_some_and(is_same) {
+                let mut value = Vec::with_capacity(1 + 4 * cohort.partitions.len());
+                value.put_u8(cohort.is_ready.into());
                 cohort
                     .partitions
                     .iter()
@@ -114,7 +114,7 @@ impl Progress {
         }
     }
 
-    /// Lets cohorts that have caught up with the first one join it.
+    /// Lets cohorts that have caught up with the first one join it: they are as ready as that one.
     pub(crate) fn join(&mut self) {
         let Some(mut first) = self.cohorts.pop_first() else {
             return;
@@ -127,6 +127,12 @@ impl Progress {
             }
         }
         self.cohorts.insert(first.0, first.1);
+    }
+
+    /// The partitions that have once come as far as they must.
+    pub(crate) fn ready(&self) -> PartitionSet {
+        let ready = self.cohorts.values().filter(|cohort| cohort.is_ready);
+        ready.fold(PartitionSet::EMPTY, |all, cohort| all.with(&cohort.partitions))
     }
 
     /// The offset that a cohort must not pass in a topic partition: where the first one is.

@@ -62,6 +62,11 @@ pub struct PushOptions {
     #[arg(long)]
     create: bool,
 
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
+    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
+    as_of: Option<u64>,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -85,6 +90,11 @@ pub struct DeployOptions {
     /// Send the version to the node over its control port, if no node can read the directory
     #[arg(long, conflicts_with = "dry_run")]
     upload: bool,
+
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
+    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
+    as_of: Option<u64>,
 
     /// Check everything, and change nothing
     #[arg(long)]
@@ -172,7 +182,17 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     }
     let pushed = create(&client, name, options.input.value_type, store.is_none(), output)
         .and_then(|()| check_ids_are_current(&client, store.as_ref().filter(|_| served.is_some())))
-        .and_then(|()| bring(&client, name, &location.to_string(), options.upload, &interrupt, output));
+        .and_then(|()| {
+            bring(
+                &client,
+                name,
+                &location.to_string(),
+                options.upload,
+                options.as_of,
+                &interrupt,
+                output,
+            )
+        });
     let pushed = match pushed {
         Ok(pushed) => pushed,
         // The user stopped the push and does not want the version.
@@ -343,7 +363,11 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     let name = &options.store;
     if options.dry_run {
         let source = source_url(&options.source)?;
-        let request = NewPush { source, dry_run: true };
+        let request = NewPush {
+            source,
+            dry_run: true,
+            as_of_unix_ms: options.as_of,
+        };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
     }
@@ -351,7 +375,15 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         upload::check(&client, &client.status()?)?;
     }
     let interrupt = Interrupt::listen()?;
-    let deployed = bring(&client, name, &options.source, options.upload, &interrupt, output)?;
+    let deployed = bring(
+        &client,
+        name,
+        &options.source,
+        options.upload,
+        options.as_of,
+        &interrupt,
+        output,
+    )?;
     output.result(&deployed, |deployed| text(name, &deployed.push))
 }
 
@@ -361,22 +393,35 @@ fn bring(
     name: &StoreName,
     place: &str,
     upload: bool,
+    as_of_unix_ms: Option<u64>,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<Deployed> {
     if !upload {
-        let push = run(client, name, source_url(place)?, interrupt, output)?;
+        let push = run(client, name, source_url(place)?, as_of_unix_ms, interrupt, output)?;
         return Ok(Deployed { push, upload: None });
     }
     let location: Location = place.parse()?;
     let dir = location.local_path().ok_or_else(not_local)?;
     let upload = upload::send(client, name, dir, interrupt, output)?;
     output.note(&upload.text());
-    let push = run(client, name, upload.source.clone(), interrupt, output)?;
+    let push = run(client, name, upload.source.clone(), as_of_unix_ms, interrupt, output)?;
     Ok(Deployed {
         push,
         upload: Some(upload),
     })
+}
+
+/// A time as RFC 3339 or as milliseconds since 1970.
+fn unix_ms(text: &str) -> Result<u64, String> {
+    if let Ok(ms) = text.parse() {
+        return Ok(ms);
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    let since = time
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_err(|error| error.to_string())?;
+    Ok(since.as_millis() as u64)
 }
 
 fn not_local() -> anyhow::Error {
@@ -398,10 +443,15 @@ fn run(
     client: &Client,
     name: &StoreName,
     source: String,
+    as_of_unix_ms: Option<u64>,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<PushResource> {
-    let request = NewPush { source, dry_run: false };
+    let request = NewPush {
+        source,
+        dry_run: false,
+        as_of_unix_ms,
+    };
     let mut push = begin(client, name, &request, interrupt, output)?;
     let version = push.version;
     let path = format!("/v1/stores/{name}/push");

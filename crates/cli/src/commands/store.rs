@@ -1,11 +1,13 @@
 //! `fondaco store`: manages stores.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
-use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, ValueType};
+use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource, StreamResource};
+use fondaco_model::versioned::EngineKind;
+use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, StreamSource, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
@@ -39,12 +41,13 @@ pub enum StoreCommand {
 Example:
   fondaco store create pymk --backups 2
   fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
+  fondaco store create counts --kind hybrid --stream log --rewind 2h
   fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
 pub struct CreateOptions {
     /// The name of the store: the part of its keys before the colon
     name: StoreName,
 
-    /// The kind: batch, filled by pushes, or versioned, written to by clients
+    /// The kind: batch, filled by pushes; hybrid, filled by pushes and a stream; or versioned, written to by clients
     #[arg(long, default_value = "batch", value_parser = kind)]
     kind: StoreKind,
 
@@ -88,7 +91,44 @@ pub struct CreateOptions {
     versioned: VersionedArguments,
 
     #[command(flatten)]
+    stream: StreamArguments,
+
+    #[command(flatten)]
     node: ControlPort,
+}
+
+/// The stream of a hybrid store.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Hybrid stores")]
+pub struct StreamArguments {
+    /// Where events come from: log, or log:PARTITIONS, is the log of fondaco dev, and of a server without ZooKeeper
+    #[arg(long, value_name = "SOURCE")]
+    stream: Option<StreamSource>,
+
+    /// How long before the start of a push its version reads the stream from; 1day by default
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
+    rewind: Option<Duration>,
+
+    /// How old the newest event that a version has read may be when it begins to answer; 10s by default
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
+    max_lag: Option<Duration>,
+
+    /// How much later than it happened an event may be logged; later ones do not count; 7days by default
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
+    grace: Option<Duration>,
+}
+
+impl StreamArguments {
+    fn resource(&self, engine: Option<EngineKind>) -> Option<StreamResource> {
+        let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+        Some(StreamResource {
+            source: self.stream.as_ref()?.to_string(),
+            rewind_ms: ms(self.rewind),
+            lag_ms: ms(self.max_lag),
+            grace_ms: ms(self.grace),
+            engine,
+        })
+    }
 }
 
 /// `fondaco store list`.
@@ -201,6 +241,11 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         StoreCommand::Create(options) => {
             let client = Client::new(&options.node)?;
+            // The engine of a hybrid store is that of its events.
+            let (versioned, stream) = match options.kind {
+                StoreKind::Hybrid => (None, options.stream.resource(options.versioned.engine())),
+                _ => (options.versioned.options(), options.stream.resource(None)),
+            };
             let new = NewStore {
                 name: options.name.to_string(),
                 kind: options.kind,
@@ -212,7 +257,8 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 space_quota_bytes: options.space_quota,
                 fan_out: options.fan_out,
                 value_type: options.value_type,
-                versioned: options.versioned.options(),
+                versioned,
+                stream,
             };
             let store: StoreResource = client.post("/v1/stores", &new)?;
             output.result(&store, |store| match &store.versioned {
@@ -291,14 +337,16 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
 fn kind(text: &str) -> Result<StoreKind, String> {
     match text {
         "batch" => Ok(StoreKind::Batch),
+        "hybrid" => Ok(StoreKind::Hybrid),
         "versioned" => Ok(StoreKind::Versioned),
-        _ => Err("the kind of a store is batch or versioned".to_owned()),
+        _ => Err("the kind of a store is batch, hybrid or versioned".to_owned()),
     }
 }
 
 fn kind_name(kind: StoreKind) -> &'static str {
     match kind {
         StoreKind::Batch => "batch",
+        StoreKind::Hybrid => "hybrid",
         StoreKind::Versioned => "versioned",
     }
 }
@@ -368,7 +416,7 @@ fn list_text(list: &StoreList) -> String {
 fn size(store: &StoreResource) -> Option<u64> {
     let current = store.versions.iter().find(|version| version.current);
     match store.kind {
-        StoreKind::Batch => current?.bytes,
+        StoreKind::Batch | StoreKind::Hybrid => current?.bytes,
         StoreKind::Versioned => store.space_used_bytes,
     }
 }

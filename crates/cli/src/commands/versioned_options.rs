@@ -69,6 +69,11 @@ pub struct VersionedArguments {
 }
 
 impl VersionedArguments {
+    /// The storage engine.
+    pub fn engine(&self) -> Option<EngineKind> {
+        self.engine
+    }
+
     /// The given options; `None` if no option was given.
     pub fn options(&self) -> Option<VersionedOptions> {
         let options = VersionedOptions {

@@ -14,6 +14,7 @@ mod presence;
 mod publishing;
 mod reaper;
 mod shared;
+mod streams;
 mod trash;
 mod tuning;
 mod versioned;
@@ -35,10 +36,12 @@ use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
+use fondaco_stream::EventLog;
 use parking_lot::Mutex;
 use presence::Presence;
 use publishing::Publishing;
 use shared::Shared;
+use streams::Streams;
 use tokio::sync::watch;
 use versioned::{ReplicasParts, VersionedStores};
 use work::{Work, WorkParts};
@@ -57,6 +60,7 @@ use crate::worker::Worker;
 pub(crate) use counting::MEMORY_AFTER;
 pub(crate) use memory::Memory;
 pub(crate) use node_file::{NodeFile, new_identity};
+pub(crate) use streams::{OverlayStatus, topic_of};
 
 /// How often a fetch that was asked to stop is polled.
 const STOP_TICK: Duration = Duration::from_millis(20);
@@ -90,12 +94,15 @@ pub(crate) struct AgentParts {
     pub(crate) keep_deleted: Duration,
     /// How long a session outlives its process.
     pub(crate) session_timeout: Duration,
+    /// The log of events, if the process is a whole cluster.
+    pub(crate) events: Option<Arc<EventLog>>,
 }
 
 /// The agent of a node. Dropping it stops it: fetches are interrupted, and go on at the next start.
 pub(crate) struct AgentWork {
     shared: Arc<Shared>,
     replicas: Arc<Replicas>,
+    streams: Arc<Streams>,
     worker: Worker,
 }
 
@@ -108,7 +115,7 @@ impl AgentWork {
         let change_signal = Arc::new(ChangeSignal::default());
         parts.mirror.raise_on_change(&change_signal);
         let count_period = parts.versioned.count_period;
-        let replicas = versioned::open(ReplicasParts {
+        let (replicas, engines) = versioned::open(ReplicasParts {
             dir: &parts.data_dir.versioned(),
             catalog: &parts.catalog,
             config: parts.versioned,
@@ -117,6 +124,7 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
+        let streams = Arc::new(Streams::start(engines, parts.events)?);
         let uploads = Uploads::open(&parts.data_dir.uploads(), parts.reserve_bytes, parts.keep_deleted)?;
         let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
@@ -159,7 +167,8 @@ impl AgentWork {
             node_file: parts.node_file,
             presence,
             peer_topology: PeerTopology::new(parts.peer_access, wanted, Arc::clone(&change_signal)),
-            publishing: Publishing::new(parts.catalog, disk),
+            publishing: Publishing::new(parts.catalog, disk, Arc::clone(&streams)),
+            streams: Arc::clone(&streams),
             versioned: VersionedStores::new(Arc::clone(&replicas), parts.settings),
             counting,
         });
@@ -167,6 +176,7 @@ impl AgentWork {
         let agent = Self {
             shared,
             replicas,
+            streams,
             worker,
         };
         agent.warm();
@@ -216,6 +226,11 @@ impl AgentWork {
     /// Why the node must not take part, once that is known.
     pub(crate) fn fatal(&self) -> watch::Receiver<Option<Arc<ControlError>>> {
         self.shared.fatal.subscribe()
+    }
+
+    /// The streams of hybrid stores on this node.
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
+        &self.streams
     }
 
     /// The replicas of versioned stores on this node.

@@ -1,26 +1,30 @@
 //! What requests see: the model's serving set and the topology, as the node's catalog.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_model::cluster::{ServingSet, ServingStore as StoreToServe, Topology};
-use fondaco_model::{NodeId, StoreName, VersionNumber};
+use fondaco_model::{NodeId, StoreKind, StoreName, VersionNumber};
 use fondaco_node::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId};
 
 use super::disk::Disk;
+use super::streams::Streams;
 
 /// Publishes what a node serves, and its cluster.
 pub(crate) struct Publishing {
     catalog: Arc<SharedCatalog>,
     disk: Arc<Disk>,
+    streams: Arc<Streams>,
     set: ServingSet,
     membership: Option<Arc<Membership>>,
 }
 
 impl Publishing {
-    pub(crate) fn new(catalog: Arc<SharedCatalog>, disk: Arc<Disk>) -> Self {
+    pub(crate) fn new(catalog: Arc<SharedCatalog>, disk: Arc<Disk>, streams: Arc<Streams>) -> Self {
         Self {
             catalog,
             disk,
+            streams,
             set: ServingSet::default(),
             membership: None,
         }
@@ -68,6 +72,15 @@ impl Publishing {
     ) -> Option<ServingStore> {
         let open = |&number: &VersionNumber| Some((number, self.disk.version(name, number)?));
         let mut others: Vec<_> = store.versions.keys().filter_map(open).collect();
+        let overlays: BTreeMap<_, _> = match store.kind {
+            StoreKind::Batch | StoreKind::Versioned => BTreeMap::new(),
+            StoreKind::Hybrid => {
+                let overlay = |(number, _): &(VersionNumber, _)| Some((*number, self.streams.overlay(name, *number)?));
+                others.iter().filter_map(overlay).collect()
+            }
+        };
+        // Without its later events a version of a hybrid store would answer wrongly.
+        others.retain(|(number, _)| store.kind != StoreKind::Hybrid || overlays.contains_key(number));
         let serving = match store.current {
             None => Serving::Nothing,
             Some(current) => match others.iter().position(|(number, _)| *number == current) {
@@ -88,6 +101,7 @@ impl Publishing {
             kind: store.kind,
             serving,
             others,
+            overlays,
         })
     }
 }

@@ -47,11 +47,11 @@ pub(crate) struct ReplicasParts<'a> {
     pub(crate) memory: MemoryPlan,
 }
 
-/// Opens the versioned stores on this node. They are served once the cluster is known.
+/// Opens the versioned stores on this node, and the engines that they are in. They are served once the cluster is known.
 ///
 /// # Errors
 /// The files on the disk cannot be opened, or threads cannot be started.
-pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
+pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<(Arc<Replicas>, Engines), ControlError> {
     let cache_bytes = parts.config.cache_bytes.unwrap_or(parts.memory.cache_bytes);
     let cache = CacheBudget::new(cache_bytes / 2);
     // Below the reserve, replicas refuse writes that make records longer. Below half of it, engines also refuse writes
@@ -127,7 +127,8 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         source,
     })?;
     let peers = Arc::new(peers);
-    Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))
+    let replicas = Replicas::open(parts.dir, &engines, peers, options)?;
+    Ok((Arc::new(replicas), engines))
 }
 
 /// Why replicas cannot answer for all their partitions, in words.

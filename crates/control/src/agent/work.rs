@@ -18,6 +18,7 @@ use super::node_file::NodeFile;
 use super::presence::{Announced, Presence};
 use super::publishing::Publishing;
 use super::shared::Shared;
+use super::streams::Streams;
 use super::versioned::VersionedStores;
 use crate::bootstrap::Bootstrap;
 use crate::error::ControlError;
@@ -40,6 +41,7 @@ pub(super) struct WorkParts {
     pub(super) presence: Presence,
     pub(super) peer_topology: PeerTopology,
     pub(super) publishing: Publishing,
+    pub(super) streams: Arc<Streams>,
     pub(super) versioned: VersionedStores,
     pub(super) counting: Counting,
 }
@@ -203,7 +205,8 @@ impl Work {
         let shared = Arc::clone(&self.parts.shared);
         // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
         let fetches = shared.fetches.local();
-        let versions = shared.disk.local();
+        let mut versions = shared.disk.local();
+        self.is_dirty |= self.parts.streams.look(view, &mut versions);
         let local = LocalReplicas {
             brought: shared.fetches.brought(|key| versions.contains_key(key)),
             fetches,
@@ -230,9 +233,10 @@ impl Work {
         }
         self.is_dirty |= shared.reopened.swap(false, Relaxed);
         if std::mem::take(&mut self.is_dirty) {
-            self.parts
-                .publishing
-                .publish(|store, version| shared.why_not(store, version));
+            self.parts.publishing.publish(|store, version| {
+                let why_not = shared.why_not(store, version);
+                why_not.or_else(|| self.parts.streams.problem(store, version))
+            });
         }
         for action in actions {
             self.carry_out(view, &mut agent, action, is_announced);

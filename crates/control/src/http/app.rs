@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fondaco_model::cluster::ClusterView;
 use fondaco_model::{NodeId, PartitionCount, StoreName, VersionNumber};
 use fondaco_node::{GraphQueries, NodeMetrics, SharedCatalog};
+use fondaco_stream::EventLog;
 use tokio::sync::Semaphore;
 
 use super::callers::Users;
@@ -44,6 +45,8 @@ pub(crate) struct AppParts {
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) dev: Option<DevHandle>,
+    /// The log of events, if the process is a whole cluster.
+    pub(crate) events: Option<Arc<EventLog>>,
     /// The leading controller, for what only it knows.
     pub(crate) leader: Arc<Leader>,
     pub(crate) catalog: Arc<SharedCatalog>,

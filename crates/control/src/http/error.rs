@@ -111,6 +111,12 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         409,
         "this setting of a versioned store cannot be changed",
     ),
+    ("not_hybrid", 409, "the store has no stream"),
+    (
+        "no_log",
+        409,
+        "only a process that is a whole cluster has a log of events",
+    ),
     ("no_engine", 409, "a node lacks the engine of the new store"),
     ("too_many_stores", 409, "the cluster has the maximum number of stores"),
     ("push_in_progress", 409, "the store is being pushed to"),
@@ -314,7 +320,9 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::Coordination(
             CoordinationError::Unavailable { .. } | CoordinationError::Untrusted { .. } | CoordinationError::Closed,
         ) => "unavailable",
+        ControlError::NoEventLog => "no_log",
         ControlError::Admission(_)
+        | ControlError::Stream(_)
         | ControlError::Unfit(_)
         | ControlError::Replicas(_)
         | ControlError::IdentityInUse { .. }
@@ -364,6 +372,8 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::InvalidDefinition { .. } | OperatorError::InvalidSettings { .. } => "invalid_request",
         OperatorError::Versioned { .. } => "versioned_store",
         OperatorError::NotVersioned { .. } => "not_versioned",
+        OperatorError::NotHybrid { .. } => "not_hybrid",
+        OperatorError::AsOfLater { .. } => "invalid_request",
         OperatorError::NoMysql { .. } => "no_engine",
         OperatorError::Unchangeable { .. } => "unchangeable",
         OperatorError::VersionNotFound { .. } => "version_not_found",

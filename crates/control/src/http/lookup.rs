@@ -119,7 +119,8 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Here, ControlError> {
         let Some(store) = catalog.store(name) else {
             return Err(OperatorError::StoreNotFound { store: name.clone() }.into());
         };
-        if store.kind == StoreKind::Versioned {
+        // The later events of a hybrid store may be on the disk.
+        if matches!(store.kind, StoreKind::Versioned | StoreKind::Hybrid) {
             return Ok(Here::Elsewhere);
         }
         let others = catalog

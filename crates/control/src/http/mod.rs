@@ -33,6 +33,7 @@ mod rights;
 pub(crate) mod server;
 mod sessions;
 mod stores;
+mod streams;
 pub(crate) mod traffic;
 mod uploads;
 mod users;
@@ -72,6 +73,8 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}/rollback", Method::POST, post(stores::rollback)),
         ("/v1/stores/{store}/pushes", Method::POST, post(pushes::start)),
         ("/v1/stores/{store}/push", Method::GET, get(pushes::show)),
+        ("/v1/stores/{store}/events", Method::POST, post(streams::log)),
+        ("/v1/stores/{store}/stream", Method::GET, get(streams::show)),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
         (

@@ -7,8 +7,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::error::{ERROR_CODES, ErrorResource};
 use super::{
-    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, sessions, stores, uploads,
-    users,
+    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, sessions, stores, streams,
+    uploads, users,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +24,8 @@ use super::{
         stores::versions,
         stores::swap,
         stores::rollback,
+        streams::log,
+        streams::show,
         pushes::start,
         pushes::show,
         pushes::cancel,
@@ -87,6 +89,7 @@ use super::{
         (name = "stores", description = "Stores and their settings"),
         (name = "versions", description = "The versions of stores"),
         (name = "pushes", description = "Pushes of new versions"),
+        (name = "streams", description = "The streams of hybrid stores"),
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "The members of the cluster, and the owners of partitions"),

@@ -24,7 +24,7 @@ const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "The effects of the push, if `dry_run` is set", body = DryRunResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, space_quota, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, not_hybrid, push_in_progress, invalid_source, not_enough_space, space_quota, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
 ))]
 pub(super) async fn start(
     State(app): State<App>,
@@ -41,7 +41,7 @@ pub(super) async fn start(
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
         let detail = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
-        app.operator.push(&name, &detail)?;
+        app.operator.push(&name, &detail, new.as_of_unix_ms)?;
         status(app, &name)
     });
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())
@@ -50,7 +50,7 @@ pub(super) async fn start(
 /// Checks that a store has versions that may be pushed, before the source is read.
 pub(super) fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError> {
     match app.operator.store(name)?.definition.kind {
-        StoreKind::Batch => Ok(()),
+        StoreKind::Batch | StoreKind::Hybrid => Ok(()),
         StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }.into()),
     }
 }

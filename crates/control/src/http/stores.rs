@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use fondaco_model::cluster::operator::StoreChange as Change;
-use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
+use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
 
 use super::app::App;
 use super::body::{Dropping, JsonBody, StorePath, Wait};
@@ -31,7 +31,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
 /// Create a store.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, not_versioned, no_engine, store_exists, too_many_stores, no_routing", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, not_versioned, no_engine, no_log, store_exists, too_many_stores, no_routing", body = ErrorResource),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -41,6 +41,7 @@ pub(super) async fn create(
         .name
         .parse()
         .map_err(|error| ApiError::invalid(format!("{error}")))?;
+    let stream = new.stream.as_ref().map(|stream| stream.settings());
     let definition = StoreDefinition {
         name,
         kind: new.kind,
@@ -53,9 +54,17 @@ pub(super) async fn create(
         fan_out: new.fan_out,
         value_type: new.value_type,
         versioned: None,
+        stream: stream
+            .transpose()
+            .map_err(|error| ApiError::invalid(error.to_string()))?,
     };
     let settings = new.versioned.map(|options| options.change());
     let store = app.blocking(move |app| {
+        if let Some(StreamSource::Log(_)) = definition.stream.as_ref().map(|stream| &stream.source)
+            && app.events.is_none()
+        {
+            return Err(ControlError::NoEventLog);
+        }
         app.operator.create(&definition, settings.as_ref())?;
         app.settle();
         status(app, &definition.name)

@@ -16,6 +16,7 @@ mod written;
 mod admission;
 mod failures;
 mod formats;
+mod hybrid;
 mod lost;
 mod outages;
 mod plans;

@@ -44,7 +44,7 @@ pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{
     Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
-    ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail,
+    ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail, VersionEvents,
 };
 pub use space::used_bytes;
 pub use topology::{Topology, TopologyNode, TopologyStore};

@@ -224,6 +224,20 @@ pub struct VersionDetail {
     pub built_unix_ms: u64,
     /// The compression of its values.
     pub compression: String,
+    /// Of a hybrid store: which events count on top of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<VersionEvents>,
+}
+
+/// Which events of a stream count on top of a version.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionEvents {
+    /// The stream is read from here on, in milliseconds since 1970.
+    pub from_unix_ms: u64,
+    /// The version contains all events up to this time, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_unix_ms: Option<u64>,
 }
 
 /// A push, under way or ended.

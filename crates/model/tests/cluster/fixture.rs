@@ -40,6 +40,7 @@ pub fn detail(build: &str) -> VersionDetail {
         chunks: 1,
         built_unix_ms: 0,
         compression: "none".to_owned(),
+        events: None,
     }
 }
 
@@ -220,7 +221,7 @@ impl Cluster {
             partitions: self.view.partitions().unwrap(),
             ..detail(build)
         };
-        let change = operator::push(&self.view, &name(store), detail, 8).unwrap();
+        let change = operator::push(&self.view, &name(store), detail, None, 8).unwrap();
         assert!(self.apply(&change));
         self.store(store).pushing().unwrap()
     }

@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
 use fondaco_client::read::{HeldBudget, ValueBudget};
 use fondaco_client::{Client, ClientBuilder, ClientError, Partial, ReadOptions};
-use fondaco_model::{NodeId, VersionNumber};
+use fondaco_model::{NodeId, StoreKind, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
 use single_flight::{FlightPlace, SingleFlights};
@@ -155,7 +155,11 @@ impl Forwarder {
     /// key, in order.
     pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
-        match is_router && self.has_cache() {
+        // What hybrid stores answer changes within a version.
+        let changes = keys
+            .iter()
+            .any(|key| catalog.stores()[key.store as usize].kind == StoreKind::Hybrid);
+        match is_router && !changes && self.has_cache() {
             true => self.read_cached(catalog, keys, steered).await,
             false => self.read_anew(catalog, keys, steered).await,
         }

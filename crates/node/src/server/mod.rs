@@ -19,6 +19,7 @@ mod clients;
 mod commands;
 mod connection;
 mod event_loop;
+mod events;
 mod guesses;
 mod loop_memory;
 pub(crate) mod refusal;

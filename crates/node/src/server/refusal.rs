@@ -91,6 +91,13 @@ pub(super) fn version_gone(catalog: &Catalog, store: u16, wanted: Option<Version
     format!("VERSIONGONE {wanted} of store {name:?} is not open here: {current}")
 }
 
+/// A partition of a hybrid store that has yet to read its stream here: another node has it.
+#[cold]
+pub(super) fn behind(catalog: &Catalog, store: u16) -> String {
+    let name = &catalog.stores()[store as usize].name;
+    format!("NOTHERE store {name:?} has yet to read its stream here: ask another node")
+}
+
 /// A store that has another number here than the one that was asked for.
 #[cold]
 pub(super) fn other_store(store: &ServingStore, wanted: u64) -> String {

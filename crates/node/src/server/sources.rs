@@ -4,14 +4,14 @@
 //! known, since this node's replica has the record in memory; or with replicas or other nodes. All keys of a window that are
 //! with others are asked for together.
 //!
-//! A store that has both a version and later writes is a source of its own: it looks for a later write first, where a
-//! versioned store would, and in the version only if the key has no later write. Answers of versions may be cached under the version's
-//! number, for they never change; those of replicas are not cached anywhere but in the replica.
+//! A hybrid store is a batch store with later events on top of each version, which are looked at first. Answers of versions
+//! may be cached under the version's number, for they never change; those of hybrid stores and of replicas are not cached.
 
 use fondaco_format::Probe;
 use fondaco_model::VersionNumber;
 use fondaco_protocol::Envelope;
 use fondaco_resp::parse_integer;
+use fondaco_stream::Found;
 
 use super::buffers::FREE_BYTES;
 use super::refusal;
@@ -26,6 +26,8 @@ pub(in crate::server) enum Located {
     Version { version: u16, probe: Probe },
     /// Here: this node's replica has it in memory, and no other has to be asked.
     Known(ValueAnswer),
+    /// In the later events of this open version or in the version itself: the disk may have to be read.
+    Events(u16),
     /// With replicas, of which this node may have one.
     Replicas,
     /// With other nodes.
@@ -44,7 +46,7 @@ pub(in crate::server) trait Source {
     async fn ask(forwarder: &Forwarder, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers;
 }
 
-/// A batch store: its current version.
+/// A batch or hybrid store: its current version, and the later events of a hybrid store.
 pub(in crate::server) struct Batch {
     /// The store's place in [`Catalog::stores`].
     pub(in crate::server) store: u16,
@@ -61,7 +63,13 @@ impl Source for Batch {
         if version != NOT_OPEN {
             let probe = catalog.version(version).probe(key);
             if probe.is_held() {
-                return Ok(Located::Version { version, probe });
+                match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
+                    None | Some(Found::Nothing) => return Ok(Located::Version { version, probe }),
+                    Some(Found::Value(value)) => return Ok(Located::Known(Ok(Some(value)))),
+                    Some(Found::Deleted) => return Ok(Located::Known(Ok(None))),
+                    Some(Found::Unknown) => return Ok(Located::Events(version)),
+                    Some(Found::Behind) => {}
+                }
             }
         }
         refusal::check_elsewhere(catalog, self.store)?;

@@ -117,6 +117,7 @@ impl Node {
                 _ => Serving::Nothing,
             },
             others: others.map(|(number, version)| (*number, Arc::clone(version))).collect(),
+            overlays: Default::default(),
         };
         let membership = Membership::new(Arc::new(topology.clone()), self.member.clone());
         self.catalog

@@ -10,6 +10,7 @@ mod node;
 mod plan;
 mod push;
 mod store;
+mod stream;
 mod upload;
 mod version;
 mod versioned;
@@ -34,6 +35,7 @@ pub use plan::{
 };
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, ValueTypeName, WithoutQuorum};
+pub use stream::{EventsLogged, NewEvent, NewEvents, StreamResource, StreamStatus, TopicPartition, VersionStream};
 pub use upload::{UploadFileResource, UploadResource};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,

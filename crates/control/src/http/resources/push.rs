@@ -19,6 +19,10 @@ pub struct NewPush {
     /// Whether to check everything and change nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// Of a hybrid store: the version contains all events up to this time, in milliseconds since 1970, and those after it count on top
+    /// of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of_unix_ms: Option<u64>,
 }
 
 /// The state of a push.

@@ -4,7 +4,7 @@ use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, ValueType};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use super::{PushResource, VersionResource, VersionedOptions, VersionedResource};
+use super::{PushResource, StreamResource, VersionResource, VersionedOptions, VersionedResource};
 use crate::status::StoreStatus;
 
 /// A store to create.
@@ -54,6 +54,9 @@ pub struct NewStore {
     /// Settings of a versioned store; not allowed for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
+    /// The stream of a hybrid store; not allowed for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamResource>,
 }
 
 fn batch() -> StoreKind {
@@ -79,6 +82,7 @@ impl NewStore {
             fan_out: None,
             value_type: Default::default(),
             versioned: None,
+            stream: None,
         }
     }
 }
@@ -101,6 +105,8 @@ pub enum ValueTypeName {
 pub enum StoreKindName {
     /// Immutable versions, pushed whole.
     Batch,
+    /// Immutable versions with the events of a stream on top of each.
+    Hybrid,
     /// Read and written at any time, on any of its replicas.
     Versioned,
 }
@@ -190,6 +196,9 @@ pub struct StoreResource {
     pub value_type: ValueType,
     /// Settings of a versioned store; null for other kinds.
     pub versioned: Option<VersionedResource>,
+    /// The stream of a hybrid store; null for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamResource>,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
     /// The version that should be served.
@@ -233,6 +242,7 @@ impl From<StoreStatus> for StoreResource {
             fan_out: definition.fan_out,
             value_type: definition.value_type,
             versioned: definition.versioned.map(Into::into),
+            stream: definition.stream.map(Into::into),
             created_unix_ms: status.created_unix_ms,
             current_version: versions
                 .iter()

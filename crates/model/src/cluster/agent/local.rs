@@ -49,6 +49,8 @@ pub struct LocalVersion {
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
+    /// The open partitions of a hybrid store that have yet to read their stream.
+    pub behind: PartitionSet,
     /// The open partitions that are damaged, if only in part: they are served as they are until they have been fetched
     /// again.
     pub damaged: PartitionSet,

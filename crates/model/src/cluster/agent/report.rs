@@ -109,7 +109,7 @@ impl Agent {
     fn replica(&self, view: &ClusterView, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
         let version = local.versions.get(key);
         let version = version.filter(|version| version.is_the_one(want.detail));
-        let open = version.map_or(const { &PartitionSet::EMPTY }, |version| &version.open);
+        let open = version.map_or(PartitionSet::EMPTY, |version| version.open.without(&version.behind));
         let fetch = local.fetches.get(key);
         let brought = local.brought.get(key).copied().unwrap_or(0);
         let failure = self.failures.get(key);

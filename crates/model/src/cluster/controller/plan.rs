@@ -86,7 +86,7 @@ fn lacking<'a>(
         let next = next.filter(move |node| !(owners.contains(node) && is_gone(*node)));
         next.filter(move |&node| match record.definition.kind {
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
-            StoreKind::Batch => record.versions.kept().any(|version| {
+            StoreKind::Batch | StoreKind::Hybrid => record.versions.kept().any(|version| {
                 let replica = readiness::replica(look.view, &layout, node, record, version);
                 let owns_any = !layout.owned_by(node).is_empty();
                 replica.is_none_or(|replica| lacks(record, owns_any, &replica.lacking, partition))

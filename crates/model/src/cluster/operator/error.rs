@@ -60,6 +60,22 @@ pub enum OperatorError {
         /// The reason.
         reason: String,
     },
+    /// Only versions of hybrid stores go up to a time.
+    #[error("store {store:?} has no stream: leave out the time that the version goes up to")]
+    NotHybrid {
+        /// The store.
+        store: StoreName,
+    },
+    /// A version contains events of the future.
+    #[error(
+        "the version of store {store:?} would contain all events up to {as_of_unix_ms}, in milliseconds since 1970, which is yet to come"
+    )]
+    AsOfLater {
+        /// The store.
+        store: StoreName,
+        /// The time.
+        as_of_unix_ms: u64,
+    },
     /// The settings of a versioned store are invalid.
     #[error("invalid versioned store {store:?}: {error}")]
     InvalidSettings {

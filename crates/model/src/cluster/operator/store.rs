@@ -173,7 +173,7 @@ fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Resu
     let what = match before.kind {
         StoreKind::Versioned if before.replicas != after.replicas => "number of replicas",
         StoreKind::Versioned if engine(before) != engine(after) => "engine",
-        StoreKind::Versioned | StoreKind::Batch => return Ok(()),
+        StoreKind::Versioned | StoreKind::Batch | StoreKind::Hybrid => return Ok(()),
     };
     let store = before.name.clone();
     Err(OperatorError::Unchangeable { store, what })
@@ -227,9 +227,24 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
             "fan-out {fan_out}: a versioned store is read from the replicas that its quorums need"
         ));
     }
+    match (kind, &definition.stream) {
+        (StoreKind::Hybrid, None) => {
+            return invalid("a hybrid store needs a stream: say where events come from".to_owned());
+        }
+        (StoreKind::Hybrid, Some(stream)) => {
+            if let Err(reason) = stream.check() {
+                return invalid(reason);
+            }
+            if definition.value_type != ValueType::Bytes {
+                return invalid("only values of type bytes come from streams".to_owned());
+            }
+        }
+        (_, Some(_)) => return invalid("only a hybrid store has a stream".to_owned()),
+        (_, None) => {}
+    }
     match (kind, &definition.versioned) {
-        (StoreKind::Batch, None) => Ok(()),
-        (StoreKind::Batch, Some(_)) => Err(OperatorError::NotVersioned {
+        (StoreKind::Batch | StoreKind::Hybrid, None) => Ok(()),
+        (StoreKind::Batch | StoreKind::Hybrid, Some(_)) => Err(OperatorError::NotVersioned {
             store: definition.name.clone(),
         }),
         (StoreKind::Versioned, None) => {

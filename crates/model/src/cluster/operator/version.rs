@@ -3,7 +3,7 @@
 use super::{OperatorError, rewrite};
 use crate::cluster::change::Change;
 use crate::cluster::readiness::{late_among, unready_partition};
-use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail};
+use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail, VersionEvents};
 use crate::cluster::view::{ClusterView, Revised};
 use crate::definition::StoreKind;
 use crate::name::StoreName;
@@ -13,17 +13,34 @@ use crate::version::VersionNumber;
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
 pub const PUSHES_MAX: usize = 8;
 
-/// Begins a push of the version with this detail.
+/// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the start of the
+/// push less the store's rewind; and if the version is known to contain all events up to a time, those after it.
 ///
 /// # Errors
-/// No such store, a versioned one, another push of it, too many pushes, a version beyond the store's space quota.
+/// No such store, a versioned one, such a time for a batch store or in the future, another push of it, too many pushes, a version beyond the store's space quota.
 pub fn push(
     view: &ClusterView,
     name: &StoreName,
-    detail: VersionDetail,
+    mut detail: VersionDetail,
+    as_of_unix_ms: Option<u64>,
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
     let before = batch(view, name)?;
+    detail.events = match (&before.record.definition.stream, as_of_unix_ms) {
+        (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
+        (None, None) => None,
+        (Some(_), Some(as_of_unix_ms)) if as_of_unix_ms > now_unix_ms => {
+            let store = name.clone();
+            return Err(OperatorError::AsOfLater { store, as_of_unix_ms });
+        }
+        (Some(stream), _) => {
+            let start = now_unix_ms.saturating_sub(stream.rewind_ms);
+            Some(VersionEvents {
+                from_unix_ms: start.min(as_of_unix_ms.unwrap_or(start)),
+                as_of_unix_ms,
+            })
+        }
+    };
     if let Some(version) = before.record.pushing() {
         let store = name.clone();
         return Err(OperatorError::PushInProgress { store, version });
@@ -144,11 +161,11 @@ pub fn roll_back(
     }
 }
 
-/// A batch store.
+/// A store that is pushed to.
 fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
     let store = super::store(view, name)?;
     match store.record.definition.kind {
-        StoreKind::Batch => Ok(store),
+        StoreKind::Batch | StoreKind::Hybrid => Ok(store),
         StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }),
     }
 }

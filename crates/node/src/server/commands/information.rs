@@ -64,7 +64,7 @@ fn readable<'a>(call: &Call<'_>, catalog: &'a Catalog) -> Vec<&'a Arc<ServingSto
 /// How many keys a store has in those partitions that clients ask this node for.
 fn keys_led(shared: &ServerState, store: &ServingStore, membership: &Membership) -> u64 {
     match store.kind {
-        StoreKind::Batch => records_led(store, membership),
+        StoreKind::Batch | StoreKind::Hybrid => records_led(store, membership),
         StoreKind::Versioned => keys_written(shared, store, membership.led()).unwrap_or(0),
     }
 }

@@ -17,17 +17,18 @@
 //! Partitions that are not held here are listed by nodes that hold them, with `FONDACO.SCAN`. A client
 //! that knows of slots scans every node, so it is given of each only the partitions that this node leads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_format::{ScanPosition, Version};
+use fondaco_format::{ScanPosition, Version, key_hash};
 use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
 use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_resp::{Reply, glob_matches, parse_integer};
+use fondaco_stream::Overlay;
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
 use crate::catalog::{Catalog, NOT_OPEN, StoreId};
-use crate::cold::on_a_thread;
 use crate::server::refusal::{failure, no_version, version_gone};
 
 /// The code of a refusal to count by another number of partitions than there are.
@@ -268,7 +269,7 @@ impl Walk<'_> {
         {
             return Ok((keys, next.or_else(|| self.start_of(partition.get() + 1))));
         }
-        if let Some(version) = self.holder(partition) {
+        if let Some((version, overlay)) = self.holder(partition) {
             let partitions = self.count_for(version);
             let later = partition.get() + 1..partitions.get();
             let end = later.clone().find(|&other| {
@@ -276,7 +277,7 @@ impl Walk<'_> {
                 !holds(version, partitions, other) || !self.is_wanted(other)
             });
             let end = PartitionId::new(end.unwrap_or(later.end));
-            let (keys, next) = keys_between(version, partitions, position, end, count).await?;
+            let (keys, next) = keys_between(version, overlay, partitions, position, end, count).await?;
             return Ok((keys, next.or_else(|| self.start_of(end.get()))));
         }
         *asked += 1;
@@ -295,21 +296,28 @@ impl Walk<'_> {
         if let Some(versioned) = self.catalog.versioned(self.store) {
             return keys_of_replica(self.call, versioned.id, self.count(), position, count).await;
         }
-        let Some(version) = self.holder(partition) else {
+        let Some((version, overlay)) = self.holder(partition) else {
             return Ok(None);
         };
         let end = PartitionId::new(partition.get() + 1);
         let partitions = self.count_for(version);
-        keys_between(version, partitions, position, end, count).await.map(Some)
+        keys_between(version, overlay, partitions, position, end, count)
+            .await
+            .map(Some)
     }
 
-    /// The current version, if it is open here with this partition.
-    fn holder(&self, partition: PartitionId) -> Option<&Arc<Version>> {
+    /// The current version with its later events, if it is open here with this partition.
+    fn holder(&self, partition: PartitionId) -> Option<(&Arc<Version>, Option<&Arc<Overlay>>)> {
         let place = self.catalog.current(self.store);
         let version = (place != NOT_OPEN).then(|| self.catalog.version(place))?;
         // Without a cluster there is no other node to ask.
         let is_held = holds(version, self.count_for(version), partition);
-        (is_held || self.catalog.membership().is_none()).then_some(version)
+        let overlay = self.catalog.overlay(place);
+        let built_for = version.manifest().partitions;
+        let covering = || built_for.covering(partition, self.count_for(version));
+        let is_ready = overlay.is_none_or(|overlay| overlay.ready().contains(covering()));
+        let is_alone = self.catalog.membership().is_none();
+        (is_held && is_ready || is_alone).then_some((version, overlay))
     }
 
     /// How many partitions there are, if a version of the store is open.
@@ -362,25 +370,30 @@ fn holds(version: &Version, partitions: PartitionCount, partition: PartitionId) 
 /// go on, if that is before the partition.
 async fn keys_between(
     version: &Arc<Version>,
+    overlay: Option<&Arc<Overlay>>,
     partitions: PartitionCount,
     position: ScanPosition,
     end: PartitionId,
     count: usize,
 ) -> Result<Listed, Refusal> {
-    let version = Arc::clone(version);
-    let scanned = on_a_thread(move || {
+    let (version, overlay) = (Arc::clone(version), overlay.cloned());
+    let scanned = tokio::task::spawn_blocking(move || {
         let built_for = version.manifest().partitions;
         let own = ScanPosition {
             partition: built_for.covering(position.partition, partitions),
             ..position
         };
-        let (keys, next) = version.keys_from(own, count)?;
+        let listed = version.keys_from(own, count).map_err(|error| failure(&error))?;
+        let (keys, next) = match &overlay {
+            None => listed,
+            Some(overlay) => with_events(&version, overlay, own, listed, count)?,
+        };
         let slots = SlotPrefix::of(&version.manifest().store);
         let keys = keys.into_iter();
         let of = |key: &[u8]| slots.slot(key);
         if built_for == partitions {
             let keys = keys.take_while(|key| partitions.partition_of(of(key)) < end);
-            return Ok((keys.collect(), next.filter(|next| next.partition < end)));
+            return Ok::<Listed, Refusal>((keys.collect(), next.filter(|next| next.partition < end)));
         }
         // Its partition has keys of several, in the order of their hashes.
         let keys = keys.take_while(|key| built_for.partition_of(of(key)) == own.partition);
@@ -397,7 +410,39 @@ async fn keys_between(
         };
         Ok((keys.collect(), Some(next).filter(|next| next.partition < end)))
     });
-    scanned.await.map_err(|error| failure(&error))
+    scanned
+        .await
+        .map_err(|error| format!("ERR the scan did not end: {error}"))?
+}
+
+/// The keys of a version with later events, given those of the version from a position on, in the same order.
+fn with_events(
+    version: &Version,
+    overlay: &Overlay,
+    from: ScanPosition,
+    (keys, next): Listed,
+    count: usize,
+) -> Result<Listed, Refusal> {
+    let to = next.map(|next| (next.partition, next.hash));
+    let changed = overlay.keys((from.partition, from.hash), to, count);
+    let (changed, sooner) = changed.map_err(|error| format!("CORRUPT {error}"))?;
+    let end = sooner.or(to);
+    let slots = SlotPrefix::of(&version.manifest().store);
+    let place = |key: &[u8]| {
+        (
+            version.manifest().partitions.partition_of(slots.slot(key)),
+            key_hash(key),
+        )
+    };
+    let changes: BTreeMap<&[u8], bool> = changed.iter().map(|(key, has_value)| (&key[..], *has_value)).collect();
+    let unchanged = keys.iter().map(Vec::as_slice).filter(|key| !changes.contains_key(key));
+    let with_values = changes.iter().filter(|(_, has_value)| **has_value);
+    let all = unchanged.chain(with_values.map(|(key, _)| *key));
+    let mut all: Vec<_> = all.map(|key| (place(key), key)).collect();
+    all.retain(|(place, _)| end.is_none_or(|end| *place < end));
+    all.sort_unstable();
+    let next = end.map(|(partition, hash)| ScanPosition { partition, hash });
+    Ok((all.into_iter().map(|(_, key)| key.to_vec()).collect(), next))
 }
 
 /// Keys of a partition of a versioned store from a position on, as this node's replica has them, and where to

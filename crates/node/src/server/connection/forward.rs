@@ -19,6 +19,7 @@ use crate::catalog::Catalog;
 use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
+use crate::server::events;
 use crate::server::loop_memory::INPUT_BYTES;
 use crate::server::sources::{Batch, Source, Versioned};
 use crate::server::window::{KeyPlace, Window, WindowCursor};
@@ -68,15 +69,18 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
         keys.filter(|&at| is(window.place(at))).collect()
     };
     let of_batch = keys_with(|place| matches!(place, KeyPlace::Nodes));
+    let of_events = keys_with(|place| matches!(place, KeyPlace::Events(_)));
     let of_versioned = keys_with(|place| matches!(place, KeyPlace::Replicas));
     let mut others = Others {
         answers: (0..window.key_count()).map(|_| None).collect(),
         room: HeldBudget::default(),
     };
-    let (batch, versioned) = tokio::join!(
+    let (batch, versioned, events) = tokio::join!(
         ask::<Batch>(context, window, catalog, &of_batch),
         ask::<Versioned<'_>>(context, window, catalog, &of_versioned),
+        events::read(window, catalog, &of_events),
     );
+    others.note(&of_events, events);
     others.note(&of_batch, batch);
     others.note(&of_versioned, versioned);
     // A single key is of one version.

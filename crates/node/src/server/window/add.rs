@@ -7,6 +7,7 @@
 use fondaco_model::{Slot, SlotPrefix};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
+use fondaco_stream::Found;
 
 use super::{Key, KeyPlace, Request, Window};
 use crate::catalog::Catalog;
@@ -120,18 +121,41 @@ impl Window {
             None => Batch { store }.locate(key, admission)?,
             Some(versioned) => Versioned(versioned).locate(key, admission)?,
         };
+        self.push_located(key, store, located);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_located(&mut self, key: &[u8], store: u16, located: Located) {
         let place = match located {
             Located::Version { version, probe } => KeyPlace::Version { version, probe },
             Located::Known(answer) => {
                 self.known.push(answer);
                 KeyPlace::Known(self.known.len() as u32 - 1)
             }
+            Located::Events(version) => KeyPlace::Events(version),
             Located::Replicas => KeyPlace::Replicas,
             Located::Nodes => KeyPlace::Nodes,
         };
-        self.elsewhere += usize::from(matches!(place, KeyPlace::Replicas | KeyPlace::Nodes));
+        self.elsewhere += usize::from(matches!(
+            place,
+            KeyPlace::Replicas | KeyPlace::Nodes | KeyPlace::Events(_)
+        ));
         self.push_key(key, store, place);
-        Ok(())
+    }
+
+    /// Adds a key that is looked up in an open version, or in the later events on top of it.
+    fn push_pinned(&mut self, key: &[u8], store: u16, version: u16, catalog: &Catalog) {
+        let probe = catalog.version(version).probe(key);
+        let known = |answer| Located::Known(answer);
+        let located = match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
+            Some(Found::Value(value)) => known(Ok(Some(value))),
+            Some(Found::Deleted) => known(Ok(None)),
+            Some(Found::Behind) if probe.is_held() => known(Err(refusal::behind(catalog, store).into())),
+            Some(Found::Unknown) => Located::Events(version),
+            None | Some(Found::Nothing | Found::Behind) => Located::Version { version, probe },
+        };
+        self.push_located(key, store, located);
     }
 
     #[inline]
@@ -160,8 +184,7 @@ impl Window {
             return Err(refusal::EMPTY_KEY.into());
         }
         for at in 5..arguments.len() {
-            let probe = admission.catalog.version(version).probe(argument(at));
-            self.push_key(argument(at), store, KeyPlace::Version { version, probe });
+            self.push_pinned(argument(at), store, version, admission.catalog);
         }
         self.requests.push(Request {
             command: CommandId::FondacoRead,

@@ -78,6 +78,8 @@ pub(in crate::server) enum KeyPlace {
     Version { version: u16, probe: Probe },
     /// At this place among those that the window knows.
     Known(u32),
+    /// In the later events of this open version, or in the version itself.
+    Events(u16),
     /// With replicas.
     Replicas,
     /// With other nodes.

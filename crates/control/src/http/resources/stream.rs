@@ -1,0 +1,160 @@
+//! Streams of hybrid stores.
+
+use fondaco_model::versioned::EngineKind;
+use fondaco_model::{StreamSettings, StreamSource, StreamSourceError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::agent::OverlayStatus;
+
+/// The stream of a hybrid store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamResource {
+    /// Where events come from: `log`, the log of a process that is a whole cluster, or `log:PARTITIONS`.
+    #[schema(example = "log:4")]
+    pub source: String,
+    /// How long before the start of a push its version reads the stream from, in milliseconds; a day by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewind_ms: Option<u64>,
+    /// How old the newest event that a version has read may be when it begins to answer, if there are more, in milliseconds; ten seconds by
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count; a week by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// Where nodes keep the events: disk, the default, or log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub engine: Option<EngineKind>,
+}
+
+impl StreamResource {
+    /// The settings.
+    ///
+    /// # Errors
+    /// The text names no source.
+    pub(crate) fn settings(&self) -> Result<StreamSettings, StreamSourceError> {
+        let defaults = StreamSettings::of(self.source.parse::<StreamSource>()?);
+        Ok(StreamSettings {
+            rewind_ms: self.rewind_ms.unwrap_or(defaults.rewind_ms),
+            lag_ms: self.lag_ms.unwrap_or(defaults.lag_ms),
+            grace_ms: self.grace_ms.unwrap_or(defaults.grace_ms),
+            engine: self.engine.unwrap_or(defaults.engine),
+            ..defaults
+        })
+    }
+}
+
+impl From<StreamSettings> for StreamResource {
+    fn from(settings: StreamSettings) -> Self {
+        Self {
+            source: settings.source.to_string(),
+            rewind_ms: Some(settings.rewind_ms),
+            lag_ms: Some(settings.lag_ms),
+            grace_ms: Some(settings.grace_ms),
+            engine: Some(settings.engine),
+        }
+    }
+}
+
+/// Events to be logged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvents {
+    /// The events.
+    pub events: Vec<NewEvent>,
+}
+
+/// An event to be logged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvent {
+    /// The key, without the name of the store.
+    pub key: String,
+    /// The value; null deletes the key.
+    pub value: Option<String>,
+    /// When it happened, in milliseconds since 1970; now by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unix_ms: Option<u64>,
+}
+
+/// How many events were logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventsLogged {
+    /// The number of events.
+    pub logged: u64,
+}
+
+/// How far a node has read the stream of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StreamStatus {
+    /// Each version on the node.
+    pub versions: Vec<VersionStream>,
+}
+
+/// How far a node has read a stream for one version.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionStream {
+    /// The version.
+    pub version: u64,
+    /// How many of its partitions on the node answer: they have been close enough to the end of the stream.
+    pub partitions_ready: u64,
+    /// How many keys have events.
+    pub keys: u64,
+    /// The memory for recognising keys without events, in bytes.
+    pub filter_bytes: u64,
+    /// How many events have changed a key. This and all other counts are since the process began.
+    pub applied: u64,
+    /// How many events were earlier than what their key had.
+    pub superseded: u64,
+    /// How many events the version contains already.
+    pub cut: u64,
+    /// How many events were logged too late.
+    pub late: u64,
+    /// How many records were no events.
+    pub poison: u64,
+    /// How many events belong to other nodes.
+    pub elsewhere: u64,
+    /// Each partition of the topic.
+    pub partitions: Vec<TopicPartition>,
+    /// Why the last look at the stream failed, if it did.
+    pub error: Option<String>,
+}
+
+/// How far a node has read a partition of a topic.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct TopicPartition {
+    /// Its number.
+    pub partition: u32,
+    /// How many records are yet to be read.
+    pub lag_records: u64,
+    /// The age of the last record that was read, in milliseconds; 0 if none is yet to be read.
+    pub lag_ms: u64,
+}
+
+impl From<OverlayStatus> for VersionStream {
+    fn from(status: OverlayStatus) -> Self {
+        let applied = status.applied;
+        let partitions = status.feed.partitions.into_iter().map(|partition| TopicPartition {
+            partition: partition.partition,
+            lag_records: partition.lag_records,
+            lag_ms: partition.lag_ms,
+        });
+        Self {
+            version: status.version.get(),
+            partitions_ready: status.partitions_ready,
+            keys: status.keys,
+            filter_bytes: status.filter_bytes,
+            applied: applied.applied,
+            superseded: applied.superseded,
+            cut: applied.cut,
+            late: applied.late,
+            poison: applied.poison,
+            elsewhere: applied.elsewhere,
+            partitions: partitions.collect(),
+            error: status.feed.error,
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Hybrid stores: versions with the events of a log on top, in a cluster within one process.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::harness::TestCluster;
+use crate::single::{Builds, KEYS, eventually, key, value};
+use crate::versioned::Writer;
+
+const PADDING: usize = 50;
+
+fn create(cluster: &TestCluster, stream: Value) {
+    let store = json!({"name": "pymk", "kind": "hybrid", "stream": stream});
+    let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
+    assert_eq!(status, 201, "{answer}");
+}
+
+fn log(cluster: &TestCluster, events: &Value) {
+    let answer = cluster
+        .client
+        .call("POST", "/v1/stores/pymk/events", json!({"events": events}));
+    assert_eq!(answer, (200, json!({"logged": events.as_array().unwrap().len()})));
+}
+
+fn event(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": value})
+}
+
+fn push(cluster: &TestCluster, request: Value) -> u64 {
+    let (status, answer) = cluster.client.call("POST", "/v1/stores/pymk/pushes", request);
+    assert_eq!(status, 202, "{answer}");
+    let push = cluster.client.ended_push();
+    assert_eq!(push["state"], "swapped", "{push}");
+    push["version"].as_u64().unwrap()
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Waits until all members answer so.
+fn all_answer(cluster: &TestCluster, expected: &[(&str, &str)]) {
+    for member in cluster.nodes().into_iter().chain(["router-1".to_owned()]) {
+        let mut client = Writer::over(cluster.resp_of(&member));
+        for (key, value) in expected {
+            eventually(&format!("{member} to answer {value} for {key}"), || {
+                (client.ask(&format!("GET pymk:{key}")) == *value).then_some(())
+            });
+        }
+    }
+}
+
+/// All keys of the store, by a scan.
+fn scanned(cluster: &TestCluster, member: &str) -> Vec<String> {
+    let mut client = Writer::over(cluster.resp_of(member));
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    loop {
+        let mut answer = client.ask_long(&["SCAN", &cursor, "COUNT", "70"]);
+        cursor = answer.remove(0);
+        keys.append(&mut answer);
+        if cursor == "0" {
+            break;
+        }
+    }
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn events_are_served_on_top_of_the_version() {
+    let cluster = TestCluster::start();
+    create(&cluster, json!({"source": "log:3", "engine": "disk"}));
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
+    let [base, other] = [1, 2].map(|number| value(1, number, PADDING));
+    all_answer(&cluster, &[("member-1", &base), ("member-2", &other), ("fresh", "$-1")]);
+    log(
+        &cluster,
+        &json!([event("member-1", "later"), {"key": "member-3", "value": null}, event("fresh", "new")]),
+    );
+    all_answer(
+        &cluster,
+        &[
+            ("member-1", "later"),
+            ("member-2", &other),
+            ("member-3", "$-1"),
+            ("fresh", "new"),
+        ],
+    );
+    // Routers keep no answers of hybrid stores.
+    log(&cluster, &json!([event("member-1", "latest")]));
+    all_answer(&cluster, &[("member-1", "latest")]);
+    let (status, answer) = cluster
+        .client
+        .call("POST", "/v1/lookup", json!({"keys": ["pymk:fresh", "pymk:member-3"]}));
+    assert_eq!((status, &answer["values"][0]["utf8"]), (200, &json!("new")), "{answer}");
+
+    let mut expected: Vec<String> = (0..KEYS)
+        .filter(|number| *number != 3)
+        .map(|number| format!("pymk:{}", key(number)))
+        .collect();
+    expected.push("pymk:fresh".to_owned());
+    expected.sort_unstable();
+    for member in ["node-1", "router-1"] {
+        assert_eq!(scanned(&cluster, member), expected, "{member}");
+    }
+    // A node that was away reads on.
+    cluster.stop("node-2");
+    log(&cluster, &json!([event("member-1", "while it was away")]));
+    cluster.start_again("node-2");
+    cluster.wait_ready();
+    all_answer(&cluster, &[("member-1", "while it was away"), ("member-3", "$-1")]);
+    for node in cluster.nodes() {
+        let stream = cluster.member(&node).get("/v1/stores/pymk/stream");
+        let version = &stream["versions"][0];
+        assert_eq!(
+            (&version["version"], &version["error"]),
+            (&json!(1), &Value::Null),
+            "{stream}"
+        );
+        assert_eq!(version["partitions"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn a_push_rewinds_the_stream_and_a_rollback_loses_nothing() {
+    let cluster = TestCluster::start();
+    create(&cluster, json!({"source": "log", "engine": "log"}));
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
+    log(
+        &cluster,
+        &json!([event("member-1", "before"), event("member-2", "before")]),
+    );
+    std::thread::sleep(Duration::from_millis(5));
+    let as_of = now_ms();
+    std::thread::sleep(Duration::from_millis(5));
+    log(
+        &cluster,
+        &json!([event("member-2", "after"), {"key": "member-3", "value": "of old", "time_unix_ms": as_of - 1}]),
+    );
+    all_answer(
+        &cluster,
+        &[("member-1", "before"), ("member-2", "after"), ("member-3", "of old")],
+    );
+    let later = cluster.client.refused(
+        "POST",
+        "/v1/stores/pymk/pushes",
+        json!({"source": builds.build(7), "as_of_unix_ms": as_of + 3_600_000}),
+        400,
+    );
+    assert_eq!(later, "invalid_request");
+
+    push(&cluster, json!({"source": builds.build(2), "as_of_unix_ms": as_of}));
+    let of_base = |number| value(2, number, PADDING);
+    all_answer(
+        &cluster,
+        &[
+            ("member-1", &of_base(1)),
+            ("member-2", "after"),
+            ("member-3", &of_base(3)),
+        ],
+    );
+    // Both versions go on reading.
+    log(&cluster, &json!([event("member-4", "both")]));
+    all_answer(&cluster, &[("member-4", "both")]);
+    let (status, answer) = cluster.client.call("POST", "/v1/stores/pymk/rollback", json!({}));
+    assert_eq!(status, 200, "{answer}");
+    all_answer(
+        &cluster,
+        &[
+            ("member-1", "before"),
+            ("member-2", "after"),
+            ("member-3", "of old"),
+            ("member-4", "both"),
+        ],
+    );
+}
+
+#[test]
+fn partitions_that_move_read_the_stream_before_they_answer() {
+    let cluster = TestCluster::start_with(|config| {
+        config.cluster.nodes_initial = 2;
+        config.cluster.replicas = 1;
+    });
+    create(&cluster, json!({"source": "log:2"}));
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
+    let events: Vec<Value> = (0..KEYS / 2)
+        .map(|number| event(&key(number), &format!("event-{number}")))
+        .collect();
+    log(&cluster, &json!(events));
+    let check = |client: &mut Writer| {
+        for number in 0..KEYS {
+            let answer = client.ask(&format!("GET pymk:{}", key(number)));
+            let expected = match number < KEYS / 2 {
+                true => format!("event-{number}"),
+                false => value(1, number, PADDING),
+            };
+            assert_eq!(answer, expected, "{number}");
+        }
+    };
+    eventually("all events to be served", || {
+        let mut client = Writer::new(&cluster);
+        let last = format!("event-{}", KEYS / 2 - 1);
+        (0..KEYS / 2)
+            .all(|number| client.ask(&format!("GET pymk:{}", key(number))).starts_with("event-"))
+            .then_some(())?;
+        (client.ask(&format!("GET pymk:{}", key(KEYS / 2 - 1))) == last).then_some(())
+    });
+    let plan = json!({"add": [3], "remove": [1, 2], "run": true});
+    let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
+    assert_eq!(status, 202, "{answer}");
+    let path = format!("/v1/plans/{}", answer["number"]);
+    // While they move, no answer is without its events.
+    let mut clients: Vec<Writer> = ["router-1", "node-1", "node-3"]
+        .map(|member| Writer::over(cluster.resp_of(member)))
+        .into();
+    eventually("the plan to be done", || {
+        clients.iter_mut().for_each(check);
+        let plan = cluster.client.get(&path);
+        (plan["state"] == json!("done")).then_some(())
+    });
+    cluster.stop("node-1");
+    cluster.stop("node-2");
+    let mut client = Writer::new(&cluster);
+    eventually("the router to know", || {
+        (client.ask("GET pymk:member-0") == "event-0").then_some(())
+    });
+    check(&mut client);
+}
+
+#[test]
+fn streams_of_other_stores_are_refused() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let refused =
+        |method: &str, path: &str, body: Value, status: u16| cluster.client.refused(method, path, body, status);
+    assert_eq!(
+        refused("POST", "/v1/stores/pymk/events", json!({"events": []}), 409),
+        "not_hybrid"
+    );
+    assert_eq!(refused("GET", "/v1/stores/pymk/stream", Value::Null, 409), "not_hybrid");
+    let builds = Builds::beside();
+    let push = json!({"source": builds.build(1), "as_of_unix_ms": 1});
+    assert_eq!(refused("POST", "/v1/stores/pymk/pushes", push, 409), "not_hybrid");
+    for store in [
+        json!({"name": "a", "kind": "hybrid"}),
+        json!({"name": "a", "kind": "batch", "stream": {"source": "log"}}),
+        json!({"name": "a", "kind": "hybrid", "stream": {"source": "logs"}}),
+        json!({"name": "a", "kind": "hybrid", "stream": {"source": "log", "engine": "memory"}}),
+        json!({"name": "a", "kind": "hybrid", "value_type": "ids", "stream": {"source": "log"}}),
+    ] {
+        assert_eq!(refused("POST", "/v1/stores", store, 400), "invalid_request");
+    }
+}
