@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fondaco_model::PartitionSet;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamError;
@@ -44,9 +45,14 @@ pub struct Feed {
     /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
     start_ms: u64,
     bound: Bound,
+    /// Called when more partitions answer.
+    on_ready: OnReady,
     is_paused: AtomicBool,
     state: Mutex<State>,
 }
+
+/// Called, on a thread of the ingest, when more partitions answer.
+pub type OnReady = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -100,12 +106,13 @@ pub struct FeedStatus {
 
 impl Feed {
     /// Feeds an overlay from a source, from a time on.
-    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, start_ms: u64, bound: Bound) -> Self {
+    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, start_ms: u64, bound: Bound, on_ready: OnReady) -> Self {
         Self {
             overlay,
             source,
             start_ms,
             bound,
+            on_ready,
             is_paused: AtomicBool::new(false),
             state: Mutex::default(),
         }
@@ -114,6 +121,17 @@ impl Feed {
     /// The overlay.
     pub fn overlay(&self) -> &Arc<Overlay> {
         &self.overlay
+    }
+
+    /// Sets the partitions that the node holds. Records of others are deleted; the stream is read from the beginning for new ones.
+    ///
+    /// # Errors
+    /// An error of the engine; it has to be called again.
+    pub fn set_held(&self, held: &PartitionSet) -> Result<(), StreamError> {
+        if self.overlay.set_held(held)? {
+            self.state.lock().looked = None;
+        }
+        Ok(())
     }
 
     /// Pauses it, or lets it go on.
@@ -245,8 +263,12 @@ impl Feed {
         if of_cohort.all(|(_, lane)| is_within(lane)) {
             drop(state);
             // It is noted again after the next step.
-            if let Err(error) = self.overlay.set_ready(cohort) {
-                tracing::warn!(store = %self.overlay.options().store, %error, "cannot note that a stream was read");
+            match self.overlay.set_ready(cohort) {
+                Ok(true) => (self.on_ready)(),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(store = %self.overlay.options().store, %error, "cannot note that a stream was read");
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ mod source;
 
 pub use error::StreamError;
 pub use event::{Event, Poison};
-pub use ingest::{Bound, Feed, FeedStatus, Ingest, SourceStatus};
+pub use ingest::{Bound, Feed, FeedStatus, Ingest, OnReady, SourceStatus};
 pub use log::{EventLog, LogTopic};
 pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Keys, OVERLAY_PREFIX, Overlay, OverlayOptions};
 pub use source::{Batch, Logged, Source};

@@ -210,18 +210,19 @@ impl Overlay {
             .contains(partitions.partition_of(self.slots.slot(key)))
     }
 
-    /// Takes note that a cohort is within its bound.
+    /// Takes note that a cohort is within its bound. Returns whether that is news.
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn set_ready(&self, cohort: u32) -> Result<(), StreamError> {
+    pub(crate) fn set_ready(&self, cohort: u32) -> Result<bool, StreamError> {
         let mut progress = self.progress.lock();
         let mut after = progress.clone();
         match after.cohorts.get_mut(&cohort) {
             Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
-            _ => return Ok(()),
+            _ => return Ok(false),
         }
-        self.write_progress(&mut progress, after)
+        self.write_progress(&mut progress, after)?;
+        Ok(true)
     }
 
     fn note_ready(&self, progress: &Progress) {
@@ -258,18 +259,17 @@ impl Overlay {
         poisoned(&*self.notes)
     }
 
-    /// Sets the partitions that the node holds, of as many as the version has. Records of others are deleted; the stream is read from the
-    /// beginning for new ones.
+    /// Sets the partitions that the node holds, of as many as the version has. Returns whether they were others.
     ///
     /// # Errors
     /// An error of the engine; it has to be called again.
-    pub fn set_held(&self, held: &PartitionSet) -> Result<(), StreamError> {
+    pub fn set_held(&self, held: &PartitionSet) -> Result<bool, StreamError> {
         let mut progress = self.progress.lock();
         let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
         if lost.is_empty() && gained.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         for cohort in after.cohorts.values_mut() {
             cohort.partitions = cohort.partitions.without(&lost);
@@ -289,7 +289,7 @@ impl Overlay {
             after.cohorts.insert(next, cohort);
             self.write_progress(&mut progress, after)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write_progress(&self, progress: &mut Progress, after: Progress) -> Result<(), StreamError> {

@@ -51,7 +51,13 @@ fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
 
 fn feed(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>) -> Arc<Feed> {
     let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(Arc::clone(overlay), source, 0, Bound { lag_ms: 0 }))
+    Arc::new(Feed::new(
+        Arc::clone(overlay),
+        source,
+        0,
+        Bound { lag_ms: 0 },
+        Box::new(|| ()),
+    ))
 }
 
 /// Feeds overlays until they have all of their topics.
@@ -281,8 +287,15 @@ fn a_failing_source_delays_no_other_store() {
     let overlays: Vec<_> = (1..=4)
         .map(|version| overlay_in(&engine, options(version), &partitions(0..8)))
         .collect();
-    let broken =
-        |overlay: &Arc<Overlay>| Arc::new(Feed::new(Arc::clone(overlay), Arc::new(Broken), 0, Bound { lag_ms: 0 }));
+    let broken = |overlay: &Arc<Overlay>| {
+        Arc::new(Feed::new(
+            Arc::clone(overlay),
+            Arc::new(Broken),
+            0,
+            Bound { lag_ms: 0 },
+            Box::new(|| ()),
+        ))
+    };
     let good = feed(&overlays[3], &topic);
     let ingest = Ingest::start(1).unwrap();
     let failing: Vec<_> = overlays[..3].iter().map(broken).collect();

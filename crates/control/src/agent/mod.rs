@@ -124,7 +124,7 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
-        let streams = Arc::new(Streams::start(engines, parts.events)?);
+        let streams = Arc::new(Streams::start(engines, parts.events, Arc::clone(&change_signal))?);
         let uploads = Uploads::open(&parts.data_dir.uploads(), parts.reserve_bytes, parts.keep_deleted)?;
         let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);

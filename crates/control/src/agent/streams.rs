@@ -13,6 +13,7 @@ use fondaco_stream::{
 };
 use parking_lot::Mutex;
 
+use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 
 /// How many threads feed all overlays of a node.
@@ -24,6 +25,8 @@ pub(crate) struct Streams {
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
     ingest: Ingest,
+    /// Wakes the agent.
+    change_signal: Arc<ChangeSignal>,
     state: Mutex<State>,
 }
 
@@ -53,10 +56,15 @@ impl Streams {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub(super) fn start(engines: Engines, log: Option<Arc<EventLog>>) -> Result<Self, ControlError> {
+    pub(super) fn start(
+        engines: Engines,
+        log: Option<Arc<EventLog>>,
+        change_signal: Arc<ChangeSignal>,
+    ) -> Result<Self, ControlError> {
         Ok(Self {
             engines,
             log,
+            change_signal,
             ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
             state: Mutex::default(),
         })
@@ -74,7 +82,7 @@ impl Streams {
             };
             let known = state.feeds.get(key).cloned();
             let fed = known.map_or_else(|| self.feed(store, settings, key.1, detail), Ok);
-            let held = fed.and_then(|feed| feed.overlay().set_held(&local.open).map(|()| feed));
+            let held = fed.and_then(|feed| feed.set_held(&local.open).map(|()| feed));
             match held {
                 Ok(feed) => {
                     local.behind = local.open.without(&feed.overlay().ready());
@@ -125,11 +133,15 @@ impl Streams {
         let bound = Bound {
             lag_ms: settings.lag_ms,
         };
+        let change_signal = Arc::clone(&self.change_signal);
+        let on_ready = Box::new(move || change_signal.raise());
+        let overlay = Arc::new(overlay);
         Ok(Arc::new(Feed::new(
-            Arc::new(overlay),
+            overlay,
             source,
             events.from_unix_ms,
             bound,
+            on_ready,
         )))
     }
 

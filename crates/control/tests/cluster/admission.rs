@@ -118,7 +118,7 @@ fn processes_that_start_without_zookeeper_wait_and_report_it() {
     let resp = node.resp_addr().unwrap();
     let first_line = |command: &str| {
         let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
-        writeln!(stream.get_mut(), "{command}\r").unwrap();
+        stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         line

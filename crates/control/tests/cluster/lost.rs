@@ -19,7 +19,7 @@ fn data(server: &ZooKeeper) -> PathBuf {
 
 fn ask(cluster: &TestCluster, member: &str, command: &str) -> String {
     let mut stream = BufReader::new(cluster.resp_of(member));
-    writeln!(stream.get_mut(), "{command}\r").unwrap();
+    stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();
     if answer.starts_with('$') && answer.trim_end() != "$-1" {

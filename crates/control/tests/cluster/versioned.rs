@@ -46,7 +46,9 @@ impl Writer {
     }
 
     pub fn ask(&mut self, command: &str) -> String {
-        writeln!(self.stream.get_mut(), "{command}\r").unwrap();
+        // In one piece: the kernel would wait for an answer to the first one before it sends the second.
+        let request = format!("{command}\r\n");
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
         match self.line() {
             length if length.starts_with('$') && length != "$-1" => self.line(),
             line => line,

@@ -52,7 +52,7 @@ fn ask(node: &TestNode, command: &str) -> String {
 
 pub fn ask_at(resp: SocketAddr, command: &str) -> String {
     let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
-    writeln!(stream.get_mut(), "{command}\r").unwrap();
+    stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();
     if answer.starts_with('$') && answer.trim_end() != "$-1" {
