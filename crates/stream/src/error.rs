@@ -38,6 +38,24 @@ pub enum StreamError {
         partitions: u32,
     },
 
+    /// Records that are yet to be read are gone.
+    #[error(
+        "topic {topic:?} has lost records of partition {partition}: offset {offset} is to be read next, and it has those from \
+         {first} to {end}: push a new version, and have the topic keep records for longer"
+    )]
+    Lost {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: u32,
+        /// The offset to read next.
+        offset: u64,
+        /// The first offset that there is.
+        first: u64,
+        /// The offset after the last one.
+        end: u64,
+    },
+
     /// The source failed, and may succeed later.
     #[error("topic {topic:?} cannot be read: {reason}")]
     Unavailable {

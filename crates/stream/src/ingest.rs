@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamError;
 use crate::overlay::Overlay;
+use crate::progress::LostRecords;
 use crate::source::Source;
 
 /// How much one step reads, in bytes.
@@ -40,6 +41,8 @@ pub struct Bound {
 
 /// An overlay and the topic that feeds it.
 pub struct Feed {
+    /// Distinguishes it from all others of the process.
+    number: u64,
     overlay: Arc<Overlay>,
     source: Arc<dyn Source>,
     /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
@@ -102,12 +105,16 @@ pub struct FeedStatus {
     pub partitions: Vec<SourceStatus>,
     /// The last error, if the last step failed.
     pub error: Option<String>,
+    /// Which records were gone before they were read.
+    pub lost: Vec<LostRecords>,
 }
 
 impl Feed {
     /// Feeds an overlay from a source, from a time on.
     pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, start_ms: u64, bound: Bound, on_ready: OnReady) -> Self {
+        static FEEDS: AtomicU64 = AtomicU64::new(1);
         Self {
+            number: FEEDS.fetch_add(1, Relaxed),
             overlay,
             source,
             start_ms,
@@ -159,6 +166,7 @@ impl Feed {
             is_paused: self.is_paused.load(Relaxed),
             partitions: partitions.into_values().collect(),
             error: state.error.clone(),
+            lost: self.overlay.lost(),
         }
     }
 
@@ -224,14 +232,21 @@ impl Feed {
                 begin
             }
         };
-        let read = self.source.read(partition, from, STEP_BYTES)?;
+        let reader = self.number << 32 | u64::from(cohort);
+        let read = match self.source.read(reader, partition, from, STEP_BYTES) {
+            Err(lost @ StreamError::Lost { offset, first, .. }) => {
+                tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
+                self.overlay.pass_over(cohort, partition, offset, first)?;
+                return Err(lost);
+            }
+            read => read?,
+        };
         let applied = self.overlay.apply(cohort, partition, from, &read)?;
-        let end = self.source.bounds(partition)?.end;
         let next = offsets(&self.overlay).flatten();
         let mut state = self.state.lock();
         if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
             lane.next = next.or(Some(from));
-            lane.end = end;
+            lane.end = read.end;
             if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
                 lane.logged_ms = last.logged_ms;
             }

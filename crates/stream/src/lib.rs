@@ -1,6 +1,6 @@
 //! Streams of events, and the overlays of hybrid stores that they feed.
 //!
-//! - [`Source`]: where events come from. [`EventLog`] is the one inside the process.
+//! - [`Source`]: where events come from: topics of [Kafka](KafkaTopic), or of the [log](EventLog) inside the process.
 //! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
@@ -8,6 +8,7 @@ mod error;
 mod event;
 mod filter;
 mod ingest;
+mod kafka;
 mod log;
 mod overlay;
 mod progress;
@@ -16,6 +17,8 @@ mod source;
 pub use error::StreamError;
 pub use event::{Event, Poison};
 pub use ingest::{Bound, Feed, FeedStatus, Ingest, OnReady, SourceStatus};
+pub use kafka::{KafkaCluster, KafkaTopic, TIME_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Keys, OVERLAY_PREFIX, Overlay, OverlayOptions};
+pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};

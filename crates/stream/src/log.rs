@@ -8,7 +8,6 @@
 //! An append has handed its events to the operating system when it returns: they survive the end of the process.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -187,15 +186,8 @@ impl Source for LogTopic {
         Ok(self.partitions.len() as u32)
     }
 
-    fn bounds(&self, partition: u32) -> Result<Range<u64>, StreamError> {
-        let end = self.end(partition)?;
-        let first = self.records(partition, 0)?.next().transpose()?;
-        Ok(first.map_or(end, |(offset, _)| offset.min(end))..end)
-    }
-
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
-        let Range { mut start, end } = self.bounds(partition)?;
-        let mut after = end;
+        let (mut start, mut after) = (0, self.end(partition)?);
         // Clocks may go back: then it is one of the places where the time is passed.
         while start < after {
             let middle = start + (after - start) / 2;
@@ -208,11 +200,12 @@ impl Source for LogTopic {
         Ok(start)
     }
 
-    fn read(&self, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+    fn read(&self, _reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         let end = self.end(partition)?;
         let mut batch = Batch {
             records: Vec::new(),
             next: offset,
+            end,
         };
         if offset >= end {
             return Ok(batch);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The order of keys is that of the version below: by partitions of as many as it was built for, and by XXH3. Of all events of a key, the one with the latest
-//! time counts, and of equal times the one with the greatest value, a deletion being the least: so all replicas that
+//! time counts, and of equal times a deletion, or else the one with the greatest value: so all replicas that
 //! have read the same events are equal, in whatever order they came. The offsets that were read are written in the
 //! batch that has the events' effects, so that each event takes effect once.
 
@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::StreamError;
 use crate::event::Event;
 use crate::filter::Filter;
-use crate::progress::{Cohort, Progress, poison_key, poisoned};
+use crate::progress::{Cohort, LostRecords, Progress, poison_key, poisoned};
 use crate::source::{Batch, Logged};
 
 /// What the names of all tables of overlays begin with.
@@ -40,7 +40,8 @@ const DELETED_MAX: usize = 4096;
 const SCAN_BITS: u32 = 34;
 const PLACE_BYTES: usize = 2 + 8;
 const HEADER_BYTES: usize = 9;
-const HAS_VALUE: u8 = 1;
+/// The flag of a deletion.
+const DELETED: u8 = 1;
 
 /// What an overlay is made for.
 #[derive(Debug, Clone)]
@@ -77,6 +78,7 @@ pub struct Overlay {
     is_ready: AtomicBool,
     keys: AtomicU64,
     counts: Counts,
+    lost: Mutex<Vec<LostRecords>>,
 }
 
 #[derive(Default)]
@@ -140,6 +142,7 @@ impl Overlay {
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
             counts: Counts::default(),
+            lost: Mutex::new(LostRecords::read(&*notes)?),
             options,
             engine,
             table,
@@ -347,7 +350,7 @@ impl Overlay {
                 return Ok((keys, Some((partition, hash))));
             }
             last = Some((partition, hash));
-            let has_value = record.first().is_some_and(|flags| flags & HAS_VALUE != 0);
+            let has_value = record.first().is_some_and(|flags| flags & DELETED == 0);
             keys.push((table_key.slice_ref(key), has_value));
         }
         Ok((keys, None))
@@ -376,6 +379,35 @@ impl Overlay {
         }
         after.join();
         self.write_progress(&mut progress, after)
+    }
+
+    /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing if it has come
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn pass_over(&self, cohort: u32, partition: u32, from: u64, to: u64) -> Result<(), StreamError> {
+        let mut progress = self.progress.lock();
+        let mut after = progress.clone();
+        match after.cohorts.get_mut(&cohort) {
+            Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
+            _ => return Ok(()),
+        }
+        let lost = LostRecords { partition, from, to };
+        let mut batch = WriteBatch::new();
+        lost.write(&*self.notes, &mut batch);
+        after.join();
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.engine.write(batch)?;
+        *progress = after;
+        self.note_ready(&progress);
+        self.lost.lock().push(lost);
+        Ok(())
+    }
+
+    /// Which records were gone before they were read.
+    pub fn lost(&self) -> Vec<LostRecords> {
+        self.lost.lock().clone()
     }
 
     /// Applies records of a topic partition, which were read from an offset on, to a cohort that has come to that offset.
@@ -549,7 +581,7 @@ impl Changes<'_> {
             None => None,
         };
         let mut record = Vec::with_capacity(HEADER_BYTES + event.value.as_ref().map_or(0, Bytes::len));
-        record.put_u8(if event.value.is_some() { HAS_VALUE } else { 0 });
+        record.put_u8(if event.value.is_some() { 0 } else { DELETED });
         record.put_u64(time_ms);
         record.put_slice(event.value.as_deref().unwrap_or_default());
         match &known {
@@ -611,7 +643,7 @@ fn found(mut record: Bytes) -> Option<Found> {
     if record.len() < HEADER_BYTES {
         return None;
     }
-    let has_value = record[0] & HAS_VALUE != 0;
+    let has_value = record[0] & DELETED == 0;
     record.advance(HEADER_BYTES);
     Some(match has_value {
         true => Found::Value(record),

@@ -7,6 +7,7 @@
 //! 0 ++ cohort (u32)                                → is ready (u8) ++ partitions (u32 each)
 //! 1 ++ cohort (u32) ++ topic partition (u32)       → offset to read next (u64)
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
+//! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::error::StreamError;
 const COHORTS: u8 = 0;
 const OFFSETS: u8 = 1;
 const POISON: u8 = 2;
+const LOST: u8 = 3;
 
 /// Partitions that have come equally far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -179,4 +181,44 @@ pub(crate) fn poisoned(table: &dyn Table) -> Result<Vec<(u32, u64, String)>, Str
         Ok((partition, offset, String::from_utf8_lossy(&reason).into_owned()))
     };
     entries.map(note).collect()
+}
+
+/// Records that were gone before they were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostRecords {
+    /// The partition of the topic.
+    pub partition: u32,
+    /// The offset of the first one.
+    pub from: u64,
+    /// The offset after the last one.
+    pub to: u64,
+}
+
+impl LostRecords {
+    /// Notes them.
+    pub(crate) fn write(&self, table: &dyn Table, batch: &mut WriteBatch) {
+        let mut key = vec![LOST];
+        key.put_u32(self.partition);
+        key.put_u64(self.from);
+        batch.put(table, key.into(), self.to.to_be_bytes().to_vec().into());
+    }
+
+    /// All that were noted.
+    pub(crate) fn read(table: &dyn Table) -> Result<Vec<Self>, StreamError> {
+        let mut all = Vec::new();
+        for entry in table.scan(&[LOST], Some(&[LOST + 1]))? {
+            let (key, mut value) = entry?;
+            let mut rest = key.slice(1..);
+            let parsed = (rest.try_get_u32(), rest.try_get_u64(), value.try_get_u64());
+            let (Ok(partition), Ok(from), Ok(to)) = parsed else {
+                return Err(StreamError::Damaged {
+                    what: "note of lost records",
+                    stream: table.name().to_owned(),
+                    detail: format!("key {key:02x?}"),
+                });
+            };
+            all.push(Self { partition, from, to });
+        }
+        Ok(all)
+    }
 }

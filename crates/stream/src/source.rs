@@ -1,7 +1,5 @@
 //! Where events come from.
 
-use std::ops::Range;
-
 use crate::error::StreamError;
 use crate::event::{Event, Poison};
 
@@ -15,12 +13,6 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoTopic`], or [`StreamError::Unavailable`].
     fn partitions(&self) -> Result<u32, StreamError>;
 
-    /// The offset of the first record that a partition still has, and the offset after its last one.
-    ///
-    /// # Errors
-    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
-    fn bounds(&self, partition: u32) -> Result<Range<u64>, StreamError>;
-
     /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the end if
     /// there is none.
     ///
@@ -28,11 +20,12 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError>;
 
-    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet.
+    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet. A reader that goes on where
+    /// it ended is served best; each has a number of its own.
     ///
     /// # Errors
-    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
-    fn read(&self, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError>;
+    /// [`StreamError::NoPartition`], [`StreamError::Lost`], or [`StreamError::Unavailable`].
+    fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError>;
 }
 
 /// Records of one partition that follow one another.
@@ -42,6 +35,8 @@ pub struct Batch {
     pub records: Vec<Logged>,
     /// The offset to read next.
     pub next: u64,
+    /// The offset after the last record of the partition, as far as is known.
+    pub end: u64,
 }
 
 /// A record of a topic.

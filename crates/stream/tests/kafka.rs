@@ -1,0 +1,217 @@
+//! Overlays that are fed from topics of a real Kafka.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_stream::{
+    Bound, Feed, Found, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError, TIME_HEADER,
+};
+use fondaco_testing::{Kafka, eventually};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{Offset, TopicPartitionList};
+
+struct Topic {
+    admin: AdminClient<DefaultClientContext>,
+    producer: BaseProducer,
+    name: &'static str,
+}
+
+impl Topic {
+    fn make(kafka: &Kafka, name: &'static str, partitions: i32) -> Self {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", kafka.address());
+        let topic = Self {
+            admin: config.create().unwrap(),
+            producer: config.create().unwrap(),
+            name,
+        };
+        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let made = block_on(topic.admin.create_topics([&new], &AdminOptions::new())).unwrap();
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+        topic
+    }
+
+    fn send(&self, partition: i32, key: Option<&str>, value: Option<&str>, time: Option<&str>) {
+        let mut record = BaseRecord::<str, str>::to(self.name).partition(partition);
+        record.key = key;
+        record.payload = value;
+        if let Some(time) = time {
+            let header = Header {
+                key: TIME_HEADER,
+                value: Some(time),
+            };
+            record = record.headers(OwnedHeaders::new().insert(header));
+        }
+        self.producer.send(record).map_err(|(error, _)| error).unwrap();
+    }
+
+    fn flush(&self) {
+        self.producer.flush(Duration::from_secs(30)).unwrap();
+    }
+
+    /// Deletes the records of a partition before an offset, as its retention does.
+    fn delete_before(&self, partition: i32, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(self.name, partition, Offset::Offset(offset))
+            .unwrap();
+        block_on(self.admin.delete_records(&list, &AdminOptions::new())).unwrap();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+fn overlay(version: u64) -> Arc<Overlay> {
+    let options = OverlayOptions {
+        store: "s".parse().unwrap(),
+        store_id: 7,
+        created_unix_ms: 5,
+        version: VersionNumber::new(version).unwrap(),
+        partitions: 8.try_into().unwrap(),
+        as_of_ms: None,
+        grace_ms: 3_600_000,
+    };
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let overlay = Overlay::open(engine, options).unwrap();
+    let all: PartitionSet = (0..8).map(PartitionId::new).collect();
+    overlay.set_held(&all).unwrap();
+    Arc::new(overlay)
+}
+
+fn feed(cluster: &Arc<KafkaCluster>, topic: &str, overlay: &Arc<Overlay>) -> Arc<Feed> {
+    let source = Arc::new(cluster.topic(topic));
+    let bound = Bound { lag_ms: 0 };
+    Arc::new(Feed::new(Arc::clone(overlay), source, 0, bound, Box::new(|| ())))
+}
+
+fn wait_for(overlay: &Overlay, key: &str, expected: &Found) {
+    eventually(&format!("{key} to be {expected:?}"), || {
+        (overlay.find(key.as_bytes()).unwrap() == *expected).then_some(())
+    });
+}
+
+fn value(text: &str) -> Found {
+    Found::Value(text.to_owned().into())
+}
+
+#[test]
+fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
+    let mut kafka = Kafka::start();
+    let topic = Topic::make(&kafka, "events", 3);
+    for number in 0..1000 {
+        topic.send(
+            number % 3,
+            Some(&format!("k{}", number % 100)),
+            Some(&format!("v{number}")),
+            None,
+        );
+    }
+    topic.send(0, Some("deleted"), Some("x"), None);
+    topic.send(0, Some("deleted"), None, None);
+    topic.send(1, None, Some("without a key"), None);
+    topic.send(1, Some("odd"), Some("x"), Some("yesterday"));
+    topic.flush();
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    // Two versions read the same partitions at different places.
+    let overlays = [overlay(1), overlay(2)];
+    let feeds: Vec<_> = overlays
+        .iter()
+        .map(|overlay| feed(&cluster, "events", overlay))
+        .collect();
+    let ingest = Ingest::start(2).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feeds[0])]);
+    wait_for(&overlays[0], "k99", &value("v999"));
+    wait_for(&overlays[0], "deleted", &Found::Deleted);
+    ingest.set_feeds(feeds.clone());
+    wait_for(&overlays[1], "deleted", &Found::Deleted);
+    for overlay in &overlays {
+        eventually("all records to be read", || {
+            (overlay.applied().poison == 2).then_some(())
+        });
+        let reasons = overlay.poisoned().unwrap();
+        assert!(
+            reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER),
+            "{reasons:?}"
+        );
+    }
+    // An earlier event does not count, even if it comes later.
+    topic.send(2, Some("k5"), Some("late"), Some("1000"));
+    topic.send(2, Some("k6"), Some("again"), None);
+    topic.flush();
+    overlays
+        .iter()
+        .for_each(|overlay| wait_for(overlay, "k6", &value("again")));
+    assert!(
+        overlays
+            .iter()
+            .all(|overlay| overlay.find(b"k5").unwrap() == value("v905"))
+    );
+    assert_eq!(overlays[0].applied().late, 1);
+
+    kafka.kill();
+    eventually("the loss of the broker to be told", || feeds[0].status().error);
+    kafka.restart();
+    topic.send(0, Some("after"), Some("y"), None);
+    topic.flush();
+    overlays
+        .iter()
+        .for_each(|overlay| wait_for(overlay, "after", &value("y")));
+    for feed in &feeds {
+        eventually("all to be well again", || {
+            let status = feed.status();
+            let is_done =
+                status.error.is_none() && status.partitions.iter().all(|partition| partition.lag_records == 0);
+            is_done.then_some(())
+        });
+        let applied = feed.overlay().applied();
+        assert_eq!((applied.poison, applied.late), (2, 1), "each record is read once");
+    }
+    let missing = cluster.topic("missing").partitions().unwrap_err();
+    assert!(matches!(missing, StreamError::NoTopic { .. }), "{missing}");
+}
+
+#[test]
+fn records_that_are_gone_before_they_are_read_are_reported() {
+    let kafka = Kafka::start();
+    let topic = Topic::make(&kafka, "short", 1);
+    let send = |from: u32, to: u32| {
+        (from..to).for_each(|number| topic.send(0, Some(&format!("k{number}")), Some("x"), None));
+        topic.flush();
+    };
+    send(0, 10);
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let feed = feed(&cluster, "short", &overlay);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    wait_for(&overlay, "k9", &value("x"));
+    assert_eq!(overlay.lost(), []);
+    feed.pause(true);
+    std::thread::sleep(Duration::from_millis(100));
+    send(10, 30);
+    topic.delete_before(0, 20);
+    feed.pause(false);
+    wait_for(&overlay, "k29", &value("x"));
+    let lost: Vec<_> = overlay
+        .lost()
+        .iter()
+        .map(|lost| (lost.partition, lost.from, lost.to))
+        .collect();
+    // What the consumer had fetched before is there.
+    match lost[..] {
+        [] => assert_eq!(overlay.find(b"k19").unwrap(), value("x")),
+        _ => assert_eq!(lost, [(0, 10, 20)]),
+    }
+}
