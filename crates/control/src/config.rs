@@ -1,5 +1,6 @@
 //! The configuration that a process is started with: plain data, checked before anything is opened.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,8 +69,21 @@ pub struct Config {
     pub boot_id_file: PathBuf,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
+    /// How Kafka is reached.
+    pub kafka: KafkaConfig,
     /// How a leading controller gets machines on demand; it gets none if `None`.
     pub machines: Option<MachinesConfig>,
+}
+
+/// How Kafka is reached: properties of librdkafka, such as `security.protocol`.
+#[derive(Clone, Default)]
+pub struct KafkaConfig(pub BTreeMap<String, String>);
+
+impl fmt::Debug for KafkaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the values: some are passwords.
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// How versioned stores are kept on a node.
@@ -270,6 +284,7 @@ impl Config {
             keep_deleted: Self::KEEP_DELETED_DEFAULT,
             boot_id_file: Self::BOOT_ID_FILE.into(),
             versioned: VersionedConfig::default(),
+            kafka: KafkaConfig::default(),
             machines: None,
         }
     }

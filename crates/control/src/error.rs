@@ -32,7 +32,8 @@ pub enum ControlError {
     Stream(#[from] fondaco_stream::StreamError),
     /// The process is not a whole cluster.
     #[error(
-        "only a process that is a whole cluster has a log of events: fondaco dev, or fondaco server without ZooKeeper"
+        "events are logged only in a process that is a whole cluster (fondaco dev, or fondaco server without ZooKeeper), and only for \
+         stores whose stream is log: send those of other stores to their topic"
     )]
     NoEventLog,
     /// Only a node remembers entries that can be written back.

@@ -50,7 +50,7 @@ mod uploads;
 mod worker;
 
 pub use config::{
-    ClusterConfig, Config, Hook, MachinesConfig, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig,
+    ClusterConfig, Config, Hook, KafkaConfig, MachinesConfig, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig,
     VersionedConfig, ZooKeeperConfig,
 };
 pub use dev::{Dev, DevConfig};

@@ -352,6 +352,7 @@ impl Starting<'_> {
             metrics: Arc::clone(&self.metrics),
             peers: self.config.peer_client()?,
             versioned: self.config.versioned.clone(),
+            kafka: self.config.kafka.clone(),
             boot_id: process::boot_id(&self.config.boot_id_file),
             peer_access: self.config.peer_access()?,
             reserve_bytes: self.config.disk_reserve_bytes,

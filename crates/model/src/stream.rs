@@ -30,11 +30,20 @@ pub struct StreamSettings {
 pub enum StreamSource {
     /// The log inside a process that is a whole cluster, with so many partitions.
     Log(u32),
+    /// A topic of Kafka.
+    Kafka {
+        /// Some of its brokers: `host:port`, separated by commas.
+        brokers: String,
+        /// The topic.
+        topic: String,
+    },
 }
 
 /// The text names no source of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown source of events {found:?}: use log, or log:PARTITIONS with 1 to {PARTITIONS_MAX}")]
+#[error(
+    "unknown source of events {found:?}: use kafka://HOST:PORT,…/TOPIC, log, or log:PARTITIONS with 1 to {PARTITIONS_MAX}"
+)]
 pub struct StreamSourceError {
     /// The text.
     pub found: String,
@@ -75,6 +84,7 @@ impl fmt::Display for StreamSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(partitions) => write!(f, "log:{partitions}"),
+            Self::Kafka { brokers, topic } => write!(f, "kafka://{brokers}/{topic}"),
         }
     }
 }
@@ -83,6 +93,13 @@ impl FromStr for StreamSource {
     type Err = StreamSourceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some((brokers, topic)) = text.strip_prefix("kafka://").and_then(|rest| rest.split_once('/'))
+            && brokers.split(',').all(is_address)
+            && is_topic(topic)
+        {
+            let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
+            return Ok(Self::Kafka { brokers, topic });
+        }
         let partitions = match text.split_once(':') {
             None if text == "log" => Some(PARTITIONS_DEFAULT),
             Some(("log", number)) => number.parse().ok(),
@@ -92,6 +109,18 @@ impl FromStr for StreamSource {
         let found = || StreamSourceError { found: text.to_owned() };
         partitions.map(Self::Log).ok_or_else(found)
     }
+}
+
+/// Whether it is a host with a port.
+fn is_address(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+/// Whether Kafka allows this name.
+fn is_topic(text: &str) -> bool {
+    let is_allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    (1..=249).contains(&text.len()) && text.chars().all(is_allowed) && text != "." && text != ".."
 }
 
 impl TryFrom<String> for StreamSource {
@@ -114,10 +143,23 @@ mod tests {
 
     #[test]
     fn a_source_is_its_text() {
-        for (text, source) in [("log", "log:4"), ("log:1", "log:1"), ("log:1024", "log:1024")] {
+        let kafka = "kafka://b1:9092,[::1]:1/events.v1";
+        for (text, source) in [
+            ("log", "log:4"),
+            ("log:1", "log:1"),
+            ("log:1024", "log:1024"),
+            (kafka, kafka),
+        ] {
             assert_eq!(text.parse::<StreamSource>().unwrap().to_string(), source);
         }
-        for text in ["", "logs", "log:", "log:0", "log:1025", "log:x"] {
+        let kafka = [
+            "kafka://b1:9092",
+            "kafka://b1/t",
+            "kafka://b1:9092/",
+            "kafka://b1:9092,/t",
+            "kafka://b1:1/a/b",
+        ];
+        for text in ["", "logs", "log:", "log:0", "log:1025", "log:x"].iter().chain(&kafka) {
             let error = text.parse::<StreamSource>().unwrap_err();
             assert!(error.to_string().contains("use log"), "{error}");
         }

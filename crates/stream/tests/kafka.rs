@@ -10,68 +10,6 @@ use fondaco_stream::{
     Bound, Feed, Found, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError, TIME_HEADER,
 };
 use fondaco_testing::{Kafka, eventually};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::config::ClientConfig;
-use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-use rdkafka::{Offset, TopicPartitionList};
-
-struct Topic {
-    admin: AdminClient<DefaultClientContext>,
-    producer: BaseProducer,
-    name: &'static str,
-}
-
-impl Topic {
-    fn make(kafka: &Kafka, name: &'static str, partitions: i32) -> Self {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", kafka.address());
-        let topic = Self {
-            admin: config.create().unwrap(),
-            producer: config.create().unwrap(),
-            name,
-        };
-        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-        let made = block_on(topic.admin.create_topics([&new], &AdminOptions::new())).unwrap();
-        assert!(made.iter().all(Result::is_ok), "{made:?}");
-        topic
-    }
-
-    fn send(&self, partition: i32, key: Option<&str>, value: Option<&str>, time: Option<&str>) {
-        let mut record = BaseRecord::<str, str>::to(self.name).partition(partition);
-        record.key = key;
-        record.payload = value;
-        if let Some(time) = time {
-            let header = Header {
-                key: TIME_HEADER,
-                value: Some(time),
-            };
-            record = record.headers(OwnedHeaders::new().insert(header));
-        }
-        self.producer.send(record).map_err(|(error, _)| error).unwrap();
-    }
-
-    fn flush(&self) {
-        self.producer.flush(Duration::from_secs(30)).unwrap();
-    }
-
-    /// Deletes the records of a partition before an offset, as its retention does.
-    fn delete_before(&self, partition: i32, offset: i64) {
-        let mut list = TopicPartitionList::new();
-        list.add_partition_offset(self.name, partition, Offset::Offset(offset))
-            .unwrap();
-        block_on(self.admin.delete_records(&list, &AdminOptions::new())).unwrap();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
-}
 
 fn overlay(version: u64) -> Arc<Overlay> {
     let options = OverlayOptions {
@@ -109,7 +47,7 @@ fn value(text: &str) -> Found {
 #[test]
 fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     let mut kafka = Kafka::start();
-    let topic = Topic::make(&kafka, "events", 3);
+    let topic = kafka.make_topic("events", 3);
     for number in 0..1000 {
         topic.send(
             number % 3,
@@ -121,7 +59,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     topic.send(0, Some("deleted"), Some("x"), None);
     topic.send(0, Some("deleted"), None, None);
     topic.send(1, None, Some("without a key"), None);
-    topic.send(1, Some("odd"), Some("x"), Some("yesterday"));
+    topic.send(1, Some("odd"), Some("x"), Some((TIME_HEADER, "yesterday")));
     topic.flush();
     let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
     // Two versions read the same partitions at different places.
@@ -147,7 +85,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
         );
     }
     // An earlier event does not count, even if it comes later.
-    topic.send(2, Some("k5"), Some("late"), Some("1000"));
+    topic.send(2, Some("k5"), Some("late"), Some((TIME_HEADER, "1000")));
     topic.send(2, Some("k6"), Some("again"), None);
     topic.flush();
     overlays
@@ -185,7 +123,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
 #[test]
 fn records_that_are_gone_before_they_are_read_are_reported() {
     let kafka = Kafka::start();
-    let topic = Topic::make(&kafka, "short", 1);
+    let topic = kafka.make_topic("short", 1);
     let send = |from: u32, to: u32| {
         (from..to).for_each(|number| topic.send(0, Some(&format!("k{number}")), Some("x"), None));
         topic.flush();

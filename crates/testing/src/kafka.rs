@@ -3,7 +3,14 @@
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{Offset, TopicPartitionList};
 use tempfile::TempDir;
 
 use crate::jars::jars_of;
@@ -23,6 +30,60 @@ pub struct Kafka {
     dir: TempDir,
     port: u16,
     broker: Option<ServerProcess>,
+}
+
+/// Writes to a topic of a [`Kafka`].
+pub struct KafkaWriter {
+    admin: AdminClient<DefaultClientContext>,
+    producer: BaseProducer,
+    topic: String,
+}
+
+impl KafkaWriter {
+    /// Sends a record, with a header or none, to a partition.
+    ///
+    /// # Panics
+    /// If too many are on their way.
+    pub fn send(&self, partition: i32, key: Option<&str>, value: Option<&str>, header: Option<(&str, &str)>) {
+        let mut record = BaseRecord::<str, str>::to(&self.topic).partition(partition);
+        record.key = key;
+        record.payload = value;
+        if let Some((key, value)) = header {
+            let value = Some(value);
+            record = record.headers(OwnedHeaders::new().insert(Header { key, value }));
+        }
+        let sent = self.producer.send(record);
+        assert!(
+            sent.is_ok(),
+            "a record cannot be sent: {:?}",
+            sent.map_err(|(error, _)| error)
+        );
+    }
+
+    /// Waits until all records that were sent are in the topic.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn flush(&self) {
+        let flushed = self.producer.flush(Duration::from_secs(60));
+        assert!(flushed.is_ok(), "records cannot be sent: {flushed:?}");
+    }
+
+    /// Deletes the records of a partition before an offset, as the topic's retention does.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn delete_before(&self, partition: i32, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        let added = list.add_partition_offset(&self.topic, partition, Offset::Offset(offset));
+        let deleted = block_on(self.admin.delete_records(&list, &AdminOptions::new()));
+        assert!(added.is_ok() && deleted.is_ok(), "{added:?} {deleted:?}");
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime can be made").block_on(future)
 }
 
 impl Kafka {
@@ -71,6 +132,27 @@ impl Kafka {
     /// Its address.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Makes a topic with so many partitions.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn make_topic(&self, name: &str, partitions: i32) -> KafkaWriter {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.address());
+        let writer = KafkaWriter {
+            admin: config.create().expect("librdkafka starts"),
+            producer: config.create().expect("librdkafka starts"),
+            topic: name.to_owned(),
+        };
+        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let made = block_on(writer.admin.create_topics([&new], &AdminOptions::new()));
+        assert!(
+            made.as_ref().is_ok_and(|made| made.iter().all(Result::is_ok)),
+            "{made:?}"
+        );
+        writer
     }
 
     fn file(&self) -> String {

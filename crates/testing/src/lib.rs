@@ -32,7 +32,7 @@ pub use cpu_group::CpuGroup;
 pub use failing_read::{Unreadable, fail_reads};
 pub use failing_sync::fail_syncs_of_this_thread;
 pub use hdfs::Hdfs;
-pub use kafka::Kafka;
+pub use kafka::{Kafka, KafkaWriter};
 pub use lan::{Cut, End, Lan};
 pub use mariadb::MariaDb;
 pub use port::free_port;

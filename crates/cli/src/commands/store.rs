@@ -41,7 +41,7 @@ pub enum StoreCommand {
 Example:
   fondaco store create pymk --backups 2
   fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
-  fondaco store create counts --kind hybrid --stream log --rewind 2h
+  fondaco store create counts --kind hybrid --stream kafka://kafka-1:9092/views --rewind 2h
   fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
 pub struct CreateOptions {
     /// The name of the store: the part of its keys before the colon
@@ -101,7 +101,8 @@ pub struct CreateOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Hybrid stores")]
 pub struct StreamArguments {
-    /// Where events come from: log, or log:PARTITIONS, is the log of fondaco dev, and of a server without ZooKeeper
+    /// Where events come from: kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a server
+    /// without ZooKeeper
     #[arg(long, value_name = "SOURCE")]
     stream: Option<StreamSource>,
 

@@ -48,7 +48,7 @@ use work::{Work, WorkParts};
 
 use crate::bootstrap::Bootstrap;
 use crate::change_signal::{ChangeSignal, ChangeWatcher};
-use crate::config::VersionedConfig;
+use crate::config::{KafkaConfig, VersionedConfig};
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::memory::MemoryPlan;
@@ -83,6 +83,8 @@ pub(crate) struct AgentParts {
     pub(crate) peers: PeerClient,
     /// How versioned stores are kept.
     pub(crate) versioned: VersionedConfig,
+    /// How Kafka is reached.
+    pub(crate) kafka: KafkaConfig,
     /// The boot ID of the machine, where it is known.
     pub(crate) boot_id: Option<String>,
     /// How other nodes are asked for the topology.
@@ -124,7 +126,12 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
-        let streams = Arc::new(Streams::start(engines, parts.events, Arc::clone(&change_signal))?);
+        let streams = Arc::new(Streams::start(
+            engines,
+            parts.events,
+            parts.kafka,
+            Arc::clone(&change_signal),
+        )?);
         let uploads = Uploads::open(&parts.data_dir.uploads(), parts.reserve_bytes, parts.keep_deleted)?;
         let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);

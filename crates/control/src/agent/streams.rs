@@ -9,11 +9,13 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{StoreName, StreamSettings, StreamSource, VersionNumber};
 use fondaco_replica::Engines;
 use fondaco_stream::{
-    Applied, Bound, EventLog, Feed, FeedStatus, Ingest, OVERLAY_PREFIX, Overlay, OverlayOptions, Source, StreamError,
+    Applied, Bound, EventLog, Feed, FeedStatus, Ingest, KafkaCluster, OVERLAY_PREFIX, Overlay, OverlayOptions, Source,
+    StreamError,
 };
 use parking_lot::Mutex;
 
 use crate::change_signal::ChangeSignal;
+use crate::config::KafkaConfig;
 use crate::error::ControlError;
 
 /// How many threads feed all overlays of a node.
@@ -24,6 +26,9 @@ pub(crate) struct Streams {
     engines: Engines,
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
+    kafka: KafkaConfig,
+    /// Each Kafka, by its brokers.
+    clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     ingest: Ingest,
     /// Wakes the agent.
     change_signal: Arc<ChangeSignal>,
@@ -59,11 +64,14 @@ impl Streams {
     pub(super) fn start(
         engines: Engines,
         log: Option<Arc<EventLog>>,
+        kafka: KafkaConfig,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
         Ok(Self {
             engines,
             log,
+            kafka,
+            clusters: Mutex::default(),
             change_signal,
             ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
             state: Mutex::default(),
@@ -153,11 +161,20 @@ impl Streams {
     }
 
     fn source(&self, store: &StoreRecord, settings: &StreamSettings) -> Result<Arc<dyn Source>, StreamError> {
-        let StreamSource::Log(partitions) = settings.source;
-        let log = self.log.as_ref().ok_or_else(|| StreamError::NoTopic {
-            topic: settings.source.to_string(),
-        })?;
-        Ok(log.topic(&topic_of(store), partitions)?)
+        match &settings.source {
+            StreamSource::Log(partitions) => {
+                let log = self.log.as_ref().ok_or_else(|| StreamError::NoTopic {
+                    topic: settings.source.to_string(),
+                })?;
+                Ok(log.topic(&topic_of(store), *partitions)?)
+            }
+            StreamSource::Kafka { brokers, topic } => {
+                let mut clusters = self.clusters.lock();
+                let cluster = clusters.entry(brokers.clone());
+                let cluster = cluster.or_insert_with(|| Arc::new(KafkaCluster::new(brokers, &self.kafka.0)));
+                Ok(Arc::new(cluster.topic(topic)))
+            }
+        }
     }
 
     /// Deletes overlays of versions that are not on the disk any more.

@@ -29,9 +29,11 @@ pub(super) async fn log(
         let Some(stream) = &store.definition.stream else {
             return Err(OperatorError::NotHybrid { store: name }.into());
         };
-        let StreamSource::Log(partitions) = stream.source;
         let log = app.events.as_ref().ok_or(ControlError::NoEventLog)?;
-        let topic = log.topic(&topic_of(&store), partitions)?;
+        let topic = match &stream.source {
+            StreamSource::Log(partitions) => log.topic(&topic_of(&store), *partitions)?,
+            StreamSource::Kafka { .. } => return Err(ControlError::NoEventLog),
+        };
         let events: Vec<Event> = new
             .events
             .into_iter()

@@ -1,7 +1,8 @@
 //! Hybrid stores: versions with the events of a log on top, in a cluster within one process.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fondaco_testing::Kafka;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
@@ -254,4 +255,41 @@ fn streams_of_other_stores_are_refused() {
     ] {
         assert_eq!(refused("POST", "/v1/stores", store, 400), "invalid_request");
     }
+}
+
+#[test]
+fn events_of_a_topic_of_kafka_are_served_within_a_second() {
+    let kafka = Kafka::start();
+    let topic = kafka.make_topic("views", 3);
+    let cluster = TestCluster::start();
+    create(
+        &cluster,
+        json!({"source": format!("kafka://{}/views", kafka.address())}),
+    );
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
+    let of_base = value(1, 2, PADDING);
+    for number in 0..20 {
+        let text = format!("view-{number}");
+        topic.send(number % 3, Some("member-1"), Some(&text), None);
+        topic.flush();
+        let sent = Instant::now();
+        let mut client = Writer::new(&cluster);
+        eventually("the event", || (client.ask("GET pymk:member-1") == text).then_some(()));
+        // The first ones wait until consumers have found their broker.
+        assert!(
+            number < 6 || sent.elapsed() < Duration::from_secs(1),
+            "{number}: {:?}",
+            sent.elapsed()
+        );
+    }
+    all_answer(&cluster, &[("member-1", "view-19"), ("member-2", &of_base)]);
+    // A new version reads the topic, too, before it is swapped in.
+    push(&cluster, json!({"source": builds.build(2)}));
+    let of_base = value(2, 2, PADDING);
+    all_answer(&cluster, &[("member-1", "view-19"), ("member-2", &of_base)]);
+    let answer = cluster
+        .client
+        .call("POST", "/v1/stores/pymk/events", json!({"events": []}));
+    assert_eq!((answer.0, &answer.1["error"]["code"]), (409, &json!("no_log")));
 }

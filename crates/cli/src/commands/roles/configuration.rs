@@ -1,12 +1,15 @@
 //! The configuration file of a process: TOML, unknown keys are refused. One file may serve all roles: a role ignores
 //! the settings that it does not need.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
 use anyhow::{Context, anyhow, bail};
-use fondaco_control::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
+use fondaco_control::{
+    ClusterConfig, Config, KafkaConfig, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig,
+};
 use fondaco_model::{NodeId, Placement, StoreName};
 use serde::Deserialize;
 
@@ -55,6 +58,8 @@ pub(super) struct ConfigurationFile {
     peers: PeersSection,
     #[serde(default)]
     versioned: VersionedSection,
+    #[serde(default)]
+    kafka: KafkaSection,
     tls: Option<TlsSection>,
     #[serde(default)]
     users: Vec<UserSection>,
@@ -91,6 +96,17 @@ struct PeersSection {
     user: Option<String>,
     password: Option<String>,
     certificates: Option<PathBuf>,
+}
+
+/// Properties of librdkafka.
+#[derive(Default, Deserialize)]
+struct KafkaSection(BTreeMap<String, String>);
+
+impl fmt::Debug for KafkaSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Some values are passwords.
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -226,6 +242,7 @@ impl ConfigurationFile {
         config.versioned.exchange_bytes_per_second = bytes("exchange-rate", &self.versioned.exchange_rate)?;
         config.versioned.handoff_bytes_per_second = bytes("handoff-rate", &self.versioned.handoff_rate)?;
         config.versioned.mysql = self.versioned.mysql;
+        config.kafka = KafkaConfig(self.kafka.0);
         if let Some(seconds) = self.versioned.exchange_every_seconds {
             if !(1..=EXCHANGE_SECONDS_MAX).contains(&seconds) {
                 bail!("invalid exchange-every-seconds {seconds}: use 1 to {EXCHANGE_SECONDS_MAX}");

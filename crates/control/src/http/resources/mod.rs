@@ -35,7 +35,9 @@ pub use plan::{
 };
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, ValueTypeName, WithoutQuorum};
-pub use stream::{EventsLogged, NewEvent, NewEvents, StreamResource, StreamStatus, TopicPartition, VersionStream};
+pub use stream::{
+    EventsLogged, LostRange, NewEvent, NewEvents, StreamResource, StreamStatus, TopicPartition, VersionStream,
+};
 pub use upload::{UploadFileResource, UploadResource};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,

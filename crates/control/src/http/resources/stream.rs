@@ -11,8 +11,9 @@ use crate::agent::OverlayStatus;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamResource {
-    /// Where events come from: `log`, the log of a process that is a whole cluster, or `log:PARTITIONS`.
-    #[schema(example = "log:4")]
+    /// Where events come from: a topic, `kafka://HOST:PORT,…/TOPIC`; or `log`, or `log:PARTITIONS`, the log of a process that is a whole
+    /// cluster.
+    #[schema(example = "kafka://kafka-1:9092,kafka-2:9092/views")]
     pub source: String,
     /// How long before the start of a push its version reads the stream from, in milliseconds; a day by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +122,19 @@ pub struct VersionStream {
     pub partitions: Vec<TopicPartition>,
     /// Why the last look at the stream failed, if it did.
     pub error: Option<String>,
+    /// Which records were gone before they were read: a new version has to be pushed.
+    pub lost: Vec<LostRange>,
+}
+
+/// Records of a topic that were gone before they were read.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct LostRange {
+    /// The partition of the topic.
+    pub partition: u32,
+    /// The offset of the first one.
+    pub from: u64,
+    /// The offset after the last one.
+    pub to: u64,
 }
 
 /// How far a node has read a partition of a topic.
@@ -137,6 +151,11 @@ pub struct TopicPartition {
 impl From<OverlayStatus> for VersionStream {
     fn from(status: OverlayStatus) -> Self {
         let applied = status.applied;
+        let lost = status.feed.lost.iter().map(|lost| LostRange {
+            partition: lost.partition,
+            from: lost.from,
+            to: lost.to,
+        });
         let partitions = status.feed.partitions.into_iter().map(|partition| TopicPartition {
             partition: partition.partition,
             lag_records: partition.lag_records,
@@ -154,6 +173,7 @@ impl From<OverlayStatus> for VersionStream {
             poison: applied.poison,
             elsewhere: applied.elsewhere,
             partitions: partitions.collect(),
+            lost: lost.collect(),
             error: status.feed.error,
         }
     }
