@@ -30,6 +30,14 @@ pub enum ControlError {
     /// A stream cannot be written or read.
     #[error(transparent)]
     Stream(#[from] fondaco_stream::StreamError),
+    /// An event that cannot be applied: none was logged.
+    #[error("event number {at}, counted from 0: {reason}; no event was logged")]
+    InvalidEvent {
+        /// Its place among those to be logged.
+        at: usize,
+        /// Why.
+        reason: String,
+    },
     /// The process is not a whole cluster.
     #[error(
         "events are logged only in a process that is a whole cluster (fondaco dev, or fondaco server without ZooKeeper), and only for \

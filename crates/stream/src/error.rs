@@ -56,6 +56,10 @@ pub enum StreamError {
         end: u64,
     },
 
+    /// A step panicked: that is a fault of the program.
+    #[error("a step of reading a stream panicked: see the log")]
+    Panicked,
+
     /// The source failed, and may succeed later.
     #[error("topic {topic:?} cannot be read: {reason}")]
     Unavailable {

@@ -2,6 +2,8 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
+use crate::overlay::{EVENT_KEY_BYTES_MAX, EVENT_VALUE_BYTES_MAX};
+
 /// A change of one key at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -18,10 +20,36 @@ pub struct Event {
 #[error("{0}")]
 pub struct Poison(pub String);
 
+/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all later ones.
+const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
 const HAS_VALUE: u8 = 1;
 const HAS_TIME: u8 = 2;
 
 impl Event {
+    /// Checks that it can be applied, if it is logged at this time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// A key or a value of a length that is not kept, or a time that is too far ahead.
+    pub fn check(&self, logged_ms: u64) -> Result<(), Poison> {
+        let key_bytes = self.key.len();
+        if !(1..=EVENT_KEY_BYTES_MAX).contains(&key_bytes) {
+            let keys = format!("keys have 1 to {EVENT_KEY_BYTES_MAX}");
+            return Err(Poison(format!("the key has {key_bytes} bytes: {keys}")));
+        }
+        let value_bytes = self.value.as_ref().map_or(0, Bytes::len);
+        if value_bytes > EVENT_VALUE_BYTES_MAX {
+            let values = format!("values have at most {EVENT_VALUE_BYTES_MAX}");
+            return Err(Poison(format!("the value has {value_bytes} bytes: {values}")));
+        }
+        match self.time_ms {
+            Some(time_ms) if time_ms > logged_ms.saturating_add(AHEAD_MS_MAX) => Err(Poison(format!(
+                "its time {time_ms} is more than a day after it was logged ({logged_ms}): correct the clock of its producer"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends its encoded form: flags, the time if there is one, the length of the key, the key, the value.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };

@@ -16,7 +16,7 @@ use fondaco_model::PartitionSet;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamError;
-use crate::overlay::Overlay;
+use crate::overlay::{Overlay, OverlayOptions};
 use crate::progress::LostRecords;
 use crate::source::Source;
 
@@ -64,6 +64,7 @@ struct State {
     looked: Option<Instant>,
     running: usize,
     last_step: Option<Instant>,
+    /// Why the partitions of the topic could not be counted, if so.
     error: Option<String>,
 }
 
@@ -81,6 +82,8 @@ struct LaneState {
     end: u64,
     /// When the last record that was applied was logged.
     logged_ms: u64,
+    /// Why the last step failed, if it did.
+    error: Option<String>,
 }
 
 /// A topic partition as an overlay has read it.
@@ -141,6 +144,11 @@ impl Feed {
         Ok(())
     }
 
+    /// Whether it is one of an overlay with these options, from this time on.
+    pub fn is_for(&self, options: &OverlayOptions, start_ms: u64) -> bool {
+        self.overlay.options() == options && self.start_ms == start_ms
+    }
+
     /// Pauses it, or lets it go on.
     pub fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Relaxed);
@@ -165,18 +173,13 @@ impl Feed {
         FeedStatus {
             is_paused: self.is_paused.load(Relaxed),
             partitions: partitions.into_values().collect(),
-            error: state.error.clone(),
+            error: state.error(),
             lost: self.overlay.lost(),
         }
     }
 
     /// Takes note of new cohorts and topic partitions.
-    fn look(&self, now: Instant) -> Result<(), StreamError> {
-        let is_due = |looked: Option<Instant>| looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
-        if !is_due(self.state.lock().looked) {
-            return Ok(());
-        }
-        self.state.lock().looked = Some(now);
+    fn look(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
         let cohorts = self.overlay.cohorts();
         let lanes: BTreeSet<Lane> = cohorts
@@ -189,12 +192,24 @@ impl Feed {
         Ok(())
     }
 
+    /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
+    fn takes_look(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
+        if is_due {
+            state.looked = Some(now);
+        }
+        is_due
+    }
+
     /// When a lane is due next.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let state = self.state.lock();
         let idle = state.lanes.values().filter(|lane| !lane.is_running);
         let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
-        due.filter(|_| !self.is_paused.load(Relaxed))
+        let look = state.looked.map_or(now, |looked| looked + LOOK_EVERY);
+        let due = due.map_or(look, |due| due.min(look));
+        Some(due).filter(|_| !self.is_paused.load(Relaxed))
     }
 
     /// The lane for the next step, which is then marked as running.
@@ -202,11 +217,12 @@ impl Feed {
         let mut state = self.state.lock();
         let first = state.lanes.keys().next()?.0;
         let waits = first_waits(&state.lanes, first);
-        let mut lanes = state.lanes.iter_mut();
-        let (&lane, found) = lanes.find(|((cohort, _), lane)| {
+        let lanes = state.lanes.iter_mut().filter(|((cohort, _), lane)| {
             let is_due = lane.due.is_none_or(|due| due <= now);
             is_due && !lane.is_running && !(waits && *cohort == first)
-        })?;
+        });
+        // The one that has waited longest: one with many records must not keep others from theirs.
+        let (&lane, found) = lanes.min_by_key(|(_, lane)| lane.due)?;
         found.is_running = true;
         state.running += 1;
         state.last_step = Some(now);
@@ -234,9 +250,14 @@ impl Feed {
         };
         let reader = self.number << 32 | u64::from(cohort);
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
-            Err(lost @ StreamError::Lost { offset, first, .. }) => {
+            Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
-                self.overlay.pass_over(cohort, partition, offset, first)?;
+                // A topic that ends before has lost its last records, or is another one: offsets are given out again.
+                let to = match from > end {
+                    true => self.source.offset_at(partition, self.start_ms)?,
+                    false => first,
+                };
+                self.overlay.pass_over(cohort, partition, from, to)?;
                 return Err(lost);
             }
             read => read?,
@@ -260,11 +281,11 @@ impl Feed {
         let mut state = self.state.lock();
         state.running -= 1;
         let error = result.as_ref().err().map(ToString::to_string);
-        if let (Some(new), true) = (&error, state.error != error) {
-            tracing::warn!(store = %self.overlay.options().store, error = new, "events cannot be read or applied: trying again");
-        }
-        state.error = error;
         if let Some(lane) = state.lanes.get_mut(&lane) {
+            if let (Some(new), true) = (&error, lane.error != error) {
+                tracing::warn!(store = %self.overlay.options().store, error = new, "events cannot be read or applied: trying again");
+            }
+            lane.error = error;
             lane.is_running = false;
             lane.idle = match &result {
                 Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
@@ -274,8 +295,8 @@ impl Feed {
             lane.due = Some(now + lane.idle);
         }
         let is_within = |lane: &LaneState| lane.next.is_some() && lane.lag_ms() <= self.bound.lag_ms;
-        let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX));
-        if of_cohort.all(|(_, lane)| is_within(lane)) {
+        let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
+        if of_cohort.peek().is_some() && of_cohort.all(|(_, lane)| is_within(lane)) {
             drop(state);
             // It is noted again after the next step.
             match self.overlay.set_ready(cohort) {
@@ -294,11 +315,20 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
     let mut behind = BTreeMap::<u32, Option<u64>>::new();
     for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
         let ahead = lanes.get(&(first, partition)).and_then(|lane| lane.next);
-        let gap = ahead.zip(lane.next).map(|(ahead, next)| ahead.saturating_sub(next));
+        // One that cannot be read is not waited for, nor one that is ahead: that one waits.
+        let gap = ahead.zip(lane.next.filter(|_| lane.error.is_none()));
+        let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
         let sum = behind.entry(cohort).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
     behind.values().flatten().any(|&gap| gap <= NEAR_RECORDS)
+}
+
+impl State {
+    fn error(&self) -> Option<String> {
+        let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
+        self.error.as_ref().or_else(|| errors.next()).cloned()
+    }
 }
 
 impl LaneState {
@@ -377,14 +407,16 @@ fn run(shared: &Shared) {
             let state = feed.state.lock();
             (state.running, state.last_step)
         });
-        let taken = feeds.into_iter().find_map(|feed| {
-            if let Err(error) = feed.look(now) {
-                feed.state.lock().error = Some(error.to_string());
-            }
-            Some((feed, feed.take(now)?))
+        let taken = feeds.into_iter().find_map(|feed| match feed.takes_look(now) {
+            true => Some((feed, None)),
+            false => Some((feed, Some(feed.take(now)?))),
         });
         match taken {
-            Some((feed, lane)) => feed.done(lane, feed.step(lane)),
+            Some((feed, None)) => {
+                let looked = unless_panicked(|| feed.look());
+                feed.state.lock().error = looked.err().map(|error| error.to_string());
+            }
+            Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane))),
             None => {
                 let mut feeds = shared.feeds.lock();
                 let next = feeds.iter().filter_map(|feed| feed.next_due(now)).min();
@@ -393,6 +425,12 @@ fn run(shared: &Shared) {
             }
         }
     }
+}
+
+/// A step that panics must not end the thread: others go on.
+fn unless_panicked<T>(step: impl FnOnce() -> Result<T, StreamError>) -> Result<T, StreamError> {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step));
+    done.unwrap_or(Err(StreamError::Panicked))
 }
 
 fn now_ms() -> u64 {

@@ -19,6 +19,6 @@ pub use event::{Event, Poison};
 pub use ingest::{Bound, Feed, FeedStatus, Ingest, OnReady, SourceStatus};
 pub use kafka::{KafkaCluster, KafkaTopic, TIME_HEADER};
 pub use log::{EventLog, LogTopic};
-pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Keys, OVERLAY_PREFIX, Overlay, OverlayOptions};
+pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions};
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};

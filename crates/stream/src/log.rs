@@ -207,7 +207,16 @@ impl Source for LogTopic {
             next: offset,
             end,
         };
-        if offset >= end {
+        if offset > end {
+            return Err(StreamError::Lost {
+                topic: self.name.clone(),
+                partition,
+                offset,
+                first: 0,
+                end,
+            });
+        }
+        if offset == end {
             return Ok(batch);
         }
         let mut bytes = 0;

@@ -10,7 +10,7 @@
 //! batch that has the events' effects, so that each event takes effect once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
@@ -26,11 +26,11 @@ use crate::progress::{Cohort, LostRecords, Progress, poison_key, poisoned};
 use crate::source::{Batch, Logged};
 
 /// What the names of all tables of overlays begin with.
-pub const OVERLAY_PREFIX: &str = "overlay-1-";
+const OVERLAY_PREFIX: &str = "overlay-1-";
 /// The longest key of an event, in bytes.
 pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES;
-/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all later ones.
-const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The longest value of an event, in bytes.
+pub(crate) const EVENT_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
 /// How many records that are no events are kept aside. More are only counted.
 const POISON_MAX: u64 = 1000;
 /// How many records one batch deletes.
@@ -44,7 +44,7 @@ const HEADER_BYTES: usize = 9;
 const DELETED: u8 = 1;
 
 /// What an overlay is made for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayOptions {
     /// The store.
     pub store: StoreName,
@@ -74,8 +74,12 @@ pub struct Overlay {
     progress: Mutex<Progress>,
     /// The partitions that answer.
     ready: ArcSwap<PartitionSet>,
-    /// Whether all partitions that it holds answer.
+    /// Whether all partitions that there are answer.
     is_ready: AtomicBool,
+    /// The partitions that it holds.
+    held: ArcSwap<PartitionSet>,
+    /// The number of the next cohort: none is used again.
+    next_cohort: AtomicU32,
     keys: AtomicU64,
     counts: Counts,
     lost: Mutex<Vec<LostRecords>>,
@@ -139,6 +143,8 @@ impl Overlay {
             progress: Mutex::new(Progress::read(&*notes)?),
             ready: ArcSwap::default(),
             is_ready: AtomicBool::new(false),
+            held: ArcSwap::default(),
+            next_cohort: AtomicU32::new(0),
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
             counts: Counts::default(),
@@ -148,18 +154,27 @@ impl Overlay {
             table,
             notes,
         };
-        let mut keys = 0;
+        let mut hashes = Vec::new();
         for entry in overlay.table.scan(&[], None)? {
-            entry?;
-            keys += 1;
+            hashes.extend(entry?.0.get(PLACE_BYTES..).map(xxh3_64));
         }
-        overlay.keys.store(keys, Relaxed);
-        overlay.make_room_in_filter(keys as usize)?;
+        let filter = Filter::with_room_for(hashes.len() * 2);
+        hashes.iter().for_each(|&hash| filter.add(hash));
+        overlay.keys.store(hashes.len() as u64, Relaxed);
+        overlay.filter.store(Arc::new(filter));
         overlay
             .counts
             .poison
             .store(poisoned(&*overlay.notes)?.len() as u64, Relaxed);
-        overlay.note_ready(&overlay.progress.lock());
+        {
+            let progress = overlay.progress.lock();
+            let last = progress.cohorts.last_key_value();
+            overlay
+                .next_cohort
+                .store(last.map_or(0, |(&last, _)| last + 1), Relaxed);
+            overlay.held.store(Arc::new(progress.partitions()));
+            overlay.note_ready(&progress);
+        }
         Ok(overlay)
     }
 
@@ -171,19 +186,17 @@ impl Overlay {
     /// What it says about a key, as far as memory knows. Never waits.
     #[inline]
     pub fn find_hot(&self, key: &[u8]) -> Found {
-        if !self.is_ready.load(Acquire) && !self.answers(key) {
-            return Found::Behind;
-        }
         let hash = xxh3_64(key);
-        if !self.filter.load().may_have(hash) {
-            return Found::Nothing;
-        }
-        match self.table.get_hot(&self.table_key(key, hash)) {
-            Ok(Hot::Found(record)) => found(record).unwrap_or(Found::Unknown),
-            Ok(Hot::Absent) => Found::Nothing,
-            // A dropped table is reported by the other look.
-            Ok(Hot::Cold) | Err(_) => Found::Unknown,
-        }
+        let found = match self.filter.load().may_have(hash) {
+            false => Found::Nothing,
+            true => match self.table.get_hot(&self.table_key(key, hash)) {
+                Ok(Hot::Found(record)) => found(record).unwrap_or(Found::Unknown),
+                Ok(Hot::Absent) => Found::Nothing,
+                // A dropped table is reported by the other look.
+                Ok(Hot::Cold) | Err(_) => Found::Unknown,
+            },
+        };
+        self.if_it_answers(key, found)
     }
 
     /// What it says about a key. May read the disk.
@@ -191,13 +204,20 @@ impl Overlay {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
-        if !self.is_ready.load(Acquire) && !self.answers(key) {
-            return Ok(Found::Behind);
-        }
         let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
-        record.map_or(Ok(Found::Nothing), |record| {
+        let found = record.map_or(Ok(Found::Nothing), |record| {
             found(record).ok_or_else(|| self.damaged(key))
-        })
+        });
+        Ok(self.if_it_answers(key, found?))
+    }
+
+    /// What was found, if the key's partition answers still: its records are deleted after it has ceased to.
+    #[inline]
+    fn if_it_answers(&self, key: &[u8], found: Found) -> Found {
+        match self.is_ready.load(Acquire) || self.answers(key) {
+            true => found,
+            false => Found::Behind,
+        }
     }
 
     /// The partitions that have once come within the bound of their feed: those answer.
@@ -205,7 +225,6 @@ impl Overlay {
         self.ready.load_full()
     }
 
-    #[cold]
     fn answers(&self, key: &[u8]) -> bool {
         let partitions = self.options.partitions;
         self.ready
@@ -231,7 +250,8 @@ impl Overlay {
     fn note_ready(&self, progress: &Progress) {
         let ready = progress.ready();
         self.is_ready.store(false, Release);
-        let is_ready = !ready.is_empty() && ready == progress.partitions();
+        // The version may have partitions that this does not know of yet, or not any more.
+        let is_ready = ready.len() == self.options.partitions.get() as usize;
         self.ready.store(Arc::new(ready));
         self.is_ready.store(is_ready, Release);
     }
@@ -267,11 +287,15 @@ impl Overlay {
     /// # Errors
     /// An error of the engine; it has to be called again.
     pub fn set_held(&self, held: &PartitionSet) -> Result<bool, StreamError> {
+        if **self.held.load() == *held {
+            return Ok(false);
+        }
         let mut progress = self.progress.lock();
         let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
         if lost.is_empty() && gained.is_empty() {
+            self.held.store(Arc::new(held.clone()));
             return Ok(false);
         }
         for cohort in after.cohorts.values_mut() {
@@ -284,7 +308,7 @@ impl Overlay {
             self.delete_partition(partition)?;
         }
         if !gained.is_empty() {
-            let next = after.cohorts.last_key_value().map_or(0, |(&last, _)| last + 1);
+            let next = self.next_cohort.fetch_add(1, Relaxed);
             let cohort = Cohort {
                 partitions: gained,
                 ..Cohort::default()
@@ -292,6 +316,7 @@ impl Overlay {
             after.cohorts.insert(next, cohort);
             self.write_progress(&mut progress, after)?;
         }
+        self.held.store(Arc::new(held.clone()));
         Ok(true)
     }
 
@@ -423,6 +448,9 @@ impl Overlay {
         if known.offsets.get(&partition) != Some(&from) {
             return Ok(0);
         }
+        if read.next == from {
+            return Ok(0);
+        }
         let limit = progress.limit(cohort, partition).unwrap_or(u64::MAX);
         let records = &read.records[..read.records.partition_point(|record| record.offset < limit)];
         let mut changes = Changes {
@@ -511,6 +539,19 @@ impl Overlay {
 }
 
 impl OverlayOptions {
+    /// The store's number, when it was created, and the version, if a table is one of an overlay.
+    pub fn of_table(name: &str) -> Option<(u16, u64, VersionNumber)> {
+        let rest = name.strip_prefix(OVERLAY_PREFIX)?;
+        let mut parts = rest.strip_suffix("-progress").unwrap_or(rest).split('-');
+        let found = (
+            parts.next()?.parse().ok()?,
+            parts.next()?.parse().ok()?,
+            parts.next()?.parse().ok()?,
+        );
+        let version = VersionNumber::new(found.2)?;
+        parts.next().is_none().then_some((found.0, found.1, version))
+    }
+
     /// The names of its tables: its records, and how far it has come.
     pub fn tables(&self) -> [String; 2] {
         let Self {
@@ -536,12 +577,12 @@ struct Changes<'a> {
 
 impl Changes<'_> {
     fn add(&mut self, partition: u32, record: &Logged, held: &PartitionSet) -> Result<(), StreamError> {
-        let event = match record
-            .event
-            .as_ref()
-            .map_err(ToString::to_string)
-            .and_then(|event| checked(record, event))
-        {
+        let event = record.event.as_ref().map_err(ToString::to_string);
+        let checked = event.and_then(|event| match event.check(record.logged_ms) {
+            Ok(()) => Ok(event),
+            Err(poison) => Err(poison.to_string()),
+        });
+        let event = match checked {
             Ok(event) => event,
             Err(reason) => {
                 let known = self.overlay.counts.poison.load(Relaxed) + self.counted.poison;
@@ -614,28 +655,6 @@ fn rank(record: &[u8]) -> Option<(u64, u8, &[u8])> {
     let (&flags, rest) = record.split_first()?;
     let (time, value) = rest.split_first_chunk()?;
     Some((u64::from_be_bytes(*time), flags, value))
-}
-
-/// The event of a record, if it can be stored.
-fn checked<'a>(record: &Logged, event: &'a Event) -> Result<&'a Event, String> {
-    let key_bytes = event.key.len();
-    if !(1..=EVENT_KEY_BYTES_MAX).contains(&key_bytes) {
-        return Err(format!(
-            "the key has {key_bytes} bytes: keys have 1 to {EVENT_KEY_BYTES_MAX}"
-        ));
-    }
-    let value_bytes = event.value.as_ref().map_or(0, Bytes::len);
-    if value_bytes > VALUE_BYTES_MAX - HEADER_BYTES {
-        let max = VALUE_BYTES_MAX - HEADER_BYTES;
-        return Err(format!("the value has {value_bytes} bytes: values have at most {max}"));
-    }
-    match event.time_ms {
-        Some(time_ms) if time_ms > record.logged_ms.saturating_add(AHEAD_MS_MAX) => Err(format!(
-            "its time {time_ms} is more than a day after it was logged ({}): correct the clock of its producer",
-            record.logged_ms
-        )),
-        _ => Ok(event),
-    }
 }
 
 /// What a record says; `None` if it is damaged.

@@ -61,7 +61,7 @@ impl ValueBudget {
 
 impl HeldBudget {
     /// An empty share of this limit; without a limit there is memory for everything.
-    pub(crate) fn of(room: Option<Arc<ValueBudget>>) -> Self {
+    pub fn of(room: Option<Arc<ValueBudget>>) -> Self {
         Self { room, bytes: 0 }
     }
 
@@ -82,7 +82,7 @@ impl HeldBudget {
     /// # Errors
     /// The limit in bytes, if not enough is left.
     #[inline]
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), u64> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), u64> {
         let Some(room) = &self.room else { return Ok(()) };
         if !room.take(bytes as u64) {
             return Err(room.bytes_max());

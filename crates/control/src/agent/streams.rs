@@ -1,25 +1,29 @@
 //! The streams of hybrid stores on a node: an overlay for each version on the disk, fed by threads of the node's own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fondaco_engine::Engine;
-use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord, VersionDetail};
+use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{StoreName, StreamSettings, StreamSource, VersionNumber};
 use fondaco_replica::Engines;
 use fondaco_stream::{
-    Applied, Bound, EventLog, Feed, FeedStatus, Ingest, KafkaCluster, OVERLAY_PREFIX, Overlay, OverlayOptions, Source,
-    StreamError,
+    Applied, Bound, EventLog, Feed, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
 };
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
+use crate::now_unix_ms;
 
 /// How many threads feed all overlays of a node.
 const THREADS: usize = 2;
+
+/// How long the agent waits for an overlay that is being opened.
+const OPEN_AT_ONCE: Duration = Duration::from_millis(200);
 
 /// The streams of a node.
 pub(crate) struct Streams {
@@ -30,6 +34,10 @@ pub(crate) struct Streams {
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     ingest: Ingest,
+    /// Overlays that are being opened, or were.
+    opening: Mutex<BTreeMap<ReplicaKey, Option<Result<Arc<Feed>, String>>>>,
+    /// Rung when one was opened.
+    opened: Condvar,
     /// Wakes the agent.
     change_signal: Arc<ChangeSignal>,
     state: Mutex<State>,
@@ -40,7 +48,7 @@ struct State {
     feeds: BTreeMap<ReplicaKey, Arc<Feed>>,
     /// Why versions have no overlay.
     failures: BTreeMap<ReplicaKey, String>,
-    /// Whether overlays of versions that are not on the disk were deleted.
+    /// Whether overlays that are given up were deleted.
     is_clean: bool,
 }
 
@@ -73,6 +81,8 @@ impl Streams {
             kafka,
             clusters: Mutex::default(),
             change_signal,
+            opening: Mutex::default(),
+            opened: Condvar::new(),
             ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
             state: Mutex::default(),
         })
@@ -80,75 +90,108 @@ impl Streams {
 
     /// Gives each version of a hybrid store its overlay, and takes note of which partitions have yet to read their stream.
     /// Returns whether requests should see other overlays.
-    pub(super) fn look(&self, view: &ClusterView, versions: &mut BTreeMap<ReplicaKey, LocalVersion>) -> bool {
-        let mut state = self.state.lock();
-        let mut feeds = BTreeMap::new();
-        state.failures.clear();
+    pub(super) fn look(
+        self: &Arc<Self>,
+        view: &ClusterView,
+        versions: &mut BTreeMap<ReplicaKey, LocalVersion>,
+    ) -> bool {
+        let known = self.state.lock().feeds.clone();
+        let (mut feeds, mut failures) = (BTreeMap::new(), BTreeMap::new());
         for (key, local) in versions.iter_mut() {
-            let Some((store, settings, detail)) = hybrid(view, key, local) else {
+            let Some(store) = view.stores.get(&key.0).map(|store| &store.record) else {
                 continue;
             };
-            let known = state.feeds.get(key).cloned();
-            let fed = known.map_or_else(|| self.feed(store, settings, key.1, detail), Ok);
-            let held = fed.and_then(|feed| feed.set_held(&local.open).map(|()| feed));
-            match held {
-                Ok(feed) => {
-                    local.behind = local.open.without(&feed.overlay().ready());
-                    feeds.insert(key.clone(), feed);
-                }
-                Err(error) => {
-                    tracing::warn!(store = %key.0, version = %key.1, %error, "the stream of a version cannot be read: trying again");
-                    local.behind = local.open.clone();
-                    state.failures.insert(key.clone(), error.to_string());
-                }
+            let Some(settings) = &store.definition.stream else {
+                continue;
+            };
+            local.behind = local.open.clone();
+            let mut feed = known.get(key).filter(|feed| is_of(feed, store)).cloned();
+            // A version that is not kept any more has no detail; requests may still name it for a moment.
+            if let Some(wanted) = wanted(store, settings, key.1, local) {
+                feed = feed.filter(|feed| feed.is_for(&wanted.options, wanted.start_ms));
+                feed = match feed {
+                    Some(feed) => Some(feed),
+                    None => self.opened(key, wanted).unwrap_or_else(|error| {
+                        tracing::warn!(store = %key.0, version = %key.1, error, "the stream of a version cannot be read: trying again");
+                        failures.insert(key.clone(), error);
+                        None
+                    }),
+                };
             }
+            let Some(feed) = feed else { continue };
+            if let Err(error) = feed.set_held(&local.open) {
+                tracing::warn!(store = %key.0, version = %key.1, %error, "a node cannot take or give partitions of a stream: trying again");
+                failures.insert(key.clone(), error.to_string());
+            }
+            local.behind = local.open.without(&feed.overlay().ready());
+            feeds.insert(key.clone(), feed);
         }
-        let is_same = feeds.len() == state.feeds.len() && feeds.keys().all(|key| state.feeds.contains_key(key));
-        if !is_same {
-            state.feeds = feeds;
-            self.ingest.set_feeds(state.feeds.values().cloned().collect());
-            state.is_clean = false;
-        }
-        let may_delete = !view.remembered && !view.is_partial && state.failures.is_empty();
-        if may_delete && !state.is_clean {
-            match self.delete_others(&state.feeds) {
-                Ok(()) => state.is_clean = true,
+        let is_same = feeds.len() == known.len()
+            && feeds
+                .iter()
+                .all(|(key, feed)| known.get(key).is_some_and(|known| Arc::ptr_eq(known, feed)));
+        let is_clean = {
+            let mut state = self.state.lock();
+            state.failures = failures;
+            if !is_same {
+                state.feeds = feeds;
+                self.ingest.set_feeds(state.feeds.values().cloned().collect());
+                state.is_clean = false;
+            }
+            state.is_clean
+        };
+        // Once requests see no overlay that is to be deleted: they do after this look.
+        if is_same && !is_clean && !view.remembered && !view.is_partial {
+            match self.delete_given_up(view, versions) {
+                Ok(is_clean) => self.state.lock().is_clean = is_clean,
                 Err(error) => tracing::warn!(%error, "cannot delete events of versions that are gone: trying again"),
             }
         }
         !is_same
     }
 
-    fn feed(
-        &self,
-        store: &StoreRecord,
-        settings: &StreamSettings,
-        version: VersionNumber,
-        detail: &VersionDetail,
-    ) -> Result<Arc<Feed>, StreamError> {
-        let events = detail.events.unwrap_or_default();
-        let options = OverlayOptions {
-            store: store.definition.name.clone(),
-            store_id: store.id,
-            created_unix_ms: store.created_unix_ms,
-            version,
-            partitions: detail.partitions,
-            as_of_ms: events.as_of_unix_ms,
-            grace_ms: settings.grace_ms,
-        };
-        let source = self.source(store, settings)?;
-        let overlay = Overlay::open(Arc::clone(self.engine(settings.engine)), options)?;
-        let bound = Bound {
-            lag_ms: settings.lag_ms,
-        };
+    /// The feed of a version, once its overlay was opened, on a thread of its own: that reads all its keys.
+    fn opened(self: &Arc<Self>, key: &ReplicaKey, wanted: Wanted) -> Result<Option<Arc<Feed>>, String> {
+        let (options, start_ms) = (wanted.options.clone(), wanted.start_ms);
+        let mut opening = self.opening.lock();
+        if !opening.contains_key(key) {
+            opening.insert(key.clone(), None);
+            let (streams, key) = (Arc::clone(self), key.clone());
+            let thread = std::thread::Builder::new().name("open overlay".to_owned());
+            let spawned = thread.spawn(move || {
+                let feed = streams.feed(wanted).map_err(|error| error.to_string());
+                streams.opening.lock().insert(key, Some(feed));
+                streams.opened.notify_all();
+                streams.change_signal.raise();
+            });
+            if let Err(error) = spawned {
+                opening.clear();
+                return Err(format!("cannot start a thread: {error}"));
+            }
+        }
+        // Most have few keys.
+        let is_open = |opening: &mut BTreeMap<ReplicaKey, Option<_>>| opening.get(key).is_some_and(Option::is_some);
+        if !is_open(&mut opening) {
+            self.opened.wait_for(&mut opening, OPEN_AT_ONCE);
+        }
+        match is_open(&mut opening).then(|| opening.remove(key)).flatten().flatten() {
+            // Something else may have been wanted when it was begun.
+            Some(feed) => feed.map(|feed| Some(feed).filter(|feed| feed.is_for(&options, start_ms))),
+            None => Ok(None),
+        }
+    }
+
+    fn feed(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Feed>, StreamError> {
+        let source = self.source(&wanted)?;
+        let overlay = Overlay::open(Arc::clone(self.engine(wanted.engine)), wanted.options)?;
         let change_signal = Arc::clone(&self.change_signal);
         let on_ready = Box::new(move || change_signal.raise());
         let overlay = Arc::new(overlay);
         Ok(Arc::new(Feed::new(
             overlay,
             source,
-            events.from_unix_ms,
-            bound,
+            wanted.start_ms,
+            wanted.bound,
             on_ready,
         )))
     }
@@ -160,13 +203,13 @@ impl Streams {
             .map_or(self.engines.disk(), |(_, engine)| engine)
     }
 
-    fn source(&self, store: &StoreRecord, settings: &StreamSettings) -> Result<Arc<dyn Source>, StreamError> {
-        match &settings.source {
+    fn source(&self, wanted: &Wanted) -> Result<Arc<dyn Source>, StreamError> {
+        match &wanted.source {
             StreamSource::Log(partitions) => {
                 let log = self.log.as_ref().ok_or_else(|| StreamError::NoTopic {
-                    topic: settings.source.to_string(),
+                    topic: wanted.source.to_string(),
                 })?;
-                Ok(log.topic(&topic_of(store), *partitions)?)
+                Ok(log.topic(&wanted.topic, *partitions)?)
             }
             StreamSource::Kafka { brokers, topic } => {
                 let mut clusters = self.clusters.lock();
@@ -177,20 +220,43 @@ impl Streams {
         }
     }
 
-    /// Deletes overlays of versions that are not on the disk any more.
-    fn delete_others(&self, feeds: &BTreeMap<ReplicaKey, Arc<Feed>>) -> Result<(), StreamError> {
-        let wanted: BTreeSet<String> = feeds
-            .values()
-            .flat_map(|feed| feed.overlay().options().tables())
-            .collect();
+    /// Deletes overlays of versions that records say are not needed any more, and that are not on the disk. Returns whether none is
+    /// left that will be given up some day without another look.
+    fn delete_given_up(
+        &self,
+        view: &ClusterView,
+        versions: &BTreeMap<ReplicaKey, LocalVersion>,
+    ) -> Result<bool, StreamError> {
+        let now_unix_ms = now_unix_ms();
+        let mut is_clean = true;
         for (_, engine) in self.engines.by_kind() {
-            for table in engine.tables()? {
-                if table.starts_with(OVERLAY_PREFIX) && !wanted.contains(&table) {
+            // Of each overlay first how far it has come: one without records would take them for read.
+            for table in engine.tables()?.into_iter().rev() {
+                let Some((id, created_unix_ms, version)) = OverlayOptions::of_table(&table) else {
+                    continue;
+                };
+                let is_it = |store: &&StoreRecord| store.id == id && store.created_unix_ms == created_unix_ms;
+                let live = view.stores.values().map(|store| &store.record).find(is_it);
+                let dropped = view.dropped.values().map(|dropped| &dropped.record);
+                let dropped = dropped.into_iter().find(|dropped| is_it(&&dropped.record));
+                let is_needed = match (live, dropped) {
+                    (Some(store), _) => {
+                        let key = (store.definition.name.clone(), version);
+                        store.details.contains_key(&version) || versions.contains_key(&key)
+                    }
+                    (None, Some(dropped)) => {
+                        is_clean &= dropped.kept_until_unix_ms <= now_unix_ms;
+                        dropped.kept_until_unix_ms > now_unix_ms
+                    }
+                    // Its record may have been lost.
+                    (None, None) => true,
+                };
+                if !is_needed {
                     engine.drop_table(&table)?;
                 }
             }
         }
-        Ok(())
+        Ok(is_clean)
     }
 
     /// The overlay of a version.
@@ -235,15 +301,49 @@ pub(crate) fn topic_of(store: &StoreRecord) -> String {
     format!("{}-{}", store.id, store.created_unix_ms)
 }
 
-/// The store of a version on the disk, if it is hybrid, and this is the version that its record names.
-fn hybrid<'a>(
-    view: &'a ClusterView,
-    (name, version): &ReplicaKey,
+/// What a feed is made from.
+struct Wanted {
+    options: OverlayOptions,
+    engine: EngineKind,
+    source: StreamSource,
+    /// The topic of the store in the log of the process.
+    topic: String,
+    start_ms: u64,
+    bound: Bound,
+}
+
+/// The feed that a version on the disk should have, if it is the one that the store's record names.
+fn wanted(
+    store: &StoreRecord,
+    settings: &StreamSettings,
+    version: VersionNumber,
     local: &LocalVersion,
-) -> Option<(&'a StoreRecord, &'a StreamSettings, &'a VersionDetail)> {
-    let store = &view.stores.get(name)?.record;
-    let settings = store.definition.stream.as_ref()?;
-    let detail = store.details.get(version)?;
+) -> Option<Wanted> {
+    let detail = store.details.get(&version)?;
     let is_it = local.manifest_checksum.as_ref() == Some(&detail.manifest_checksum);
-    (is_it && !local.open.is_empty()).then_some((store, settings, detail))
+    let events = detail.events.unwrap_or_default();
+    (is_it && !local.open.is_empty()).then(|| Wanted {
+        options: OverlayOptions {
+            store: store.definition.name.clone(),
+            store_id: store.id,
+            created_unix_ms: store.created_unix_ms,
+            version,
+            partitions: detail.partitions,
+            as_of_ms: events.as_of_unix_ms,
+            grace_ms: settings.grace_ms,
+        },
+        engine: settings.engine,
+        source: settings.source.clone(),
+        topic: topic_of(store),
+        start_ms: events.from_unix_ms,
+        bound: Bound {
+            lag_ms: settings.lag_ms,
+        },
+    })
+}
+
+/// Whether a feed is one of this store, and not of another one that had its name.
+fn is_of(feed: &Feed, store: &StoreRecord) -> bool {
+    let options = feed.overlay().options();
+    options.store_id == store.id && options.created_unix_ms == store.created_unix_ms
 }

@@ -321,6 +321,7 @@ fn code_of(error: &ControlError) -> &'static str {
             CoordinationError::Unavailable { .. } | CoordinationError::Untrusted { .. } | CoordinationError::Closed,
         ) => "unavailable",
         ControlError::NoEventLog => "no_log",
+        ControlError::InvalidEvent { .. } => "invalid_request",
         ControlError::Admission(_)
         | ControlError::Stream(_)
         | ControlError::Unfit(_)

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use fondaco_model::StreamSource;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_stream::Event;
+use fondaco_stream::{Event, Poison};
 
 use super::app::App;
 use super::body::{JsonBody, StorePath};
@@ -43,7 +43,13 @@ pub(super) async fn log(
                 time_ms: event.time_unix_ms,
             })
             .collect();
-        topic.append(&events, now_unix_ms())?;
+        let now_unix_ms = now_unix_ms();
+        for (at, event) in events.iter().enumerate() {
+            event
+                .check(now_unix_ms)
+                .map_err(|Poison(reason)| ControlError::InvalidEvent { at, reason })?;
+        }
+        topic.append(&events, now_unix_ms)?;
         Ok(events.len() as u64)
     });
     Ok(Json(EventsLogged { logged: logged.await? }))

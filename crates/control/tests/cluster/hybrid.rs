@@ -106,6 +106,23 @@ fn events_are_served_on_top_of_the_version() {
     for member in ["node-1", "router-1"] {
         assert_eq!(scanned(&cluster, member), expected, "{member}");
     }
+    // Many keys that are not in the version, and many of it that are deleted.
+    let new = |number: usize| format!("new-{number}");
+    let deleted = (100..300).map(|number| json!({"key": key(number), "value": null}));
+    let events: Vec<Value> = deleted.chain((0..600).map(|number| event(&new(number), "x"))).collect();
+    log(&cluster, &json!(events));
+    all_answer(&cluster, &[(&new(599), "x"), (&key(299), "$-1"), (&key(100), "$-1")]);
+    expected.retain(|wire_key| (100..300).all(|number| *wire_key != format!("pymk:{}", key(number))));
+    expected.extend((0..600).map(|number| format!("pymk:{}", new(number))));
+    expected.sort_unstable();
+    for member in ["node-1", "router-1"] {
+        let mut found = eventually("all events to be read", || {
+            let found = scanned(&cluster, member);
+            (found.len() >= expected.len()).then_some(found)
+        });
+        found.dedup();
+        assert_eq!(found, expected, "{member}");
+    }
     // A node that was away reads on.
     cluster.stop("node-2");
     log(&cluster, &json!([event("member-1", "while it was away")]));

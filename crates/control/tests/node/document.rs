@@ -239,6 +239,7 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("GET", "/metrics", "/metrics", null(), 200);
     walk.step("PATCH", store, "/v1/stores/pymk", json!({"backups": 0}), 200);
     let settings = json!({"resolution": "counter", "ttl_ms": 60_000, "durability": "fsync", "handoff": "any"});
+    streams(&mut walk);
     let versioned = json!({"name": "carts", "kind": "versioned", "versioned": settings});
     walk.step("POST", "/v1/stores", "/v1/stores", versioned, 201);
     walk.step("GET", store, "/v1/stores/carts", null(), 200);
@@ -434,4 +435,19 @@ fn operation_ids_are_unique_and_the_token_is_optional() {
     }
     assert!(ids.contains("get_stores_store_push") && ids.contains("get"), "{ids:?}");
     assert_eq!(document["security"], json!([{"token": []}, {}]));
+}
+
+fn streams(walk: &mut Walk) {
+    let hybrid = json!({"name": "counts", "kind": "hybrid", "stream": {"source": "log:2"}});
+    walk.step("POST", "/v1/stores", "/v1/stores", hybrid, 201);
+    walk.step("GET", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 200);
+    let (events, stream) = ("/v1/stores/{store}/events", "/v1/stores/{store}/stream");
+    let new = json!({"events": [{"key": "k", "value": "v"}, {"key": "k", "value": null, "time_unix_ms": 1}]});
+    walk.step("POST", events, "/v1/stores/counts/events", new, 200);
+    let wrong = json!({"events": [{"key": "", "value": "v"}]});
+    walk.step("POST", events, "/v1/stores/counts/events", wrong, 400);
+    walk.step("POST", events, "/v1/stores/pymk/events", json!({"events": []}), 409);
+    walk.step("GET", stream, "/v1/stores/counts/stream", Value::Null, 200);
+    walk.step("GET", stream, "/v1/stores/pymk/stream", Value::Null, 409);
+    walk.step("DELETE", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 204);
 }

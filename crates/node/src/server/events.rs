@@ -8,30 +8,38 @@ use fondaco_stream::Found;
 use super::refusal;
 use super::window::{KeyPlace, Window};
 use crate::catalog::Catalog;
-use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer};
+use crate::forward::{Answered, Answers, Forwarder, StoreVersion, ValueAnswer};
+
+/// How many keys are read at a time.
+const AT_ONCE: usize = 8;
 
 /// Reads keys of a window on blocking threads: in the later events, and in the version where there are none. One answer for each key, in
-/// order.
-pub(super) async fn read(window: &Window, catalog: &Catalog, keys: &[usize]) -> Answers {
+/// order. Their values count as those of other nodes.
+pub(super) async fn read(forwarder: &Forwarder, window: &Window, catalog: &Catalog, keys: &[usize]) -> Answers {
     let mut each = Vec::with_capacity(keys.len());
-    let reads: Vec<_> = keys.iter().map(|&at| begin(window, catalog, at)).collect();
-    for (read, &at) in reads.into_iter().zip(keys) {
-        let value = match read {
-            Some(read) => read
-                .await
-                .unwrap_or_else(|_| Err("ERR the node is shutting down".into())),
-            None => Err("ERR the key is in no version".into()),
-        };
-        let source = value
-            .is_ok()
-            .then(|| StoreVersion::current(catalog, window.key(at).1))
-            .flatten();
-        each.push(Answered { value, source });
+    let mut room = forwarder.value_room();
+    for keys in keys.chunks(AT_ONCE) {
+        let reads: Vec<_> = keys.iter().map(|&at| begin(window, catalog, at)).collect();
+        for (read, &at) in reads.into_iter().zip(keys) {
+            let read = match read {
+                Some(read) => read
+                    .await
+                    .unwrap_or_else(|_| Err("ERR the node is shutting down".into())),
+                None => Err("ERR the key is in no version".into()),
+            };
+            let value = read.and_then(|value| {
+                let bytes = value.as_ref().map_or(0, Bytes::len);
+                let taken = room.take(bytes).map_err(|bytes_max| refusal::no_room(bytes_max).into());
+                taken.map(|()| value)
+            });
+            let source = value.is_ok().then(|| StoreVersion::current(catalog, window.key(at).1));
+            each.push(Answered {
+                value,
+                source: source.flatten(),
+            });
+        }
     }
-    Answers {
-        each,
-        ..Answers::default()
-    }
+    Answers { each, room }
 }
 
 fn begin(window: &Window, catalog: &Catalog, at: usize) -> Option<tokio::task::JoinHandle<ValueAnswer>> {

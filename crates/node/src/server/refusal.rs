@@ -91,6 +91,14 @@ pub(super) fn version_gone(catalog: &Catalog, store: u16, wanted: Option<Version
     format!("VERSIONGONE {wanted} of store {name:?} is not open here: {current}")
 }
 
+/// Values would take more memory than there is for them.
+#[cold]
+pub(super) fn no_room(bytes_max: u64) -> String {
+    format!(
+        "OVERLOADED the values of all requests under way take {bytes_max} bytes already: ask for fewer at a time, or again in a moment"
+    )
+}
+
 /// A partition of a hybrid store that has yet to read its stream here: another node has it.
 #[cold]
 pub(super) fn behind(catalog: &Catalog, store: u16) -> String {

@@ -65,6 +65,10 @@ impl Source for Batch {
             if probe.is_held() {
                 match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
                     None | Some(Found::Nothing) => return Ok(Located::Version { version, probe }),
+                    // A long value is read again, within the memory that there is for values.
+                    Some(Found::Value(value)) if value.len() as u64 > FREE_BYTES => {
+                        return Ok(Located::Events(version));
+                    }
                     Some(Found::Value(value)) => return Ok(Located::Known(Ok(Some(value)))),
                     Some(Found::Deleted) => return Ok(Located::Known(Ok(None))),
                     Some(Found::Unknown) => return Ok(Located::Events(version)),

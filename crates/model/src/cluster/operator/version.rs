@@ -36,7 +36,8 @@ pub fn push(
         (Some(stream), _) => {
             let start = now_unix_ms.saturating_sub(stream.rewind_ms);
             Some(VersionEvents {
-                from_unix_ms: start.min(as_of_unix_ms.unwrap_or(start)),
+                // Events may be logged before they happen, by clocks that are not equal.
+                from_unix_ms: start.min(as_of_unix_ms.unwrap_or(now_unix_ms).saturating_sub(stream.rewind_ms)),
                 as_of_unix_ms,
             })
         }

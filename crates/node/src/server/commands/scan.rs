@@ -172,6 +172,8 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
             _ => ScanPosition::START,
         };
         let (found, following) = walk.from(position, request.count - met, &mut asked).await?;
+        // Many keys may have been deleted.
+        asked += usize::from(found.is_empty());
         met += found.len();
         met_bytes += found.iter().map(Vec::len).sum::<usize>();
         if request.strings_wanted {
@@ -274,7 +276,7 @@ impl Walk<'_> {
             let later = partition.get() + 1..partitions.get();
             let end = later.clone().find(|&other| {
                 let other = PartitionId::new(other);
-                !holds(version, partitions, other) || !self.is_wanted(other)
+                self.holder(other).is_none() || !self.is_wanted(other)
             });
             let end = PartitionId::new(end.unwrap_or(later.end));
             let (keys, next) = keys_between(version, overlay, partitions, position, end, count).await?;
@@ -424,7 +426,9 @@ fn with_events(
     count: usize,
 ) -> Result<Listed, Refusal> {
     let to = next.map(|next| (next.partition, next.hash));
-    let changed = overlay.keys((from.partition, from.hash), to, count);
+    // A cursor may have been rounded up; and the version lists what is before the position in the same bucket.
+    let start = (from.partition, from.hash.saturating_sub((1 << (64 - HASH_BITS)) - 1));
+    let changed = overlay.keys(start, to, count);
     let (changed, sooner) = changed.map_err(|error| format!("CORRUPT {error}"))?;
     let end = sooner.or(to);
     let slots = SlotPrefix::of(&version.manifest().store);
@@ -439,7 +443,7 @@ fn with_events(
     let with_values = changes.iter().filter(|(_, has_value)| **has_value);
     let all = unchanged.chain(with_values.map(|(key, _)| *key));
     let mut all: Vec<_> = all.map(|key| (place(key), key)).collect();
-    all.retain(|(place, _)| end.is_none_or(|end| *place < end));
+    all.retain(|(place, _)| *place >= start && end.is_none_or(|end| *place < end));
     all.sort_unstable();
     let next = end.map(|(partition, hash)| ScanPosition { partition, hash });
     Ok((all.into_iter().map(|(_, key)| key.to_vec()).collect(), next))

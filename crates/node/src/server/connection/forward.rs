@@ -78,7 +78,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     let (batch, versioned, events) = tokio::join!(
         ask::<Batch>(context, window, catalog, &of_batch),
         ask::<Versioned<'_>>(context, window, catalog, &of_versioned),
-        events::read(window, catalog, &of_events),
+        events::read(&context.forwarder, window, catalog, &of_events),
     );
     others.note(&of_events, events);
     others.note(&of_batch, batch);

@@ -11,6 +11,7 @@ use fondaco_stream::Found;
 
 use super::{Key, KeyPlace, Request, Window};
 use crate::catalog::Catalog;
+use crate::server::buffers::FREE_BYTES;
 use crate::server::commands::look_ups::{self, LookUp};
 use crate::server::commands::operation::Combined;
 use crate::server::commands::versioned::is_replica;
@@ -24,6 +25,7 @@ struct Mark {
     keys: usize,
     bytes: usize,
     elsewhere: usize,
+    events: usize,
     known: usize,
 }
 
@@ -90,6 +92,7 @@ impl Window {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
             elsewhere: self.elsewhere,
+            events: self.events,
             known: self.known.len(),
         }
     }
@@ -98,6 +101,7 @@ impl Window {
         self.keys.truncate(mark.keys);
         self.key_bytes.truncate(mark.bytes);
         self.elsewhere = mark.elsewhere;
+        self.events = mark.events;
         self.known.truncate(mark.known);
         self.steered = None;
     }
@@ -137,10 +141,8 @@ impl Window {
             Located::Replicas => KeyPlace::Replicas,
             Located::Nodes => KeyPlace::Nodes,
         };
-        self.elsewhere += usize::from(matches!(
-            place,
-            KeyPlace::Replicas | KeyPlace::Nodes | KeyPlace::Events(_)
-        ));
+        self.elsewhere += usize::from(matches!(place, KeyPlace::Replicas | KeyPlace::Nodes));
+        self.events += usize::from(matches!(place, KeyPlace::Events(_)));
         self.push_key(key, store, place);
     }
 
@@ -149,6 +151,7 @@ impl Window {
         let probe = catalog.version(version).probe(key);
         let known = |answer| Located::Known(answer);
         let located = match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
+            Some(Found::Value(value)) if value.len() as u64 > FREE_BYTES => Located::Events(version),
             Some(Found::Value(value)) => known(Ok(Some(value))),
             Some(Found::Deleted) => known(Ok(None)),
             Some(Found::Behind) if probe.is_held() => known(Err(refusal::behind(catalog, store).into())),

@@ -43,6 +43,8 @@ pub(in crate::server) struct Window {
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
     elsewhere: usize,
+    /// How many keys of hybrid stores the disk has to be read for first.
+    events: usize,
     /// The answers that are known for keys of versioned stores.
     known: Vec<ValueAnswer>,
     /// The options of a `FONDACO.MGET`, which is alone in its window.
@@ -153,7 +155,7 @@ impl Window {
     /// Whether replicas or other nodes have to be asked.
     #[inline]
     pub(in crate::server) fn is_split(&self) -> bool {
-        self.elsewhere > 0
+        self.elsewhere + self.events > 0
     }
 
     /// Where the answer for the key at a place is.
@@ -204,6 +206,7 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.elsewhere = 0;
+        self.events = 0;
         self.known.clear();
         self.steered = None;
         self.failure.take();
