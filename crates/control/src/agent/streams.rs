@@ -35,13 +35,16 @@ pub(crate) struct Streams {
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
-    opening: Mutex<BTreeMap<ReplicaKey, Option<Result<Arc<Feed>, String>>>>,
+    opening: Mutex<BTreeMap<ReplicaKey, Opening>>,
     /// Rung when one was opened.
     opened: Condvar,
     /// Wakes the agent.
     change_signal: Arc<ChangeSignal>,
     state: Mutex<State>,
 }
+
+/// The feed of an overlay that is being opened, once it is open, or why it cannot be.
+type Opening = Option<Result<Arc<Feed>, String>>;
 
 #[derive(Default)]
 struct State {
@@ -170,7 +173,7 @@ impl Streams {
             }
         }
         // Most have few keys.
-        let is_open = |opening: &mut BTreeMap<ReplicaKey, Option<_>>| opening.get(key).is_some_and(Option::is_some);
+        let is_open = |opening: &mut BTreeMap<ReplicaKey, Opening>| opening.get(key).is_some_and(Option::is_some);
         if !is_open(&mut opening) {
             self.opened.wait_for(&mut opening, OPEN_AT_ONCE);
         }

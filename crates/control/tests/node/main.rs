@@ -12,6 +12,7 @@ mod power;
 mod pushes;
 mod security;
 mod stores;
+mod streams;
 mod swaps;
 mod uploads;
 #[path = "../../../format/tests/written/files.rs"]
