@@ -3,6 +3,7 @@
 mod encoding;
 mod processes;
 mod stores;
+mod streams;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -178,6 +179,7 @@ impl Collector for Observed {
         self.agent(&mut encoder)?;
         self.controller(&mut encoder)?;
         self.stores(&mut encoder)?;
+        self.streams(&mut encoder)?;
         processes::metrics(&mut encoder)
     }
 }
