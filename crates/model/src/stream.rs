@@ -161,7 +161,7 @@ mod tests {
         ];
         for text in ["", "logs", "log:", "log:0", "log:1025", "log:x"].iter().chain(&kafka) {
             let error = text.parse::<StreamSource>().unwrap_err();
-            assert!(error.to_string().contains("use log"), "{error}");
+            assert!(error.to_string().contains("log:PARTITIONS"), "{error}");
         }
     }
 }

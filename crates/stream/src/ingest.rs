@@ -253,11 +253,16 @@ impl Feed {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
                 // A topic that ends before has lost its last records, or is another one: offsets are given out again.
-                let to = match from > end {
-                    true => self.source.offset_at(partition, self.start_ms)?,
-                    false => first,
+                let (to, lost_from, lost_to) = match from > end {
+                    true => (self.source.offset_at(partition, self.start_ms)?, end, from),
+                    false => (first, from, first),
                 };
-                self.overlay.pass_over(cohort, partition, from, to)?;
+                let records = LostRecords {
+                    partition,
+                    from: lost_from,
+                    to: lost_to,
+                };
+                self.overlay.pass_over(cohort, from, to, records)?;
                 return Err(lost);
             }
             read => read?,

@@ -243,6 +243,27 @@ fn events_that_do_not_count_are_counted() {
 }
 
 #[test]
+fn a_log_that_lost_its_end_is_read_again() {
+    let engine = memory();
+    let overlay = overlay_in(&engine, options(1), &partitions(0..8));
+    let before = EventLog::new(memory()).topic("t", 1).unwrap();
+    let events: Vec<Event> = (0..10).map(|key| event(&format!("k{key}"), Some("x"), None)).collect();
+    before.append(&events, START_MS).unwrap();
+    feed_all(&[feed(&overlay, &before)]);
+    // As after a loss of power: the offsets of the lost events are given to others.
+    let after = EventLog::new(memory()).topic("t", 1).unwrap();
+    after.append(&events[..3], START_MS).unwrap();
+    after
+        .append(&[event("new", Some("y"), None)], START_MS + 1)
+        .unwrap();
+    feed_all(&[feed(&overlay, &after)]);
+    assert_eq!(value_of(&overlay, "new"), value("y"));
+    assert_eq!(value_of(&overlay, "k9"), value("x"), "it was read before");
+    let lost: Vec<_> = overlay.lost().iter().map(|lost| (lost.from, lost.to)).collect();
+    assert_eq!(lost, [(4, 10)]);
+}
+
+#[test]
 fn a_deleted_overlay_starts_from_the_beginning() {
     let engine = memory();
     let topic = EventLog::new(memory()).topic("t", 1).unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource, StreamResource};
+use fondaco_control::http::{
+    NewStore, StoreChange, StoreList, StoreResource, StreamResource, StreamStatus, VersionStream,
+};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, StreamSource, ValueType};
 use serde::Serialize;
@@ -288,8 +290,15 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&list, list_text)
         }
         StoreCommand::Show(options) => {
-            let store: StoreResource = Client::new(&options.node)?.get(&format!("/v1/stores/{}", options.name))?;
-            output.result(&store, show_text)
+            let client = Client::new(&options.node)?;
+            let path = format!("/v1/stores/{}", options.name);
+            let store: StoreResource = client.get(&path)?;
+            if store.stream.is_none() {
+                return output.result(&store, show_text);
+            }
+            let on_node: StreamStatus = client.get(&format!("{path}/stream"))?;
+            let shown = Hybrid { store, on_node };
+            output.result(&shown, |shown| show_text(&shown.store) + &stream_text(&shown.on_node))
         }
         StoreCommand::Alter(options) => {
             let change = StoreChange {
@@ -350,6 +359,47 @@ fn kind_name(kind: StoreKind) -> &'static str {
         StoreKind::Hybrid => "hybrid",
         StoreKind::Versioned => "versioned",
     }
+}
+
+/// A hybrid store, and how far the node has read its stream.
+#[derive(Serialize)]
+struct Hybrid {
+    #[serde(flatten)]
+    store: StoreResource,
+    on_node: StreamStatus,
+}
+
+fn stream_text(stream: &StreamStatus) -> String {
+    let version = |version: &VersionStream| {
+        let behind: u64 = version.partitions.iter().map(|partition| partition.lag_records).sum();
+        let oldest = version.partitions.iter().map(|partition| partition.lag_ms).max();
+        let mut text = format!(
+            "version {} on the node: {} partition(s) answer, {} key(s) have events, {} record(s) behind{}\n",
+            version.version,
+            version.partitions_ready,
+            output::count(version.keys),
+            output::count(behind),
+            match oldest {
+                Some(ms) if behind > 0 => format!(", the last one read is {} old", output::span(ms)),
+                _ => String::new(),
+            }
+        );
+        if version.late + version.poison > 0 {
+            let (late, poison) = (output::count(version.late), output::count(version.poison));
+            text.push_str(&format!("  {late} event(s) were too late, {poison} record(s) were no events\n"));
+        }
+        for lost in &version.lost {
+            let (partition, from, to) = (lost.partition, lost.from, lost.to);
+            text.push_str(&format!(
+                "  records {from} to {to} of partition {partition} were gone before they were read: push a new version\n"
+            ));
+        }
+        if let Some(error) = &version.error {
+            text.push_str(&format!("  {error}\n"));
+        }
+        text
+    };
+    stream.versions.iter().map(version).collect()
 }
 
 fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
@@ -473,6 +523,17 @@ fn show_text(store: &StoreResource) -> String {
     if let Some(settings) = &store.versioned {
         text.push_str(&versioned_options::text(settings));
         return text;
+    }
+    if let Some(stream) = &store.stream {
+        let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
+        text.push_str(&format!(
+            "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n",
+            stream.source,
+            time(stream.rewind_ms),
+            time(stream.lag_ms),
+            time(stream.grace_ms),
+            stream.engine.unwrap_or(EngineKind::Disk)
+        ));
     }
     text.push_str(&format!("keeps {} backup(s)\n", store.backups));
     text.push_str(&match store.tolerate_failures {

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use fondaco_client::read::HeldBudget;
+
 use super::Forwarder;
 use super::quota::Quotas;
 use crate::catalog::{Catalog, StoreId, VersionedStore};
@@ -47,6 +49,12 @@ impl Forwarder {
             "OVERLOADED {under_way} keys are under way from other nodes, and {share} may be: send fewer at a \
              time, or add routers"
         ))
+    }
+
+    /// Room for values, until they are sent to clients.
+    pub(crate) fn value_room(&self) -> HeldBudget {
+        self.room.resize(self.bytes_max());
+        HeldBudget::of(Some(Arc::clone(&self.room)))
     }
 
     /// Charges a store's quota with so many keys that a client reads, wherever they are.

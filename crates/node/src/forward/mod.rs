@@ -165,12 +165,6 @@ impl Forwarder {
         }
     }
 
-    /// Room for values, until they are sent to clients.
-    pub(crate) fn value_room(&self) -> HeldBudget {
-        let options = self.read_options();
-        HeldBudget::of(options.room)
-    }
-
     async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let mut room = HeldBudget::default();
         let mut answers: Vec<Option<Answered>> = Vec::with_capacity(keys.len());

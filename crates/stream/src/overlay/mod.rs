@@ -9,6 +9,8 @@
 //! have read the same events are equal, in whatever order they came. The offsets that were read are written in the
 //! batch that has the events' effects, so that each event takes effect once.
 
+mod changes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -19,11 +21,11 @@ use fondaco_model::{PartitionCount, PartitionId, PartitionSet, SlotPrefix, Store
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::changes::Changes;
 use crate::error::StreamError;
-use crate::event::Event;
 use crate::filter::Filter;
-use crate::progress::{Cohort, LostRecords, Progress, poison_key, poisoned};
-use crate::source::{Batch, Logged};
+use crate::progress::{Cohort, LostRecords, Progress, poisoned};
+use crate::source::Batch;
 
 /// What the names of all tables of overlays begin with.
 const OVERLAY_PREFIX: &str = "overlay-1-";
@@ -411,14 +413,14 @@ impl Overlay {
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn pass_over(&self, cohort: u32, partition: u32, from: u64, to: u64) -> Result<(), StreamError> {
+    pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
+        let partition = lost.partition;
         let mut progress = self.progress.lock();
         let mut after = progress.clone();
         match after.cohorts.get_mut(&cohort) {
             Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
             _ => return Ok(()),
         }
-        let lost = LostRecords { partition, from, to };
         let mut batch = WriteBatch::new();
         lost.write(&*self.notes, &mut batch);
         after.join();
@@ -566,81 +568,6 @@ impl OverlayOptions {
     }
 }
 
-/// The effects of records, before they are written.
-struct Changes<'a> {
-    overlay: &'a Overlay,
-    batch: WriteBatch,
-    /// The hashes of keys without a record before.
-    new_keys: Vec<u64>,
-    counted: Applied,
-}
-
-impl Changes<'_> {
-    fn add(&mut self, partition: u32, record: &Logged, held: &PartitionSet) -> Result<(), StreamError> {
-        let event = record.event.as_ref().map_err(ToString::to_string);
-        let checked = event.and_then(|event| match event.check(record.logged_ms) {
-            Ok(()) => Ok(event),
-            Err(poison) => Err(poison.to_string()),
-        });
-        let event = match checked {
-            Ok(event) => event,
-            Err(reason) => {
-                let known = self.overlay.counts.poison.load(Relaxed) + self.counted.poison;
-                if known < POISON_MAX {
-                    let key = poison_key(partition, record.offset);
-                    self.batch.put(&*self.overlay.notes, key, reason.into());
-                }
-                self.counted.poison += 1;
-                return Ok(());
-            }
-        };
-        let count = self.overlay.options.partitions;
-        if !held.contains(count.partition_of(self.overlay.slots.slot(&event.key))) {
-            self.counted.elsewhere += 1;
-            return Ok(());
-        }
-        let options = &self.overlay.options;
-        let time_ms = event.time_ms.unwrap_or(record.logged_ms);
-        if options.as_of_ms.is_some_and(|as_of_ms| time_ms <= as_of_ms) {
-            self.counted.cut += 1;
-            return Ok(());
-        }
-        if time_ms.saturating_add(options.grace_ms) < record.logged_ms {
-            self.counted.late += 1;
-            return Ok(());
-        }
-        self.put(event, time_ms)
-    }
-
-    fn put(&mut self, event: &Event, time_ms: u64) -> Result<(), StreamError> {
-        let overlay = self.overlay;
-        let hash = xxh3_64(&event.key);
-        let key = overlay.table_key(&event.key, hash);
-        let known = match self.batch.change_of(&*overlay.table, &key) {
-            Some(known) => known,
-            None if overlay.filter.load().may_have(hash) => overlay.table.get(&key)?,
-            None => None,
-        };
-        let mut record = Vec::with_capacity(HEADER_BYTES + event.value.as_ref().map_or(0, Bytes::len));
-        record.put_u8(if event.value.is_some() { 0 } else { DELETED });
-        record.put_u64(time_ms);
-        record.put_slice(event.value.as_deref().unwrap_or_default());
-        match &known {
-            None => self.new_keys.push(hash),
-            Some(known)
-                if rank(known).ok_or_else(|| overlay.damaged(&event.key))? >= rank(&record).unwrap_or_default() =>
-            {
-                self.counted.superseded += 1;
-                return Ok(());
-            }
-            Some(_) => {}
-        }
-        self.counted.applied += 1;
-        self.batch.put(&*overlay.table, key, record.into());
-        Ok(())
-    }
-}
-
 /// The beginning of the keys of a table.
 fn place(partition: PartitionId, hash: u64) -> [u8; PLACE_BYTES] {
     let mut bytes = [0; PLACE_BYTES];
@@ -648,13 +575,6 @@ fn place(partition: PartitionId, hash: u64) -> [u8; PLACE_BYTES] {
     bytes[..2].copy_from_slice(&(partition.get() as u16).to_be_bytes());
     bytes[2..].copy_from_slice(&hash.to_be_bytes());
     bytes
-}
-
-/// What decides between two records of a key: the greater one counts.
-fn rank(record: &[u8]) -> Option<(u64, u8, &[u8])> {
-    let (&flags, rest) = record.split_first()?;
-    let (time, value) = rest.split_first_chunk()?;
-    Some((u64::from_be_bytes(*time), flags, value))
 }
 
 /// What a record says; `None` if it is damaged.
