@@ -253,9 +253,7 @@ fn a_log_that_lost_its_end_is_read_again() {
     // As after a loss of power: the offsets of the lost events are given to others.
     let after = EventLog::new(memory()).topic("t", 1).unwrap();
     after.append(&events[..3], START_MS).unwrap();
-    after
-        .append(&[event("new", Some("y"), None)], START_MS + 1)
-        .unwrap();
+    after.append(&[event("new", Some("y"), None)], START_MS + 1).unwrap();
     feed_all(&[feed(&overlay, &after)]);
     assert_eq!(value_of(&overlay, "new"), value("y"));
     assert_eq!(value_of(&overlay, "k9"), value("x"), "it was read before");

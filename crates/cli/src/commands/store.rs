@@ -386,7 +386,9 @@ fn stream_text(stream: &StreamStatus) -> String {
         );
         if version.late + version.poison > 0 {
             let (late, poison) = (output::count(version.late), output::count(version.poison));
-            text.push_str(&format!("  {late} event(s) were too late, {poison} record(s) were no events\n"));
+            text.push_str(&format!(
+                "  {late} event(s) were too late, {poison} record(s) were no events\n"
+            ));
         }
         for lost in &version.lost {
             let (partition, from, to) = (lost.partition, lost.from, lost.to);
