@@ -159,16 +159,16 @@ impl Streams {
         let mut opening = self.opening.lock();
         if !opening.contains_key(key) {
             opening.insert(key.clone(), None);
-            let (streams, key) = (Arc::clone(self), key.clone());
+            let (streams, own_key) = (Arc::clone(self), key.clone());
             let thread = std::thread::Builder::new().name("open overlay".to_owned());
             let spawned = thread.spawn(move || {
                 let feed = streams.feed(wanted).map_err(|error| error.to_string());
-                streams.opening.lock().insert(key, Some(feed));
+                streams.opening.lock().insert(own_key, Some(feed));
                 streams.opened.notify_all();
                 streams.change_signal.raise();
             });
             if let Err(error) = spawned {
-                opening.clear();
+                opening.remove(key);
                 return Err(format!("cannot start a thread: {error}"));
             }
         }
