@@ -80,8 +80,8 @@ struct LaneState {
     next: Option<u64>,
     /// The end of the partition when it was last looked at.
     end: u64,
-    /// When the last record that was applied was logged.
-    logged_ms: u64,
+    /// When the last record that was applied since the process began was logged.
+    logged_ms: Option<u64>,
     /// Why the last step failed, if it did.
     error: Option<String>,
 }
@@ -95,7 +95,8 @@ pub struct SourceStatus {
     pub is_known: bool,
     /// How many records are yet to be read, as far as is known.
     pub lag_records: u64,
-    /// The age of the last record that was applied, in milliseconds; 0 if none is yet to be read.
+    /// The age of the last record that was applied, in milliseconds; 0 if all were read, or none was
+    /// applied since the process began.
     pub lag_ms: u64,
 }
 
@@ -168,7 +169,7 @@ impl Feed {
             });
             known.is_known &= lane.next.is_some();
             known.lag_records = known.lag_records.max(lag_records);
-            known.lag_ms = known.lag_ms.max(lane.lag_ms());
+            known.lag_ms = known.lag_ms.max(lane.lag_ms().unwrap_or(0));
         }
         FeedStatus {
             is_paused: self.is_paused.load(Relaxed),
@@ -274,7 +275,7 @@ impl Feed {
             lane.next = next.or(Some(from));
             lane.end = read.end;
             if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
-                lane.logged_ms = last.logged_ms;
+                lane.logged_ms = Some(last.logged_ms);
             }
         }
         Ok(applied)
@@ -299,7 +300,8 @@ impl Feed {
             };
             lane.due = Some(now + lane.idle);
         }
-        let is_within = |lane: &LaneState| lane.next.is_some() && lane.lag_ms() <= self.bound.lag_ms;
+        let is_within =
+            |lane: &LaneState| lane.next.is_some() && lane.lag_ms().is_some_and(|lag_ms| lag_ms <= self.bound.lag_ms);
         let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
         if of_cohort.peek().is_some() && of_cohort.all(|(_, lane)| is_within(lane)) {
             drop(state);
@@ -341,10 +343,11 @@ impl LaneState {
         self.next.map_or(0, |next| self.end.saturating_sub(next))
     }
 
-    fn lag_ms(&self) -> u64 {
+    /// `None` if there are more records, and none was applied since the process began.
+    fn lag_ms(&self) -> Option<u64> {
         match self.lag_records() {
-            0 => 0,
-            _ => now_ms().saturating_sub(self.logged_ms),
+            0 => Some(0),
+            _ => Some(now_ms().saturating_sub(self.logged_ms?)),
         }
     }
 }
@@ -388,8 +391,12 @@ impl Ingest {
 
     /// Ends all threads, each after its present step.
     pub fn close(&self) {
-        self.shared.is_ended.store(true, Relaxed);
-        self.shared.wake.notify_all();
+        {
+            // A thread that is about to wait must not miss the call.
+            let _feeds = self.shared.feeds.lock();
+            self.shared.is_ended.store(true, Relaxed);
+            self.shared.wake.notify_all();
+        }
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // It has panicked, and said so.
             let _ = thread.join();
@@ -424,6 +431,14 @@ fn run(shared: &Shared) {
             Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane))),
             None => {
                 let mut feeds = shared.feeds.lock();
+                if shared.is_ended.load(Relaxed) {
+                    return;
+                }
+                // Most nodes have no hybrid store: their threads sleep.
+                if feeds.is_empty() {
+                    shared.wake.wait(&mut feeds);
+                    continue;
+                }
                 let next = feeds.iter().filter_map(|feed| feed.next_due(now)).min();
                 let wait = next.map_or(IDLE_MAX, |due| due.saturating_duration_since(now));
                 shared.wake.wait_for(&mut feeds, wait.clamp(IDLE_MIN, IDLE_MAX));
