@@ -18,10 +18,25 @@ pub struct StreamSettings {
     /// How old the newest event that a version has read may be when it begins to answer, in milliseconds, if there are
     /// more.
     pub lag_ms: u64,
-    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
+    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count. It never changes.
     pub grace_ms: u64,
     /// Where nodes keep the events. It never changes.
     pub engine: EngineKind,
+    /// Whether nodes read no events for now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_paused: bool,
+}
+
+/// Changes of a stream's settings; `None` leaves one as it is. How late events may be never changes: nodes would have
+/// counted others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamChange {
+    /// How long before the start of a push its version reads the stream from, in milliseconds.
+    pub rewind_ms: Option<u64>,
+    /// How old the newest event that a version has read may be when it begins to answer, in milliseconds.
+    pub lag_ms: Option<u64>,
+    /// Whether nodes read no events for now.
+    pub is_paused: Option<bool>,
 }
 
 /// Where the events of a store come from.
@@ -65,6 +80,18 @@ impl StreamSettings {
             lag_ms: 10_000,
             grace_ms: 7 * DAY_MS,
             engine: EngineKind::Disk,
+            is_paused: false,
+        }
+    }
+
+    /// The settings after changes.
+    #[must_use]
+    pub fn with(self, change: StreamChange) -> Self {
+        Self {
+            rewind_ms: change.rewind_ms.unwrap_or(self.rewind_ms),
+            lag_ms: change.lag_ms.unwrap_or(self.lag_ms),
+            is_paused: change.is_paused.unwrap_or(self.is_paused),
+            ..self
         }
     }
 

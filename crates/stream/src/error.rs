@@ -20,6 +20,13 @@ pub enum StreamError {
         detail: String,
     },
 
+    /// The version below, whose values updates change, cannot be read.
+    #[error("updates wait for the version below, which cannot be read: {reason}")]
+    Version {
+        /// Why.
+        reason: String,
+    },
+
     /// The source does not have the topic.
     #[error("there is no topic {topic:?}: create it, or correct the store's stream")]
     NoTopic {

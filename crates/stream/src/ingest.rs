@@ -32,11 +32,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Once a later cohort is so many records behind the first one, that one waits for it.
 const NEAR_RECORDS: u64 = 10_000;
 
-/// How far an overlay may be behind when it begins to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
-    /// The age of the newest record that was applied, in milliseconds.
-    pub lag_ms: u64,
+/// At most so far may the times at which a partition logs its records go back, in milliseconds, beside the grace of late events.
+const BACK_MS_MAX: u64 = 60 * 60 * 1000;
+/// For how many keys updates are replaced by what they make at a time.
+const FOLDED_KEYS_MAX: usize = 256;
+
+/// How an overlay is fed.
+pub struct FeedOptions {
+    /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
+    pub start_ms: u64,
+    /// How old the newest record that was applied may be when the overlay begins to answer, in milliseconds.
+    pub lag_ms_max: u64,
+    /// Whether it reads nothing for now.
+    pub is_paused: bool,
+    /// Called, on a thread of the ingest, when more partitions answer.
+    pub on_ready: Box<dyn Fn() + Send + Sync>,
 }
 
 /// An overlay and the topic that feeds it.
@@ -45,17 +55,12 @@ pub struct Feed {
     number: u64,
     overlay: Arc<Overlay>,
     source: Arc<dyn Source>,
-    /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
     start_ms: u64,
-    bound: Bound,
-    /// Called when more partitions answer.
-    on_ready: OnReady,
+    lag_ms_max: AtomicU64,
     is_paused: AtomicBool,
+    on_ready: Box<dyn Fn() + Send + Sync>,
     state: Mutex<State>,
 }
-
-/// Called, on a thread of the ingest, when more partitions answer.
-pub type OnReady = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -64,8 +69,20 @@ struct State {
     looked: Option<Instant>,
     running: usize,
     last_step: Option<Instant>,
-    /// Why the partitions of the topic could not be counted, if so.
+    /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
+    folding: Folding,
+}
+
+/// How far updates were replaced by what they make.
+#[derive(Debug, Clone, Default)]
+struct Folding {
+    /// Up to which time, in milliseconds since 1970.
+    until_ms: u64,
+    /// The newest cohort then: a later one may have to read earlier events.
+    cohort: u32,
+    /// Where to go on, if it is under way.
+    from: Option<Vec<u8>>,
 }
 
 /// A cohort and a topic partition.
@@ -91,10 +108,8 @@ struct LaneState {
 pub struct SourceStatus {
     /// The topic partition.
     pub partition: u32,
-    /// Whether it has been read at all since the process began.
-    pub is_known: bool,
-    /// How many records are yet to be read, as far as is known.
-    pub lag_records: u64,
+    /// How many records are yet to be read, if it has been read at all since the process began.
+    pub lag_records: Option<u64>,
     /// The age of the last record that was applied, in milliseconds; 0 if all were read, or none was
     /// applied since the process began.
     pub lag_ms: u64,
@@ -103,8 +118,6 @@ pub struct SourceStatus {
 /// How far an overlay has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStatus {
-    /// Whether it is paused.
-    pub is_paused: bool,
     /// Each topic partition; the furthest behind, if partitions of the store differ.
     pub partitions: Vec<SourceStatus>,
     /// The last error, if the last step failed.
@@ -114,17 +127,17 @@ pub struct FeedStatus {
 }
 
 impl Feed {
-    /// Feeds an overlay from a source, from a time on.
-    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, start_ms: u64, bound: Bound, on_ready: OnReady) -> Self {
+    /// Feeds an overlay from a source.
+    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, options: FeedOptions) -> Self {
         static FEEDS: AtomicU64 = AtomicU64::new(1);
         Self {
             number: FEEDS.fetch_add(1, Relaxed),
             overlay,
             source,
-            start_ms,
-            bound,
-            on_ready,
-            is_paused: AtomicBool::new(false),
+            start_ms: options.start_ms,
+            lag_ms_max: AtomicU64::new(options.lag_ms_max),
+            is_paused: AtomicBool::new(options.is_paused),
+            on_ready: options.on_ready,
             state: Mutex::default(),
         }
     }
@@ -150,8 +163,10 @@ impl Feed {
         self.overlay.options() == options && self.start_ms == start_ms
     }
 
-    /// Pauses it, or lets it go on.
-    pub fn pause(&self, is_paused: bool) {
+    /// Sets how old the newest record that was applied may be when the overlay begins to answer, in milliseconds; and pauses it, or
+    /// lets it go on.
+    pub fn set(&self, lag_ms_max: u64, is_paused: bool) {
+        self.lag_ms_max.store(lag_ms_max, Relaxed);
         self.is_paused.store(is_paused, Relaxed);
     }
 
@@ -160,19 +175,16 @@ impl Feed {
         let state = self.state.lock();
         let mut partitions = BTreeMap::<u32, SourceStatus>::new();
         for (&(_, partition), lane) in &state.lanes {
-            let lag_records = lane.lag_records();
+            let lag_records = lane.next.map(|_| lane.lag_records());
             let known = partitions.entry(partition).or_insert(SourceStatus {
                 partition,
-                is_known: true,
-                lag_records: 0,
+                lag_records: Some(0),
                 lag_ms: 0,
             });
-            known.is_known &= lane.next.is_some();
-            known.lag_records = known.lag_records.max(lag_records);
+            known.lag_records = known.lag_records.zip(lag_records).map(|(known, new)| known.max(new));
             known.lag_ms = known.lag_ms.max(lane.lag_ms().unwrap_or(0));
         }
         FeedStatus {
-            is_paused: self.is_paused.load(Relaxed),
             partitions: partitions.into_values().collect(),
             error: state.error(),
             lost: self.overlay.lost(),
@@ -182,7 +194,7 @@ impl Feed {
     /// Takes note of new cohorts and topic partitions.
     fn look(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
-        let cohorts = self.overlay.cohorts();
+        let cohorts = self.overlay.cohorts()?;
         let lanes: BTreeSet<Lane> = cohorts
             .iter()
             .flat_map(|(cohort, _)| (0..partitions).map(|partition| (*cohort, partition)))
@@ -190,6 +202,40 @@ impl Feed {
         let mut state = self.state.lock();
         state.lanes.retain(|lane, _| lanes.contains(lane));
         lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
+        drop(state);
+        self.fold()
+    }
+
+    /// Goes on to replace updates by what they make, once no earlier event may come.
+    fn fold(&self) -> Result<(), StreamError> {
+        let grace_ms = self.overlay.options().grace_ms;
+        let mut folding = {
+            let state = self.state.lock();
+            let mut folding = state.folding.clone();
+            let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
+            if folding.from.is_none() || folding.cohort != cohort {
+                let back_ms = grace_ms.saturating_add(grace_ms.min(BACK_MS_MAX));
+                let until_ms = state.logged_ms().saturating_sub(back_ms);
+                // The whole table is looked through: not for every event.
+                if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
+                    return Ok(());
+                }
+                let from = Some(Vec::new());
+                folding = Folding { until_ms, cohort, from };
+            }
+            folding
+        };
+        if let Some(from) = &folding.from {
+            let folded = self
+                .overlay
+                .fold(folding.until_ms, folding.cohort, from, FOLDED_KEYS_MAX);
+            folding.from = folded?;
+        }
+        let mut state = self.state.lock();
+        if folding.from.is_some() {
+            state.looked = None;
+        }
+        state.folding = folding;
         Ok(())
     }
 
@@ -233,10 +279,10 @@ impl Feed {
     /// Reads and applies records of a lane. Returns how many.
     fn step(&self, (cohort, partition): Lane) -> Result<usize, StreamError> {
         let offsets = |overlay: &Overlay| {
-            let found = overlay.cohorts().into_iter().find(|(number, _)| *number == cohort);
-            found.map(|(_, cohort)| cohort.offsets.get(&partition).copied())
+            let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
+            Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
         };
-        let Some(known) = offsets(&self.overlay) else {
+        let Some(known) = offsets(&self.overlay)? else {
             // It has joined another one.
             self.state.lock().looked = None;
             return Ok(0);
@@ -269,7 +315,7 @@ impl Feed {
             read => read?,
         };
         let applied = self.overlay.apply(cohort, partition, from, &read)?;
-        let next = offsets(&self.overlay).flatten();
+        let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
         if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
             lane.next = next.or(Some(from));
@@ -300,8 +346,12 @@ impl Feed {
             };
             lane.due = Some(now + lane.idle);
         }
-        let is_within =
-            |lane: &LaneState| lane.next.is_some() && lane.lag_ms().is_some_and(|lag_ms| lag_ms <= self.bound.lag_ms);
+        let is_within = |lane: &LaneState| {
+            lane.next.is_some()
+                && lane
+                    .lag_ms()
+                    .is_some_and(|lag_ms| lag_ms <= self.lag_ms_max.load(Relaxed))
+        };
         let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
         if of_cohort.peek().is_some() && of_cohort.all(|(_, lane)| is_within(lane)) {
             drop(state);
@@ -332,6 +382,18 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 }
 
 impl State {
+    /// What all partitions have logged up to now, in milliseconds since 1970, as far as is known: 0 if it is not. A partition that was read to
+    /// its end has logged what the newest one has. A clock that is ahead alone does not matter.
+    fn logged_ms(&self) -> u64 {
+        let newest_ms = self.lanes.values().filter_map(|lane| lane.logged_ms).max();
+        let of_lane = |lane: &LaneState| match lane.next.is_some() && lane.lag_records() == 0 {
+            true => newest_ms,
+            false => lane.logged_ms,
+        };
+        let least = self.lanes.values().map(|lane| of_lane(lane).unwrap_or(0)).min();
+        least.unwrap_or(0).min(now_ms())
+    }
+
     fn error(&self) -> Option<String> {
         let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
         self.error.as_ref().or_else(|| errors.next()).cloned()

@@ -13,12 +13,13 @@ mod log;
 mod overlay;
 mod progress;
 mod source;
+mod update;
 
 pub use error::StreamError;
-pub use event::{Event, Poison};
-pub use ingest::{Bound, Feed, FeedStatus, Ingest, OnReady, SourceStatus};
-pub use kafka::{KafkaCluster, KafkaTopic, TIME_HEADER};
+pub use event::{Change, Event, Poison};
+pub use ingest::{Feed, FeedOptions, FeedStatus, Ingest, SourceStatus};
+pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
-pub use overlay::{Applied, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions};
+pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions};
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};

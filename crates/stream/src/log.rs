@@ -133,7 +133,7 @@ impl LogTopic {
             let mut next = end.load(Acquire);
             let mut batch = WriteBatch::new();
             for event in events {
-                let mut record = Vec::with_capacity(24 + event.key.len() + event.value.as_ref().map_or(0, Bytes::len));
+                let mut record = Vec::with_capacity(32 + event.key.len() + event.change.bytes().len());
                 record.put_u64(now_ms);
                 event.encode(&mut record);
                 batch.put(&*self.table, record_key(partition, next), record.into());

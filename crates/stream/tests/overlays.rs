@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, VersionNumber, slot_of_key};
-use fondaco_stream::{Bound, Event, EventLog, Feed, Found, Ingest, LogTopic, Overlay, OverlayOptions, Source};
+use fondaco_stream::{
+    Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, LogTopic, Overlay, OverlayOptions, Source,
+};
 use fondaco_testing::{eventually, random};
 
 const START_MS: u64 = 1_000_000;
@@ -32,7 +34,7 @@ fn partitions(numbers: impl IntoIterator<Item = u32>) -> PartitionSet {
 }
 
 fn overlay_in(engine: &Arc<dyn Engine>, options: OverlayOptions, held: &PartitionSet) -> Arc<Overlay> {
-    let overlay = Overlay::open(Arc::clone(engine), options).unwrap();
+    let overlay = Overlay::open(Arc::clone(engine), options, Arc::new(|_| Ok(None))).unwrap();
     overlay.set_held(held).unwrap();
     Arc::new(overlay)
 }
@@ -44,20 +46,24 @@ fn memory() -> Arc<dyn Engine> {
 fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
     Event {
         key: key.to_owned().into(),
-        value: value.map(|value| value.to_owned().into()),
+        change: Change::of(value.map(|value| value.to_owned().into())),
         time_ms,
+        id: None,
+    }
+}
+
+fn from_the_beginning() -> FeedOptions {
+    FeedOptions {
+        start_ms: 0,
+        lag_ms_max: 0,
+        is_paused: false,
+        on_ready: Box::new(|| ()),
     }
 }
 
 fn feed(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>) -> Arc<Feed> {
     let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(
-        Arc::clone(overlay),
-        source,
-        0,
-        Bound { lag_ms: 0 },
-        Box::new(|| ()),
-    ))
+    Arc::new(Feed::new(Arc::clone(overlay), source, from_the_beginning()))
 }
 
 /// Feeds overlays until they have all of their topics.
@@ -67,10 +73,7 @@ fn feed_all(feeds: &[Arc<Feed>]) {
     for feed in feeds {
         eventually("all events to be applied", || {
             let partitions = feed.status().partitions;
-            let is_done = !partitions.is_empty()
-                && partitions
-                    .iter()
-                    .all(|partition| partition.is_known && partition.lag_records == 0);
+            let is_done = !partitions.is_empty() && partitions.iter().all(|partition| partition.lag_records == Some(0));
             is_done.then_some(())
         });
     }
@@ -104,11 +107,11 @@ fn the_latest_event_of_a_key_counts_in_any_order() {
         .collect();
     let mut expected = BTreeMap::new();
     for event in &events {
-        let found = match &event.value {
-            Some(value) => Found::Value(value.clone()),
-            None => Found::Deleted,
+        let (found, value) = match &event.change {
+            Change::Put(value) => (Found::Value(value.clone()), Some(value.clone())),
+            _ => (Found::Deleted, None),
         };
-        let rank = (event.time_ms, event.value.is_none(), event.value.clone());
+        let rank = (event.time_ms, value.is_none(), value);
         let known = expected
             .entry(event.key.clone())
             .or_insert((rank.clone(), found.clone()));
@@ -303,15 +306,8 @@ fn a_failing_source_delays_no_other_store() {
     let overlays: Vec<_> = (1..=4)
         .map(|version| overlay_in(&engine, options(version), &partitions(0..8)))
         .collect();
-    let broken = |overlay: &Arc<Overlay>| {
-        Arc::new(Feed::new(
-            Arc::clone(overlay),
-            Arc::new(Broken),
-            0,
-            Bound { lag_ms: 0 },
-            Box::new(|| ()),
-        ))
-    };
+    let broken =
+        |overlay: &Arc<Overlay>| Arc::new(Feed::new(Arc::clone(overlay), Arc::new(Broken), from_the_beginning()));
     let good = feed(&overlays[3], &topic);
     let ingest = Ingest::start(1).unwrap();
     let failing: Vec<_> = overlays[..3].iter().map(broken).collect();
@@ -331,14 +327,14 @@ fn a_failing_source_delays_no_other_store() {
         "{error:?}"
     );
     // A paused one stands still.
-    good.pause(true);
+    good.set(0, true);
     std::thread::sleep(Duration::from_millis(20));
     topic
         .append(&[event("k", Some("paused"), None)], START_MS + 100)
         .unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(found(b"k"), value("v19"));
-    good.pause(false);
+    good.set(0, false);
     eventually("it to go on", || (found(b"k") == value("paused")).then_some(()));
 }
 

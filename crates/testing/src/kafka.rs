@@ -40,18 +40,26 @@ pub struct KafkaWriter {
 }
 
 impl KafkaWriter {
-    /// Sends a record, with a header or none, to a partition.
+    /// Sends a record, with headers, to a partition.
     ///
     /// # Panics
     /// If too many are on their way.
-    pub fn send(&self, partition: i32, key: Option<&str>, value: Option<&str>, header: Option<(&str, &str)>) {
+    pub fn send<'a>(
+        &self,
+        partition: i32,
+        key: Option<&str>,
+        value: Option<&str>,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) {
         let mut record = BaseRecord::<str, str>::to(&self.topic).partition(partition);
         record.key = key;
         record.payload = value;
-        if let Some((key, value)) = header {
+        let mut all = OwnedHeaders::new();
+        for (key, value) in headers {
             let value = Some(value);
-            record = record.headers(OwnedHeaders::new().insert(Header { key, value }));
+            all = all.insert(Header { key, value });
         }
+        record = record.headers(all);
         let sent = self.producer.send(record);
         assert!(
             sent.is_ok(),

@@ -23,6 +23,7 @@ pub mod roles;
 pub mod scan;
 pub mod status;
 pub mod store;
+mod stream_options;
 mod upload;
 pub mod user;
 mod versioned_options;

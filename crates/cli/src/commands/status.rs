@@ -1,17 +1,18 @@
 //! `fondaco status`: the cluster at a glance, and the process that answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
 use fondaco_control::http::{
     ClusterNode, ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList,
-    StoreResource, VersionResource, VersionedResource, WithoutQuorum,
+    StoreResource, StreamStatus, VersionResource, VersionStream, VersionedResource, WithoutQuorum,
 };
 use serde::Serialize;
 
 use super::nodes;
 use super::push_progress::{progress_text, time_left};
+use super::stream_options;
 use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
@@ -36,6 +37,8 @@ struct Status {
     /// The cluster; null until it is initialised.
     cluster: Option<ClusterResource>,
     stores: Vec<StoreResource>,
+    /// How far the process has read the streams of hybrid stores.
+    streams: BTreeMap<String, StreamStatus>,
 }
 
 /// Runs `fondaco status`.
@@ -48,10 +51,16 @@ pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
         Err(error) => return Err(error),
     };
     let stores = client.get::<StoreList>("/v1/stores")?.stores;
+    let mut streams = BTreeMap::new();
+    for store in stores.iter().filter(|store| store.stream.is_some()) {
+        let stream = client.get(&format!("/v1/stores/{}/stream", store.name))?;
+        streams.insert(store.name.clone(), stream);
+    }
     let status = Status {
         process,
         cluster,
         stores,
+        streams,
     };
     output.result(&status, text)
 }
@@ -67,6 +76,12 @@ fn text(status: &Status) -> String {
         text.push('\n');
         let nodes = status.cluster.as_ref().map(|cluster| cluster.nodes.as_slice());
         text.push_str(&stores_text(&status.stores, nodes.unwrap_or_default()));
+    }
+    let streams: Vec<Vec<String>> = status.streams.iter().flat_map(stream_rows).collect();
+    if !streams.is_empty() {
+        let header = ["STREAM OF", "VERSION", "BEHIND", "PROBLEM"];
+        text.push('\n');
+        text.push_str(&table(&header, &streams, &[false, true, false, false]));
     }
     text
 }
@@ -184,6 +199,19 @@ fn stores_text(stores: &[StoreResource], nodes: &[ClusterNode]) -> String {
         tables.push(table(&header, &rows, &[false, true, true, true, true, false]));
     }
     tables.join("\n")
+}
+
+/// How far each version of a hybrid store has read its stream.
+fn stream_rows((store, stream): (&String, &StreamStatus)) -> Vec<Vec<String>> {
+    let row = |version: &VersionStream| {
+        let problem = match version.lost.is_empty() {
+            true => version.error.clone().unwrap_or_default(),
+            false => "records were gone before they were read: push a new version".to_owned(),
+        };
+        let (number, lag) = (version.version.to_string(), stream_options::lag_text(version));
+        vec![store.clone(), number, lag, problem]
+    };
+    stream.versions.iter().map(row).collect()
 }
 
 fn versioned_row(store: &StoreResource) -> Vec<String> {

@@ -1,19 +1,16 @@
 //! `fondaco store`: manages stores.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use fondaco_control::http::{
-    NewStore, StoreChange, StoreList, StoreResource, StreamResource, StreamStatus, VersionStream,
-};
-use fondaco_model::versioned::EngineKind;
-use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, StreamSource, ValueType};
+use fondaco_control::http::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus};
+use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
 use super::build::parse_bytes;
+use super::stream_options::{self, StreamAlterations, StreamArguments};
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
 use crate::client::Client;
@@ -29,6 +26,8 @@ pub enum StoreCommand {
     List(ListOptions),
     /// Show a store, its versions, and its last push
     Show(NameOptions),
+    /// List the records of a hybrid store's topic that are no events, as a node has read them
+    Poison(PoisonOptions),
     /// Change a store
     Alter(AlterOptions),
     /// Drop a store with all its versions
@@ -99,41 +98,6 @@ pub struct CreateOptions {
     node: ControlPort,
 }
 
-/// The stream of a hybrid store.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Hybrid stores")]
-pub struct StreamArguments {
-    /// Where events come from: kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a server
-    /// without ZooKeeper
-    #[arg(long, value_name = "SOURCE")]
-    stream: Option<StreamSource>,
-
-    /// How long before the start of a push its version reads the stream from; 1day by default
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
-    rewind: Option<Duration>,
-
-    /// How old the newest event that a version has read may be when it begins to answer; 10s by default
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
-    max_lag: Option<Duration>,
-
-    /// How much later than it happened an event may be logged; later ones do not count; 7days by default
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "stream")]
-    grace: Option<Duration>,
-}
-
-impl StreamArguments {
-    fn resource(&self, engine: Option<EngineKind>) -> Option<StreamResource> {
-        let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
-        Some(StreamResource {
-            source: self.stream.as_ref()?.to_string(),
-            rewind_ms: ms(self.rewind),
-            lag_ms: ms(self.max_lag),
-            grace_ms: ms(self.grace),
-            engine,
-        })
-    }
-}
-
 /// `fondaco store list`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fondaco store list --json")]
@@ -153,6 +117,17 @@ pub struct NameOptions {
     node: ControlPort,
 }
 
+/// `fondaco store poison`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store poison counts")]
+pub struct PoisonOptions {
+    /// The store
+    name: StoreName,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
 /// `fondaco store alter`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -161,7 +136,8 @@ Settings without an option stay unchanged.
 Example:
   fondaco store alter pymk --backups 3
   fondaco store alter pymk --tolerate-failures any --read-keys-per-second 0
-  fondaco store alter carts --durability fsync --ttl 1day")]
+  fondaco store alter carts --durability fsync --ttl 1day
+  fondaco store alter counts --paused true")]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
@@ -198,6 +174,9 @@ pub struct AlterOptions {
 
     #[command(flatten)]
     versioned: VersionedArguments,
+
+    #[command(flatten)]
+    stream: StreamAlterations,
 
     #[command(flatten)]
     node: ControlPort,
@@ -289,6 +268,11 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let list: StoreList = Client::new(&options.node)?.get("/v1/stores")?;
             output.result(&list, list_text)
         }
+        StoreCommand::Poison(options) => {
+            let path = format!("/v1/stores/{}/stream/poison", options.name);
+            let list: PoisonList = Client::new(&options.node)?.get(&path)?;
+            output.result(&list, stream_options::poison_text)
+        }
         StoreCommand::Show(options) => {
             let client = Client::new(&options.node)?;
             let path = format!("/v1/stores/{}", options.name);
@@ -298,7 +282,9 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             }
             let on_node: StreamStatus = client.get(&format!("{path}/stream"))?;
             let shown = Hybrid { store, on_node };
-            output.result(&shown, |shown| show_text(&shown.store) + &stream_text(&shown.on_node))
+            output.result(&shown, |shown| {
+                show_text(&shown.store) + &stream_options::progress_text(&shown.on_node)
+            })
         }
         StoreCommand::Alter(options) => {
             let change = StoreChange {
@@ -310,6 +296,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 space_quota_bytes: options.space_quota,
                 fan_out: options.fan_out.map(|change| change.0),
                 versioned: options.versioned.options(),
+                stream: options.stream.options(),
             };
             if change == StoreChange::default() {
                 let usage = "nothing to change: give an option, see fondaco store alter --help";
@@ -367,41 +354,6 @@ struct Hybrid {
     #[serde(flatten)]
     store: StoreResource,
     on_node: StreamStatus,
-}
-
-fn stream_text(stream: &StreamStatus) -> String {
-    let version = |version: &VersionStream| {
-        let behind: u64 = version.partitions.iter().map(|partition| partition.lag_records).sum();
-        let oldest = version.partitions.iter().map(|partition| partition.lag_ms).max();
-        let mut text = format!(
-            "version {} on the node: {} partition(s) answer, {} key(s) have events, {} record(s) behind{}\n",
-            version.version,
-            version.partitions_ready,
-            output::count(version.keys),
-            output::count(behind),
-            match oldest {
-                Some(ms) if behind > 0 => format!(", the last one read is {} old", output::span(ms)),
-                _ => String::new(),
-            }
-        );
-        if version.late + version.poison > 0 {
-            let (late, poison) = (output::count(version.late), output::count(version.poison));
-            text.push_str(&format!(
-                "  {late} event(s) were too late, {poison} record(s) were no events\n"
-            ));
-        }
-        for lost in &version.lost {
-            let (partition, from, to) = (lost.partition, lost.from, lost.to);
-            text.push_str(&format!(
-                "  records {from} to {to} of partition {partition} were gone before they were read: push a new version\n"
-            ));
-        }
-        if let Some(error) = &version.error {
-            text.push_str(&format!("  {error}\n"));
-        }
-        text
-    };
-    stream.versions.iter().map(version).collect()
 }
 
 fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
@@ -527,15 +479,7 @@ fn show_text(store: &StoreResource) -> String {
         return text;
     }
     if let Some(stream) = &store.stream {
-        let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
-        text.push_str(&format!(
-            "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n",
-            stream.source,
-            time(stream.rewind_ms),
-            time(stream.lag_ms),
-            time(stream.grace_ms),
-            stream.engine.unwrap_or(EngineKind::Disk)
-        ));
+        text.push_str(&stream_options::text(stream));
     }
     text.push_str(&format!("keeps {} backup(s)\n", store.backups));
     text.push_str(&match store.tolerate_failures {

@@ -94,6 +94,19 @@ impl Disk {
         self.versions.lock().get(&(store.clone(), version))?.version.clone()
     }
 
+    /// Like [`version`](Self::version), if its manifest has this checksum: another store may have had the name.
+    pub(crate) fn version_with(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        manifest_checksum: &str,
+    ) -> Option<Arc<Version>> {
+        let versions = self.versions.lock();
+        let found = versions.get(&(store.clone(), version))?;
+        let is_it = found.local.manifest_checksum.as_deref() == Some(manifest_checksum);
+        found.version.clone().filter(|_| is_it)
+    }
+
     /// Why a version cannot be opened, if it cannot.
     pub(crate) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
         let versions = self.versions.lock();

@@ -126,16 +126,17 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
-        let streams = Arc::new(Streams::start(
-            engines,
-            parts.events,
-            parts.kafka,
-            Arc::clone(&change_signal),
-        )?);
         let uploads = Uploads::open(&parts.data_dir.uploads(), parts.reserve_bytes, parts.keep_deleted)?;
         let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
         let disk = Arc::new(disk?);
+        let streams = Arc::new(Streams::start(
+            engines,
+            Arc::clone(&disk),
+            parts.events,
+            parts.kafka,
+            Arc::clone(&change_signal),
+        )?);
         let fetches = Fetches::new(FetchesParts {
             disk: Arc::clone(&disk),
             uploads: Arc::clone(&uploads),

@@ -10,10 +10,12 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{StoreName, StreamSettings, StreamSource, VersionNumber};
 use fondaco_replica::Engines;
 use fondaco_stream::{
-    Applied, Bound, EventLog, Feed, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
+    Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
+    StreamError,
 };
 use parking_lot::{Condvar, Mutex};
 
+use super::disk::Disk;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -28,6 +30,7 @@ const OPEN_AT_ONCE: Duration = Duration::from_millis(200);
 /// The streams of a node.
 pub(crate) struct Streams {
     engines: Engines,
+    disk: Arc<Disk>,
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
     kafka: KafkaConfig,
@@ -74,12 +77,14 @@ impl Streams {
     /// A thread cannot be started.
     pub(super) fn start(
         engines: Engines,
+        disk: Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
         Ok(Self {
             engines,
+            disk,
             log,
             kafka,
             clusters: Mutex::default(),
@@ -122,6 +127,7 @@ impl Streams {
                 };
             }
             let Some(feed) = feed else { continue };
+            feed.set(settings.lag_ms, settings.is_paused);
             if let Err(error) = feed.set_held(&local.open) {
                 tracing::warn!(store = %key.0, version = %key.1, %error, "a node cannot take or give partitions of a stream: trying again");
                 failures.insert(key.clone(), error.to_string());
@@ -186,17 +192,28 @@ impl Streams {
 
     fn feed(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Feed>, StreamError> {
         let source = self.source(&wanted)?;
-        let overlay = Overlay::open(Arc::clone(self.engine(wanted.engine)), wanted.options)?;
+        let below = self.below(&wanted);
+        let overlay = Overlay::open(Arc::clone(self.engine(wanted.engine)), wanted.options, below)?;
         let change_signal = Arc::clone(&self.change_signal);
-        let on_ready = Box::new(move || change_signal.raise());
-        let overlay = Arc::new(overlay);
-        Ok(Arc::new(Feed::new(
-            overlay,
-            source,
-            wanted.start_ms,
-            wanted.bound,
-            on_ready,
-        )))
+        let options = FeedOptions {
+            start_ms: wanted.start_ms,
+            lag_ms_max: wanted.lag_ms_max,
+            is_paused: wanted.is_paused,
+            on_ready: Box::new(move || change_signal.raise()),
+        };
+        Ok(Arc::new(Feed::new(Arc::new(overlay), source, options)))
+    }
+
+    /// The version below an overlay, as it is open at the time.
+    fn below(&self, wanted: &Wanted) -> Below {
+        let (disk, checksum) = (Arc::clone(&self.disk), wanted.manifest_checksum.clone());
+        let (store, version) = (wanted.options.store.clone(), wanted.options.version);
+        Arc::new(move |key| {
+            let open = disk.version_with(&store, version, &checksum);
+            let open = open.ok_or_else(|| format!("version {version} is not open"))?;
+            let value = open.get_owned(key).map_err(|error| error.to_string())?;
+            Ok(value.map(Into::into))
+        })
     }
 
     fn engine(&self, kind: EngineKind) -> &Arc<dyn Engine> {
@@ -270,6 +287,14 @@ impl Streams {
     }
 
     /// The overlays of a store.
+    pub(crate) fn overlays(&self, store: &StoreName) -> Vec<(VersionNumber, Arc<Overlay>)> {
+        let state = self.state.lock();
+        let own = state.feeds.iter().filter(|((name, _), _)| name == store);
+        own.map(|((_, version), feed)| (*version, Arc::clone(feed.overlay())))
+            .collect()
+    }
+
+    /// How far the overlays of a store have come.
     pub(crate) fn status(&self, store: &StoreName) -> Vec<OverlayStatus> {
         let state = self.state.lock();
         let own = state.feeds.iter().filter(|((name, _), _)| name == store);
@@ -312,7 +337,10 @@ struct Wanted {
     /// The topic of the store in the log of the process.
     topic: String,
     start_ms: u64,
-    bound: Bound,
+    lag_ms_max: u64,
+    is_paused: bool,
+    /// Of the version below.
+    manifest_checksum: String,
 }
 
 /// The feed that a version on the disk should have, if it is the one that the store's record names.
@@ -339,9 +367,9 @@ fn wanted(
         source: settings.source.clone(),
         topic: topic_of(store),
         start_ms: events.from_unix_ms,
-        bound: Bound {
-            lag_ms: settings.lag_ms,
-        },
+        lag_ms_max: settings.lag_ms,
+        is_paused: settings.is_paused,
+        manifest_checksum: detail.manifest_checksum.clone(),
     })
 }
 

@@ -23,7 +23,7 @@ impl Observed {
             .map(|store| (&store.name, agent.streams().status(&store.name)))
             .collect();
         lags(encoder, &all)?;
-        let facts: [OfVersion; 7] = [
+        let facts: [OfVersion; 9] = [
             ("keys", "keys that have events", |status| status.keys),
             ("events_applied", "events that have changed a key", |status| {
                 status.applied.applied
@@ -39,6 +39,16 @@ impl Observed {
             ("events_poison", "records that were no events", |status| {
                 status.applied.poison
             }),
+            (
+                "events_repeated",
+                "updates that had an identifier that was known",
+                |status| status.applied.repeated,
+            ),
+            (
+                "events_unfit",
+                "updates that did not fit the value that they should change",
+                |status| status.applied.unfit,
+            ),
             ("failed", "1 while a stream cannot be read", |status| {
                 status.feed.error.is_some().into()
             }),
@@ -69,7 +79,7 @@ fn lags(encoder: &mut DescriptorEncoder<'_>, all: &[(&StoreName, Vec<OverlayStat
     for (store, versions) in all {
         for partition in versions.iter().flat_map(|status| &status.feed.partitions) {
             let lag = lags.entry((store.as_str(), partition.partition)).or_default();
-            lag.0 = lag.0.max(partition.lag_records);
+            lag.0 = lag.0.max(partition.lag_records.unwrap_or(0));
             lag.1 = lag.1.max(partition.lag_ms);
         }
     }

@@ -75,6 +75,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}/push", Method::GET, get(pushes::show)),
         ("/v1/stores/{store}/events", Method::POST, post(streams::log)),
         ("/v1/stores/{store}/stream", Method::GET, get(streams::show)),
+        ("/v1/stores/{store}/stream/poison", Method::GET, get(streams::poison)),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
         (

@@ -26,6 +26,7 @@ use super::{
         stores::rollback,
         streams::log,
         streams::show,
+        streams::poison,
         pushes::start,
         pushes::show,
         pushes::cancel,

@@ -107,6 +107,7 @@ pub(super) async fn alter(
             .map(|quota| Some(quota).filter(|&quota| quota > 0)),
         fan_out: change.fan_out,
         versioned: change.versioned.map(|options| options.change()),
+        stream: change.stream.map(Into::into),
     };
     let store = app.blocking(move |app| {
         app.operator.alter(&name, &change)?;

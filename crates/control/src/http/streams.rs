@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::State;
 use fondaco_model::StreamSource;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_stream::{Event, Poison};
+use fondaco_stream::{Change, Event, Poison};
 
 use super::app::App;
 use super::body::{JsonBody, StorePath};
 use super::error::{ApiError, ErrorResource};
-use super::resources::{EventsLogged, NewEvents, StreamStatus};
+use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus};
 use crate::agent::topic_of;
 use crate::error::ControlError;
 use crate::now_unix_ms;
@@ -34,13 +34,22 @@ pub(super) async fn log(
             StreamSource::Log(partitions) => log.topic(&topic_of(&store), *partitions)?,
             StreamSource::Kafka { .. } => return Err(ControlError::NoEventLog),
         };
+        let has_both = |event: &NewEvent| event.update.is_some() && event.value.is_some();
+        if let Some(at) = new.events.iter().position(has_both) {
+            let reason = "it has a value and an update: it can have one of them".to_owned();
+            return Err(ControlError::InvalidEvent { at, reason });
+        }
         let events: Vec<Event> = new
             .events
             .into_iter()
             .map(|event| Event {
                 key: event.key.into(),
-                value: event.value.map(Into::into),
+                change: match event.update {
+                    Some(update) => Change::Update(update.to_string().into()),
+                    None => Change::of(event.value.map(Into::into)),
+                },
                 time_ms: event.time_unix_ms,
+                id: event.id.map(Into::into),
             })
             .collect();
         let now_unix_ms = now_unix_ms();
@@ -71,4 +80,31 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
     Ok(Json(StreamStatus {
         versions: versions.await?,
     }))
+}
+
+/// The records of a hybrid store's topic that are no events, as the answering node has read them.
+#[utoipa::path(get, path = "/v1/stores/{store}/stream/poison", tag = "streams", params(("store" = String, Path, description = "The store")), responses(
+    (status = 200, description = "The records", body = PoisonList),
+    (status = "default", description = "An error: store_not_found, not_hybrid", body = ErrorResource),
+))]
+pub(super) async fn poison(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<PoisonList>, ApiError> {
+    let list = app.blocking(move |app| {
+        let definition = app.operator.store(&name)?.definition;
+        let Some(stream) = definition.stream else {
+            return Err(OperatorError::NotHybrid { store: name }.into());
+        };
+        let mut records = Vec::new();
+        for (version, overlay) in app.agent.iter().flat_map(|agent| agent.streams().overlays(&name)) {
+            let of_version = overlay.poisoned()?.into_iter();
+            records.extend(of_version.map(|(partition, offset, reason)| PoisonRecord {
+                version: version.get(),
+                partition,
+                offset,
+                reason,
+            }));
+        }
+        let source = stream.source.to_string();
+        Ok(PoisonList { source, records })
+    });
+    Ok(Json(list.await?))
 }

@@ -1,17 +1,20 @@
 //! The effects of records on an overlay, before they are written.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use fondaco_engine::WriteBatch;
 use fondaco_model::PartitionSet;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Applied, DELETED, HEADER_BYTES, Overlay, POISON_MAX};
+use super::merge::{NewUpdate, Pending};
+use super::record::{Place, Record, Whole, rank};
+use super::{Applied, Overlay, POISON_MAX};
 use crate::error::StreamError;
-use crate::event::Event;
+use crate::event::{Change, Event};
 use crate::progress::poison_key;
 use crate::source::Logged;
+use crate::update::Update;
 
 /// The effects of records, before they are written.
 pub(super) struct Changes<'a> {
@@ -20,19 +23,32 @@ pub(super) struct Changes<'a> {
     /// The hashes of keys without a record before.
     pub(super) new_keys: Vec<u64>,
     pub(super) counted: Applied,
+    /// Events of keys with updates, by the key in the table: they are merged once for all records.
+    pub(super) pending: BTreeMap<Bytes, Pending>,
 }
 
-impl Changes<'_> {
+impl<'a> Changes<'a> {
+    pub(super) fn new(overlay: &'a Overlay) -> Self {
+        Self {
+            overlay,
+            batch: WriteBatch::new(),
+            new_keys: Vec::new(),
+            counted: Applied::default(),
+            pending: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a record of a topic partition.
     pub(super) fn add(&mut self, partition: u32, record: &Logged, held: &PartitionSet) -> Result<(), StreamError> {
         let event = record.event.as_ref().map_err(ToString::to_string);
-        let checked = event.and_then(|event| match event.check(record.logged_ms) {
-            Ok(()) => Ok(event),
+        let checked = event.and_then(|event| match event.checked(record.logged_ms) {
+            Ok(update) => Ok((event, update)),
             Err(poison) => Err(poison.to_string()),
         });
-        let event = match checked {
+        let (event, update) = match checked {
             Ok(event) => event,
             Err(reason) => {
-                let known = self.overlay.counts.poison.load(Relaxed) + self.counted.poison;
+                let known = self.overlay.counts.lock().poison + self.counted.poison;
                 if known < POISON_MAX {
                     let key = poison_key(partition, record.offset);
                     self.batch.put(&*self.overlay.notes, key, reason.into());
@@ -56,41 +72,83 @@ impl Changes<'_> {
             self.counted.late += 1;
             return Ok(());
         }
-        self.put(event, time_ms)
+        let hash = xxh3_64(&event.key);
+        let key = self.overlay.table_key(&event.key, hash);
+        match (&event.change, update) {
+            (Change::Update(text), Some(update)) => {
+                let source = Place::source(partition, record.offset);
+                let new = new_update(event, text, update, time_ms, source);
+                let pending = self.pending.entry(key).or_insert_with(|| Pending::new(hash));
+                pending.updates.push(new);
+                Ok(())
+            }
+            (Change::Put(value), _) => self.put(key, hash, time_ms, Some(value.clone())),
+            (Change::Delete | Change::Update(_), _) => self.put(key, hash, time_ms, None),
+        }
     }
 
-    fn put(&mut self, event: &Event, time_ms: u64) -> Result<(), StreamError> {
+    /// What the overlay has of a key, with the changes so far.
+    pub(super) fn known(&self, key: &Bytes, hash: u64) -> Result<Option<Record>, StreamError> {
         let overlay = self.overlay;
-        let hash = xxh3_64(&event.key);
-        let key = overlay.table_key(&event.key, hash);
-        let known = match self.batch.change_of(&*overlay.table, &key) {
+        let known = match self.batch.change_of(&*overlay.table, key) {
             Some(known) => known,
-            None if overlay.filter.load().may_have(hash) => overlay.table.get(&key)?,
+            None if overlay.filter.load().may_have(hash) => overlay.table.get(key)?,
             None => None,
         };
-        let mut record = Vec::with_capacity(HEADER_BYTES + event.value.as_ref().map_or(0, Bytes::len));
-        record.put_u8(if event.value.is_some() { 0 } else { DELETED });
-        record.put_u64(time_ms);
-        record.put_slice(event.value.as_deref().unwrap_or_default());
-        match &known {
+        let decode = |record| Record::decode(record).ok_or_else(|| overlay.damaged(key));
+        known.map(decode).transpose()
+    }
+
+    /// Writes what is known of a key.
+    pub(super) fn write(&mut self, key: Bytes, record: &Record) {
+        self.batch.put(&*self.overlay.table, key, record.encode());
+    }
+
+    fn put(&mut self, key: Bytes, hash: u64, time_ms: u64, value: Option<Bytes>) -> Result<(), StreamError> {
+        let new = Whole {
+            time_ms,
+            is_folded: false,
+            value,
+        };
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.wholes.push(new);
+            return Ok(());
+        }
+        match self.known(&key, hash)? {
             None => self.new_keys.push(hash),
-            Some(known)
-                if rank(known).ok_or_else(|| overlay.damaged(&event.key))? >= rank(&record).unwrap_or_default() =>
-            {
+            Some(known) if known.merged.is_some() => {
+                let mut pending = Pending::new(hash);
+                pending.wholes.push(new);
+                self.pending.insert(key, pending);
+                return Ok(());
+            }
+            Some(known) if rank(known.time_ms, known.value.as_ref()) >= new.rank() => {
                 self.counted.superseded += 1;
                 return Ok(());
             }
             Some(_) => {}
         }
         self.counted.applied += 1;
-        self.batch.put(&*overlay.table, key, record.into());
+        let record = Record {
+            time_ms,
+            merged: None,
+            value: new.value,
+        };
+        self.write(key, &record);
         Ok(())
     }
 }
 
-/// What decides between two records of a key: the greater one counts.
-fn rank(record: &[u8]) -> Option<(u64, u8, &[u8])> {
-    let (&flags, rest) = record.split_first()?;
-    let (time, value) = rest.split_first_chunk()?;
-    Some((u64::from_be_bytes(*time), flags, value))
+fn new_update(event: &Event, text: &Bytes, update: Update, time_ms: u64, source: u128) -> NewUpdate {
+    let place = Place {
+        time_ms,
+        text_hash: xxh3_128(text),
+        source: event.id.as_deref().map_or(source, xxh3_128),
+    };
+    NewUpdate {
+        place,
+        has_id: event.id.is_some(),
+        text: text.clone(),
+        update,
+    }
 }

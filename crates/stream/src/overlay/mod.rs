@@ -1,68 +1,46 @@
 //! The events of a stream on top of one version of a hybrid store, on one node.
 //!
-//! ```text
-//! partition (u16) ++ hash (u64) ++ key    → flags (1 byte) ++ event time (u64) ++ value
-//! ```
-//!
-//! The order of keys is that of the version below: by partitions of as many as it was built for, and by XXH3. Of all events of a key, the one with the latest
-//! time counts, and of equal times a deletion, or else the one with the greatest value: so all replicas that
-//! have read the same events are equal, in whatever order they came. The offsets that were read are written in the
-//! batch that has the events' effects, so that each event takes effect once.
+//! The order of its [records](record) is that of the version below: by partitions of as many as it was built for, and by XXH3 of the keys.
+//! Of all whole values and deletions of a key, the one with the latest event time counts, and of equal times a deletion, or else the
+//! greatest value; updates apply [on top](merge), in the order of their times. So all replicas that have read the same events are equal, in
+//! whatever order they came. The offsets that were read are written in the batch that has the events' effects, so that each event takes
+//! effect once.
 
 mod changes;
+mod merge;
+mod options;
+mod record;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
-use fondaco_engine::{Engine, Hot, KEY_BYTES_MAX, Table, WriteBatch};
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet, SlotPrefix, StoreName, VALUE_BYTES_MAX, VersionNumber};
-use parking_lot::Mutex;
+use fondaco_engine::{Engine, Hot, Table, WriteBatch};
+use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
+use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
+use self::record::{DELETED, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{Cohort, LostRecords, Progress, poisoned};
 use crate::source::Batch;
 
-/// What the names of all tables of overlays begin with.
-const OVERLAY_PREFIX: &str = "overlay-1-";
-/// The longest key of an event, in bytes.
-pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES;
-/// The longest value of an event, in bytes.
-pub(crate) const EVENT_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
+pub use self::options::OverlayOptions;
+pub use self::record::EVENT_KEY_BYTES_MAX;
+pub(crate) use self::record::EVENT_VALUE_BYTES_MAX;
+
 /// How many records that are no events are kept aside. More are only counted.
 const POISON_MAX: u64 = 1000;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
-
 /// How many bits of a hash the place says where [`Overlay::keys`] ends.
 const SCAN_BITS: u32 = 34;
-const PLACE_BYTES: usize = 2 + 8;
-const HEADER_BYTES: usize = 9;
-/// The flag of a deletion.
-const DELETED: u8 = 1;
 
-/// What an overlay is made for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OverlayOptions {
-    /// The store.
-    pub store: StoreName,
-    /// Its number, which another store may have later.
-    pub store_id: u16,
-    /// When it was created, in milliseconds since 1970.
-    pub created_unix_ms: u64,
-    /// The version below.
-    pub version: VersionNumber,
-    /// How many partitions it was built for.
-    pub partitions: PartitionCount,
-    /// Events at or before this time are in the version already, in milliseconds since 1970.
-    pub as_of_ms: Option<u64>,
-    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
-    pub grace_ms: u64,
-}
+/// Returns what the version below has for a key, or why it cannot be read.
+pub type Below = Arc<dyn Fn(&[u8]) -> Result<Option<Bytes>, String> + Send + Sync>;
 
 /// See the [module](self).
 pub struct Overlay {
@@ -70,10 +48,16 @@ pub struct Overlay {
     slots: SlotPrefix,
     engine: Arc<dyn Engine>,
     table: Arc<dyn Table>,
+    /// How far it has come.
     notes: Arc<dyn Table>,
+    /// Updates, and what they apply to.
+    events: Arc<dyn Table>,
+    base: Below,
     filter: ArcSwap<Filter>,
     /// Locked while events are applied.
     progress: Mutex<Progress>,
+    /// Whether a write has failed since then: it is unknown whether it took effect.
+    is_unsure: AtomicBool,
     /// The partitions that answer.
     ready: ArcSwap<PartitionSet>,
     /// Whether all partitions that there are answer.
@@ -83,18 +67,8 @@ pub struct Overlay {
     /// The number of the next cohort: none is used again.
     next_cohort: AtomicU32,
     keys: AtomicU64,
-    counts: Counts,
+    counts: Mutex<Applied>,
     lost: Mutex<Vec<LostRecords>>,
-}
-
-#[derive(Default)]
-struct Counts {
-    applied: AtomicU64,
-    superseded: AtomicU64,
-    cut: AtomicU64,
-    late: AtomicU64,
-    poison: AtomicU64,
-    elsewhere: AtomicU64,
 }
 
 /// What became of events, since the process began.
@@ -112,6 +86,10 @@ pub struct Applied {
     pub poison: u64,
     /// Belonged to partitions that the node does not hold.
     pub elsewhere: u64,
+    /// Had an identifier that was known.
+    pub repeated: u64,
+    /// Updates that do not fit what they should change, or not all of it: each time they are applied.
+    pub unfit: u64,
 }
 
 /// Keys, each with whether it has a value, and the place of the next one.
@@ -137,9 +115,10 @@ impl Overlay {
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions) -> Result<Self, StreamError> {
-        let [table, notes] = options.tables();
+    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, base: Below) -> Result<Self, StreamError> {
+        let [table, notes, events] = options.tables();
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
+        let events = engine.open_table(&events)?;
         let overlay = Self {
             slots: SlotPrefix::of(&options.store),
             progress: Mutex::new(Progress::read(&*notes)?),
@@ -149,12 +128,15 @@ impl Overlay {
             next_cohort: AtomicU32::new(0),
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
-            counts: Counts::default(),
+            counts: Mutex::default(),
             lost: Mutex::new(LostRecords::read(&*notes)?),
             options,
             engine,
             table,
             notes,
+            events,
+            base,
+            is_unsure: AtomicBool::new(false),
         };
         let mut hashes = Vec::new();
         for entry in overlay.table.scan(&[], None)? {
@@ -164,10 +146,7 @@ impl Overlay {
         hashes.iter().for_each(|&hash| filter.add(hash));
         overlay.keys.store(hashes.len() as u64, Relaxed);
         overlay.filter.store(Arc::new(filter));
-        overlay
-            .counts
-            .poison
-            .store(poisoned(&*overlay.notes)?.len() as u64, Relaxed);
+        overlay.counts.lock().poison = poisoned(&*overlay.notes)?.len() as u64;
         {
             let progress = overlay.progress.lock();
             let last = progress.cohorts.last_key_value();
@@ -239,7 +218,7 @@ impl Overlay {
     /// # Errors
     /// An error of the engine.
     pub(crate) fn set_ready(&self, cohort: u32) -> Result<bool, StreamError> {
-        let mut progress = self.progress.lock();
+        let mut progress = self.lock()?;
         let mut after = progress.clone();
         match after.cohorts.get_mut(&cohort) {
             Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
@@ -260,15 +239,7 @@ impl Overlay {
 
     /// What became of the events.
     pub fn applied(&self) -> Applied {
-        let counts = &self.counts;
-        Applied {
-            applied: counts.applied.load(Relaxed),
-            superseded: counts.superseded.load(Relaxed),
-            cut: counts.cut.load(Relaxed),
-            late: counts.late.load(Relaxed),
-            poison: counts.poison.load(Relaxed),
-            elsewhere: counts.elsewhere.load(Relaxed),
-        }
+        *self.counts.lock()
     }
 
     /// How many keys have events, and how much memory the filter takes, in bytes.
@@ -292,7 +263,7 @@ impl Overlay {
         if **self.held.load() == *held {
             return Ok(false);
         }
-        let mut progress = self.progress.lock();
+        let mut progress = self.lock()?;
         let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
@@ -326,7 +297,7 @@ impl Overlay {
         let mut batch = WriteBatch::new();
         after.write_changes(progress, &*self.notes, &mut batch);
         if !batch.is_empty() {
-            self.engine.write(batch)?;
+            self.write(batch)?;
         }
         *progress = after;
         self.note_ready(progress);
@@ -335,18 +306,23 @@ impl Overlay {
 
     fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
         let (from, to) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
-        loop {
-            let mut batch = WriteBatch::new();
-            for entry in self.table.scan(&from, Some(&to))?.take(DELETED_MAX) {
-                batch.delete(&*self.table, entry?.0);
+        for table in [&self.table, &self.events] {
+            loop {
+                let mut batch = WriteBatch::new();
+                for entry in table.scan(&from, Some(&to))?.take(DELETED_MAX) {
+                    batch.delete(&**table, entry?.0);
+                }
+                if batch.is_empty() {
+                    break;
+                }
+                let deleted = batch.len() as u64;
+                self.write(batch)?;
+                if Arc::ptr_eq(table, &self.table) {
+                    self.keys.fetch_sub(deleted, Relaxed);
+                }
             }
-            if batch.is_empty() {
-                return Ok(());
-            }
-            let deleted = batch.len() as u64;
-            self.engine.write(batch)?;
-            self.keys.fetch_sub(deleted, Relaxed);
         }
+        Ok(())
     }
 
     /// The keys that have events, each with whether it has a value, in the order of partitions and hashes: from one place, until there are
@@ -385,13 +361,32 @@ impl Overlay {
 
     /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The first
     /// one is ahead of all others.
-    pub(crate) fn cohorts(&self) -> Vec<(u32, Cohort)> {
-        let progress = self.progress.lock();
-        progress
-            .cohorts
-            .iter()
-            .map(|(&number, cohort)| (number, cohort.clone()))
-            .collect()
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn cohorts(&self) -> Result<Vec<(u32, Cohort)>, StreamError> {
+        let progress = self.lock()?;
+        let cohorts = progress.cohorts.iter();
+        Ok(cohorts.map(|(&number, cohort)| (number, cohort.clone())).collect())
+    }
+
+    /// How far it has come. No events are applied meanwhile.
+    fn lock(&self) -> Result<MutexGuard<'_, Progress>, StreamError> {
+        let mut progress = self.progress.lock();
+        if self.is_unsure.load(Relaxed) {
+            *progress = Progress::read(&*self.notes)?;
+            self.is_unsure.store(false, Relaxed);
+            self.note_ready(&progress);
+        }
+        Ok(progress)
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<(), StreamError> {
+        let written = self.engine.write(batch);
+        if written.is_err() {
+            self.is_unsure.store(true, Relaxed);
+        }
+        Ok(written?)
     }
 
     /// Sets where a cohort begins in a topic partition, unless it has begun.
@@ -399,7 +394,7 @@ impl Overlay {
     /// # Errors
     /// An error of the engine.
     pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
-        let mut progress = self.progress.lock();
+        let mut progress = self.lock()?;
         let mut after = progress.clone();
         if let Some(cohort) = after.cohorts.get_mut(&cohort) {
             cohort.offsets.entry(partition).or_insert(offset);
@@ -415,7 +410,7 @@ impl Overlay {
     /// An error of the engine.
     pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
         let partition = lost.partition;
-        let mut progress = self.progress.lock();
+        let mut progress = self.lock()?;
         let mut after = progress.clone();
         match after.cohorts.get_mut(&cohort) {
             Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
@@ -425,7 +420,7 @@ impl Overlay {
         lost.write(&*self.notes, &mut batch);
         after.join();
         after.write_changes(&progress, &*self.notes, &mut batch);
-        self.engine.write(batch)?;
+        self.write(batch)?;
         *progress = after;
         self.note_ready(&progress);
         self.lost.lock().push(lost);
@@ -443,7 +438,7 @@ impl Overlay {
     /// # Errors
     /// An error of the engine: nothing was applied, or all of it.
     pub(crate) fn apply(&self, cohort: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
-        let mut progress = self.progress.lock();
+        let mut progress = self.lock()?;
         let Some(known) = progress.cohorts.get(&cohort) else {
             return Ok(0);
         };
@@ -455,15 +450,11 @@ impl Overlay {
         }
         let limit = progress.limit(cohort, partition).unwrap_or(u64::MAX);
         let records = &read.records[..read.records.partition_point(|record| record.offset < limit)];
-        let mut changes = Changes {
-            overlay: self,
-            batch: WriteBatch::new(),
-            new_keys: Vec::new(),
-            counted: Applied::default(),
-        };
+        let mut changes = Changes::new(self);
         for record in records {
             changes.add(partition, record, &known.partitions)?;
         }
+        changes.merge_all()?;
         let Changes {
             mut batch,
             new_keys,
@@ -481,7 +472,7 @@ impl Overlay {
         let filter = self.filter.load();
         new_keys.iter().for_each(|&hash| filter.add(hash));
         if !batch.is_empty() {
-            self.engine.write(batch)?;
+            self.write(batch)?;
         }
         let has_joined = after.cohorts.len() != progress.cohorts.len();
         *progress = after;
@@ -489,22 +480,8 @@ impl Overlay {
             self.note_ready(&progress);
         }
         self.keys.fetch_add(new_keys.len() as u64, Relaxed);
-        self.count(&counted);
+        self.counts.lock().add(&counted);
         Ok(records.len())
-    }
-
-    fn count(&self, new: &Applied) {
-        let counts = &self.counts;
-        for (count, new) in [
-            (&counts.applied, new.applied),
-            (&counts.superseded, new.superseded),
-            (&counts.cut, new.cut),
-            (&counts.late, new.late),
-            (&counts.poison, new.poison),
-            (&counts.elsewhere, new.elsewhere),
-        ] {
-            count.fetch_add(new, Relaxed);
-        }
     }
 
     /// Makes the filter larger if so many more keys need it.
@@ -540,52 +517,31 @@ impl Overlay {
     }
 }
 
-impl OverlayOptions {
-    /// The store's number, when it was created, and the version, if a table is one of an overlay.
-    pub fn of_table(name: &str) -> Option<(u16, u64, VersionNumber)> {
-        let rest = name.strip_prefix(OVERLAY_PREFIX)?;
-        let mut parts = rest.strip_suffix("-progress").unwrap_or(rest).split('-');
-        let found = (
-            parts.next()?.parse().ok()?,
-            parts.next()?.parse().ok()?,
-            parts.next()?.parse().ok()?,
-        );
-        let version = VersionNumber::new(found.2)?;
-        parts.next().is_none().then_some((found.0, found.1, version))
-    }
-
-    /// The names of its tables: its records, and how far it has come.
-    pub fn tables(&self) -> [String; 2] {
+impl Applied {
+    fn add(&mut self, new: &Self) {
         let Self {
-            store_id,
-            created_unix_ms,
-            version,
-            ..
+            applied,
+            superseded,
+            cut,
+            late,
+            poison,
+            elsewhere,
+            repeated,
+            unfit,
         } = self;
-        let name = format!("{OVERLAY_PREFIX}{store_id}-{created_unix_ms}-{version}");
-        let progress = format!("{name}-progress");
-        [name, progress]
+        *applied += new.applied;
+        *superseded += new.superseded;
+        *cut += new.cut;
+        *late += new.late;
+        *poison += new.poison;
+        *elsewhere += new.elsewhere;
+        *repeated += new.repeated;
+        *unfit += new.unfit;
     }
-}
-
-/// The beginning of the keys of a table.
-fn place(partition: PartitionId, hash: u64) -> [u8; PLACE_BYTES] {
-    let mut bytes = [0; PLACE_BYTES];
-    // There are 16384 at most.
-    bytes[..2].copy_from_slice(&(partition.get() as u16).to_be_bytes());
-    bytes[2..].copy_from_slice(&hash.to_be_bytes());
-    bytes
 }
 
 /// What a record says; `None` if it is damaged.
-fn found(mut record: Bytes) -> Option<Found> {
-    if record.len() < HEADER_BYTES {
-        return None;
-    }
-    let has_value = record[0] & DELETED == 0;
-    record.advance(HEADER_BYTES);
-    Some(match has_value {
-        true => Found::Value(record),
-        false => Found::Deleted,
-    })
+fn found(record: Bytes) -> Option<Found> {
+    let record = Record::decode(record)?;
+    Some(record.value.map_or(Found::Deleted, Found::Value))
 }

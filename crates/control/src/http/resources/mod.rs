@@ -36,7 +36,8 @@ pub use plan::{
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, ValueTypeName, WithoutQuorum};
 pub use stream::{
-    EventsLogged, LostRange, NewEvent, NewEvents, StreamResource, StreamStatus, TopicPartition, VersionStream,
+    EventsLogged, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions, StreamResource,
+    StreamStatus, TopicPartition, VersionStream,
 };
 pub use upload::{UploadFileResource, UploadResource};
 pub use version::{

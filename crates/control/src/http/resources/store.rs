@@ -4,7 +4,7 @@ use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, ValueType};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use super::{PushResource, StreamResource, VersionResource, VersionedOptions, VersionedResource};
+use super::{PushResource, StreamOptions, StreamResource, VersionResource, VersionedOptions, VersionedResource};
 use crate::status::StoreStatus;
 
 /// A store to create.
@@ -143,6 +143,9 @@ pub struct StoreChange {
     /// Settings of a store of kind versioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
+    /// The stream of a hybrid store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamOptions>,
 }
 
 /// A member that is present, though it may be null.

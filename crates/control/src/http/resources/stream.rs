@@ -1,7 +1,7 @@
 //! Streams of hybrid stores.
 
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{StreamSettings, StreamSource, StreamSourceError};
+use fondaco_model::{StreamChange, StreamSettings, StreamSource, StreamSourceError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,6 +29,34 @@ pub struct StreamResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub engine: Option<EngineKind>,
+    /// Whether nodes read no events for now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+}
+
+/// Changes of a hybrid store's stream. A setting that is missing stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// How long before the start of a push its version reads the stream from, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewind_ms: Option<u64>,
+    /// How old the newest event that a version has read may be when it begins to answer, if there are more, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// Whether nodes read no events for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+impl From<StreamOptions> for StreamChange {
+    fn from(options: StreamOptions) -> Self {
+        Self {
+            rewind_ms: options.rewind_ms,
+            lag_ms: options.lag_ms,
+            is_paused: options.paused,
+        }
+    }
 }
 
 impl StreamResource {
@@ -43,6 +71,7 @@ impl StreamResource {
             lag_ms: self.lag_ms.unwrap_or(defaults.lag_ms),
             grace_ms: self.grace_ms.unwrap_or(defaults.grace_ms),
             engine: self.engine.unwrap_or(defaults.engine),
+            is_paused: self.paused,
             ..defaults
         })
     }
@@ -56,6 +85,7 @@ impl From<StreamSettings> for StreamResource {
             lag_ms: Some(settings.lag_ms),
             grace_ms: Some(settings.grace_ms),
             engine: Some(settings.engine),
+            paused: settings.is_paused,
         }
     }
 }
@@ -75,7 +105,15 @@ pub struct NewEvent {
     /// The key, without the name of the store.
     pub key: String,
     /// The value; null deletes the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// Instead of a value: what changes in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({"increment": {"views": 1}}))]
+    pub update: Option<serde_json::Value>,
+    /// An identifier: a second update of the key with the same identifier, time and operations has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// When it happened, in milliseconds since 1970; now by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_unix_ms: Option<u64>,
@@ -118,6 +156,12 @@ pub struct VersionStream {
     pub poison: u64,
     /// How many events belong to other nodes.
     pub elsewhere: u64,
+    /// How many updates had an identifier that was known.
+    #[serde(default)]
+    pub repeated: u64,
+    /// How many updates did not fit the value that they should change.
+    #[serde(default)]
+    pub unfit: u64,
     /// Each partition of the topic.
     pub partitions: Vec<TopicPartition>,
     /// Why the last look at the stream failed, if it did.
@@ -135,6 +179,28 @@ pub struct LostRange {
     pub from: u64,
     /// The offset after the last one.
     pub to: u64,
+}
+
+/// Records of a topic that are no events.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PoisonList {
+    /// The topic.
+    pub source: String,
+    /// The first thousand of each version on the node.
+    pub records: Vec<PoisonRecord>,
+}
+
+/// A record that is no event.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PoisonRecord {
+    /// The version that has read it.
+    pub version: u64,
+    /// The partition of the topic.
+    pub partition: u32,
+    /// Its offset.
+    pub offset: u64,
+    /// Why it is no event.
+    pub reason: String,
 }
 
 /// How far a node has read a partition of a topic.
@@ -158,7 +224,7 @@ impl From<OverlayStatus> for VersionStream {
         });
         let partitions = status.feed.partitions.into_iter().map(|partition| TopicPartition {
             partition: partition.partition,
-            lag_records: partition.lag_records,
+            lag_records: partition.lag_records.unwrap_or(0),
             lag_ms: partition.lag_ms,
         });
         Self {
@@ -172,6 +238,8 @@ impl From<OverlayStatus> for VersionStream {
             late: applied.late,
             poison: applied.poison,
             elsewhere: applied.elsewhere,
+            repeated: applied.repeated,
+            unfit: applied.unfit,
             partitions: partitions.collect(),
             lost: lost.collect(),
             error: status.feed.error,

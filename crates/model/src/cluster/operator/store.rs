@@ -11,6 +11,7 @@ use crate::definition::{StoreDefinition, StoreKind};
 use crate::fan_out::StoreFanOut;
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
+use crate::stream::StreamChange;
 use crate::value_type::ValueType;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
 
@@ -34,6 +35,8 @@ pub struct StoreChange {
     pub fan_out: Option<Option<StoreFanOut>>,
     /// A change of a versioned store's settings.
     pub versioned: Option<VersionedChange>,
+    /// A change of a hybrid store's stream.
+    pub stream: Option<StreamChange>,
 }
 
 /// The settings of a new versioned store: the operator's, with defaults that follow from the number of its replicas.
@@ -98,7 +101,13 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         space_quota_bytes,
         fan_out,
         versioned,
+        stream,
     } = change;
+    if let Some(change) = stream {
+        let settings = definition.stream.take();
+        let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: name.clone() })?;
+        definition.stream = Some(settings.with(*change));
+    }
     if let Some(change) = versioned {
         let settings = definition.versioned;
         let settings = settings.ok_or_else(|| OperatorError::NotVersioned { store: name.clone() })?;

@@ -1,0 +1,149 @@
+//! Options of `fondaco store` for hybrid stores, and what it says about their streams.
+
+use clap::Args;
+use fondaco_control::http::{PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream};
+use fondaco_model::StreamSource;
+use fondaco_model::versioned::EngineKind;
+
+use crate::output::{self, table};
+
+/// The stream of a new hybrid store.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for hybrid stores")]
+#[group(id = "hybrid", multiple = true)]
+pub struct StreamArguments {
+    /// Where events come from: kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a server
+    /// without ZooKeeper
+    #[arg(long, value_name = "SOURCE")]
+    stream: Option<StreamSource>,
+
+    /// How long before the start of a push its version reads the stream from; 1day by default
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
+    rewind: Option<u64>,
+
+    /// How old the newest event that a version has read may be when it begins to answer; 10s by default
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
+    max_lag: Option<u64>,
+
+    /// How much later than it happened an event may be logged; later ones do not count; 7days by default
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
+    grace: Option<u64>,
+}
+
+impl StreamArguments {
+    /// The stream, if there is one.
+    pub fn resource(&self, engine: Option<EngineKind>) -> Option<StreamResource> {
+        Some(StreamResource {
+            source: self.stream.as_ref()?.to_string(),
+            rewind_ms: self.rewind,
+            lag_ms: self.max_lag,
+            grace_ms: self.grace,
+            engine,
+            paused: false,
+        })
+    }
+}
+
+/// Changes of the stream of a hybrid store.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for hybrid stores")]
+#[group(id = "hybrid", multiple = true)]
+pub struct StreamAlterations {
+    /// How long before the start of a push its version reads the stream from
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
+    rewind: Option<u64>,
+
+    /// How old the newest event that a version has read may be when it begins to answer
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
+    max_lag: Option<u64>,
+
+    /// Whether nodes read no events for now: true or false
+    #[arg(long, value_name = "BOOL")]
+    paused: Option<bool>,
+}
+
+impl StreamAlterations {
+    /// The changes, if there are any.
+    pub fn options(&self) -> Option<StreamOptions> {
+        let options = StreamOptions {
+            rewind_ms: self.rewind,
+            lag_ms: self.max_lag,
+            paused: self.paused,
+        };
+        (options != StreamOptions::default()).then_some(options)
+    }
+}
+
+/// The settings of a stream, in a line.
+pub fn text(stream: &StreamResource) -> String {
+    let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
+    format!(
+        "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}",
+        stream.source,
+        time(stream.rewind_ms),
+        time(stream.lag_ms),
+        time(stream.grace_ms),
+        stream.engine.unwrap_or(EngineKind::Disk),
+        if stream.paused {
+            "paused: no events are read\n"
+        } else {
+            ""
+        }
+    )
+}
+
+/// How far a node has read a stream.
+pub fn progress_text(stream: &StreamStatus) -> String {
+    stream.versions.iter().map(version_text).collect()
+}
+
+fn version_text(version: &VersionStream) -> String {
+    let mut text = format!(
+        "version {} on the node: {} partition(s) answer, {} key(s) have events, {}\n",
+        version.version,
+        version.partitions_ready,
+        output::count(version.keys),
+        lag_text(version)
+    );
+    if version.late + version.poison + version.unfit > 0 {
+        let [late, poison, unfit] = [version.late, version.poison, version.unfit].map(output::count);
+        text.push_str(&format!(
+            "  {late} event(s) were too late, {poison} record(s) were no events, {unfit} update(s) did not fit\n"
+        ));
+    }
+    for lost in &version.lost {
+        let (partition, from, to) = (lost.partition, lost.from, lost.to);
+        text.push_str(&format!(
+            "  records {from} to {to} of partition {partition} were gone before they were read: push a new version\n"
+        ));
+    }
+    if let Some(error) = &version.error {
+        text.push_str(&format!("  {error}\n"));
+    }
+    text
+}
+
+/// How far behind a version is.
+pub fn lag_text(version: &VersionStream) -> String {
+    let behind: u64 = version.partitions.iter().map(|partition| partition.lag_records).sum();
+    let oldest = version.partitions.iter().map(|partition| partition.lag_ms).max();
+    let age = match oldest {
+        Some(ms) if behind > 0 => format!(", the last one read is {} old", output::span(ms)),
+        _ => String::new(),
+    };
+    format!("{} record(s) behind{age}", output::count(behind))
+}
+
+/// Records that are no events.
+pub fn poison_text(list: &PoisonList) -> String {
+    if list.records.is_empty() {
+        return format!("all records of {} that the node has read are events\n", list.source);
+    }
+    let row = |record: &PoisonRecord| {
+        let numbers = [record.version, record.partition.into(), record.offset].map(|number| number.to_string());
+        numbers.into_iter().chain([record.reason.clone()]).collect()
+    };
+    let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
+    let header = ["VERSION", "PARTITION", "OFFSET", "WHY"];
+    format!("records of {} that are no events:\n\n", list.source) + &table(&header, &rows, &[true, true, true, false])
+}

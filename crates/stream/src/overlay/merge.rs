@@ -1,0 +1,368 @@
+//! Keys with updates: their events in the order of event times, whatever the order in which they were read.
+//!
+//! The value of a key is what its updates make, in their order, of its last whole value, or of the version's. Updates are kept beside the
+//! value, for as long as an earlier event may come. A new one that is the last, or that only adds to numbers as all
+//! after it do, is applied to the value; otherwise all are applied again.
+
+use bytes::Bytes;
+use fondaco_engine::EngineError;
+
+use super::Overlay;
+use super::changes::Changes;
+use super::record::{Head, Merged, PLACE_BYTES, Place, Record, Whole};
+use crate::error::StreamError;
+use crate::update::{Content, Update};
+
+/// How many updates of a key are replaced by what they make at a time.
+const FOLDED_MAX: usize = 4096;
+
+/// Events of one key that are yet to be merged.
+pub(super) struct Pending {
+    hash: u64,
+    pub(super) wholes: Vec<Whole>,
+    pub(super) updates: Vec<NewUpdate>,
+}
+
+/// An update that was read.
+pub(super) struct NewUpdate {
+    pub(super) place: Place,
+    pub(super) has_id: bool,
+    pub(super) text: Bytes,
+    pub(super) update: Update,
+}
+
+impl Pending {
+    pub(super) fn new(hash: u64) -> Self {
+        Self {
+            hash,
+            wholes: Vec::new(),
+            updates: Vec::new(),
+        }
+    }
+}
+
+impl Changes<'_> {
+    /// Merges the events of keys with updates.
+    pub(super) fn merge_all(&mut self) -> Result<(), StreamError> {
+        for (key, pending) in std::mem::take(&mut self.pending) {
+            self.merge(key, pending)?;
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, key: Bytes, mut new: Pending) -> Result<(), StreamError> {
+        let known = self.known(&key, new.hash)?;
+        let head = Head::of(&key);
+        new.updates.sort_by_key(|update| update.place);
+        self.drop_repeated(&head, known.as_ref(), &mut new.updates)?;
+        let is_new = known.is_none();
+        let record = match self.next(&key, known.as_ref(), &new)? {
+            Some(record) => {
+                if let Some(whole) = known.and_then(whole_of) {
+                    self.batch.put(&*self.overlay.events, head.whole(), whole.encode());
+                }
+                self.counted.applied += new.updates.len() as u64;
+                Some(record)
+            }
+            None => self.again(&key, &head, known, &mut new)?,
+        };
+        for update in new.updates {
+            let text = update.text;
+            self.batch.put(&*self.overlay.events, head.update(&update.place), text);
+        }
+        if let Some(record) = record {
+            if is_new {
+                self.new_keys.push(new.hash);
+            }
+            self.write(key, &record);
+        }
+        Ok(())
+    }
+
+    /// Drops updates with identifiers that are known, and, of those in order, equal ones that follow one another.
+    fn drop_repeated(
+        &mut self,
+        head: &Head,
+        known: Option<&Record>,
+        updates: &mut Vec<NewUpdate>,
+    ) -> Result<(), StreamError> {
+        let before = updates.len();
+        updates.dedup_by_key(|update| update.place);
+        if known.is_some_and(|known| known.merged.is_some()) {
+            for update in std::mem::take(updates) {
+                if !update.has_id || self.overlay.events.get(&head.update(&update.place))?.is_none() {
+                    updates.push(update);
+                }
+            }
+        }
+        self.counted.repeated += (before - updates.len()) as u64;
+        Ok(())
+    }
+
+    /// The record of a key after updates that can be applied to what it has; `None` if all events have to be looked at.
+    fn next(&mut self, key: &Bytes, known: Option<&Record>, new: &Pending) -> Result<Option<Record>, StreamError> {
+        let last_ms = known.map_or(0, |known| known.time_ms);
+        let merged = known.and_then(|known| known.merged);
+        let merged = merged.unwrap_or(Merged {
+            ordered_ms: last_ms,
+            all_fit: true,
+        });
+        let is_next = |new: &NewUpdate| new.place.time_ms > last_ms;
+        let is_free = |new: &NewUpdate| new.update.is_sum() && new.place.time_ms > merged.ordered_ms;
+        let all_next = new.updates.iter().all(is_next);
+        let all_free = || merged.all_fit && new.updates.iter().all(|new| is_next(new) || is_free(new));
+        if !new.wholes.is_empty() || new.updates.is_empty() || !(all_next || all_free()) {
+            return Ok(None);
+        }
+        let value = match known {
+            Some(known) => known.value.clone(),
+            None => self.overlay.below(key)?,
+        };
+        let updates = new.updates.iter().map(|new| (&new.place, &new.update));
+        let (record, unfit) = merge(value, merged, last_ms, updates);
+        // If one does not fit, the order matters.
+        if unfit > 0 && !all_next {
+            return Ok(None);
+        }
+        self.counted.unfit += unfit;
+        Ok(Some(record))
+    }
+
+    /// The record of a key after all its events; `None` if nothing has changed. Leaves the updates that have to be kept.
+    fn again(
+        &mut self,
+        key: &Bytes,
+        head: &Head,
+        known: Option<Record>,
+        new: &mut Pending,
+    ) -> Result<Option<Record>, StreamError> {
+        let overlay = self.overlay;
+        let was_merged = known.as_ref().is_some_and(|known| known.merged.is_some());
+        let mut whole = match was_merged {
+            true => overlay.whole(head)?,
+            false => known.and_then(whole_of),
+        };
+        let is_late = |time_ms| {
+            whole
+                .as_ref()
+                .is_some_and(|whole| whole.is_folded && time_ms <= whole.time_ms)
+        };
+        let before = new.wholes.len() + new.updates.len();
+        new.wholes.retain(|new| !is_late(new.time_ms));
+        new.updates.retain(|new| !is_late(new.place.time_ms));
+        self.counted.late += (before - new.wholes.len() - new.updates.len()) as u64;
+        let mut is_replaced = false;
+        for new in std::mem::take(&mut new.wholes) {
+            match whole.as_ref().is_some_and(|known| known.rank() >= new.rank()) {
+                true => self.counted.superseded += 1,
+                false => {
+                    self.counted.applied += 1;
+                    (whole, is_replaced) = (Some(new), true);
+                }
+            }
+        }
+        let from_ms = whole.as_ref().map_or(0, |whole| whole.time_ms);
+        let before = new.updates.len();
+        new.updates.retain(|new| new.place.time_ms >= from_ms);
+        self.counted.superseded += (before - new.updates.len()) as u64;
+        self.counted.applied += new.updates.len() as u64;
+        if !is_replaced && new.updates.is_empty() {
+            return Ok(None);
+        }
+        let mut updates = Vec::new();
+        if was_merged {
+            for update in overlay.updates(head)? {
+                let (event_key, place, text) = update?;
+                match place.time_ms < from_ms {
+                    true => self.batch.delete(&*overlay.events, event_key),
+                    false => updates.push((place, overlay.parsed(&event_key, &text)?)),
+                }
+            }
+        }
+        updates.extend(new.updates.iter().map(|new| (new.place, new.update.clone())));
+        updates.sort_by_key(|(place, _)| *place);
+        self.write_whole(head, whole.as_ref(), was_merged, updates.is_empty());
+        let value = match whole {
+            Some(whole) => whole.value,
+            None => overlay.below(key)?,
+        };
+        if updates.is_empty() {
+            let (time_ms, merged) = (from_ms, None);
+            return Ok(Some(Record { time_ms, merged, value }));
+        }
+        let merged = Merged {
+            ordered_ms: from_ms,
+            all_fit: true,
+        };
+        let updates = updates.iter().map(|(place, update)| (place, update));
+        let (record, unfit) = merge(value, merged, from_ms, updates);
+        self.counted.unfit += unfit;
+        Ok(Some(record))
+    }
+
+    /// Keeps the whole value of a key beside its updates, if it has any.
+    fn write_whole(&mut self, head: &Head, whole: Option<&Whole>, was_merged: bool, is_alone: bool) {
+        match whole {
+            Some(whole) if !is_alone => self.batch.put(&*self.overlay.events, head.whole(), whole.encode()),
+            _ if was_merged => self.batch.delete(&*self.overlay.events, head.whole()),
+            _ => {}
+        }
+    }
+}
+
+/// What updates make of a value, and how many do not fit.
+fn merge<'a>(
+    value: Option<Bytes>,
+    mut merged: Merged,
+    mut time_ms: u64,
+    updates: impl Iterator<Item = (&'a Place, &'a Update)>,
+) -> (Record, u64) {
+    let mut content = Content::of(value);
+    let mut unfit = 0;
+    for (place, update) in updates {
+        unfit += u64::from(!content.apply(update));
+        time_ms = time_ms.max(place.time_ms);
+        if !update.is_sum() {
+            merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
+        }
+    }
+    merged.all_fit &= unfit == 0;
+    let record = Record {
+        time_ms,
+        merged: Some(merged),
+        value: content.value(),
+    };
+    (record, unfit)
+}
+
+/// The whole value that a record without updates is.
+fn whole_of(record: Record) -> Option<Whole> {
+    record.merged.is_none().then_some(Whole {
+        time_ms: record.time_ms,
+        is_folded: false,
+        value: record.value,
+    })
+}
+
+impl Overlay {
+    /// What the version has for a key in the table.
+    fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
+        let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
+        (self.base)(key).map_err(|reason| StreamError::Version { reason })
+    }
+
+    fn whole(&self, head: &Head) -> Result<Option<Whole>, StreamError> {
+        let key = head.whole();
+        let whole = self.events.get(&key)?;
+        let decode = |whole| Whole::decode(whole).ok_or_else(|| self.damaged(&head.table_key()));
+        whole.map(decode).transpose()
+    }
+
+    /// The updates of a key that are kept: their keys in the table, their places, their texts.
+    fn updates(
+        &self,
+        head: &Head,
+    ) -> Result<impl Iterator<Item = Result<(Bytes, Place, Bytes), StreamError>>, StreamError> {
+        let [from, to] = head.updates();
+        let scan = self.events.scan(&from, Some(&to))?;
+        Ok(scan.map(move |entry: Result<(Bytes, Bytes), EngineError>| {
+            let (event_key, text) = entry?;
+            let place = head.place(&event_key).ok_or_else(|| self.damaged(&head.table_key()))?;
+            Ok((event_key, place, text))
+        }))
+    }
+
+    fn parsed(&self, event_key: &[u8], text: &[u8]) -> Result<Update, StreamError> {
+        Update::parse(text).map_err(|_| self.damaged(event_key))
+    }
+
+    /// Replaces updates up to a time by what they make, since no earlier event may come, unless there are cohorts after this one: of so many
+    /// keys at most, from a place in the table of events on. Returns the place to go on at, if there are more.
+    ///
+    /// # Errors
+    /// An error of the engine or of the version, or damaged data.
+    pub(crate) fn fold(
+        &self,
+        until_ms: u64,
+        cohort: u32,
+        from: &[u8],
+        keys_max: usize,
+    ) -> Result<Option<Vec<u8>>, StreamError> {
+        let mut from = from.to_vec();
+        for _ in 0..keys_max {
+            let Some((event_key, _)) = self.events.scan(&from, None)?.next().transpose()? else {
+                return Ok(None);
+            };
+            let damaged = || self.damaged(&event_key);
+            let head = Head::of_event(&event_key).ok_or_else(damaged)?;
+            // The rest of one with many updates is next.
+            let [updates, after] = head.updates();
+            from = if self.fold_key(&head, until_ms, cohort)? {
+                after
+            } else {
+                updates
+            };
+        }
+        Ok(Some(from))
+    }
+
+    /// Returns whether all were replaced that could be.
+    fn fold_key(&self, head: &Head, until_ms: u64, cohort: u32) -> Result<bool, StreamError> {
+        // No event of the key is applied meanwhile.
+        let progress = self.lock()?;
+        if progress
+            .cohorts
+            .keys()
+            .next_back()
+            .is_some_and(|&newest| newest > cohort)
+        {
+            return Ok(true);
+        }
+        let mut changes = Changes::new(self);
+        let mut folded = Vec::new();
+        let (mut is_all, mut is_done) = (true, true);
+        for update in self.updates(head)? {
+            let (event_key, place, text) = update?;
+            is_done = place.time_ms > until_ms || folded.len() < FOLDED_MAX;
+            if place.time_ms > until_ms || !is_done {
+                is_all = false;
+                break;
+            }
+            folded.push((place, self.parsed(&event_key, &text)?));
+            changes.batch.delete(&*self.events, event_key);
+        }
+        let table_key = Bytes::from(head.table_key());
+        let Some((last, _)) = folded.last() else {
+            return Ok(true);
+        };
+        let time_ms = last.time_ms;
+        let mut record = match self.table.get(&table_key)?.map(Record::decode) {
+            Some(Some(record)) => record,
+            _ => return Err(self.damaged(&table_key)),
+        };
+        match (is_all, &mut record.merged) {
+            (false, Some(merged)) => {
+                let value = match self.whole(head)? {
+                    Some(whole) => whole.value,
+                    None => self.below(&table_key)?,
+                };
+                let updates = folded.iter().map(|(place, update)| (place, update));
+                let (made, _) = merge(value, *merged, time_ms, updates);
+                let whole = Whole {
+                    time_ms,
+                    is_folded: true,
+                    value: made.value,
+                };
+                changes.batch.put(&*self.events, head.whole(), whole.encode());
+                merged.ordered_ms = merged.ordered_ms.max(time_ms);
+            }
+            _ => {
+                changes.batch.delete(&*self.events, head.whole());
+                record.merged = None;
+            }
+        }
+        changes.write(table_key, &record);
+        self.write(changes.batch)?;
+        Ok(is_done)
+    }
+}

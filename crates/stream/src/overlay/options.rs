@@ -1,0 +1,59 @@
+//! What an overlay is made for, and the names of its tables.
+
+use fondaco_model::{PartitionCount, StoreName, VersionNumber};
+
+/// What the names of all tables of overlays begin with.
+const OVERLAY_PREFIX: &str = "overlay-1-";
+const PROGRESS: &str = "-progress";
+const EVENTS: &str = "-events";
+
+/// What an overlay is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverlayOptions {
+    /// The store.
+    pub store: StoreName,
+    /// Its number, which another store may have later.
+    pub store_id: u16,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The version below.
+    pub version: VersionNumber,
+    /// How many partitions it was built for.
+    pub partitions: PartitionCount,
+    /// Events at or before this time are in the version already, in milliseconds since 1970.
+    pub as_of_ms: Option<u64>,
+    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
+    pub grace_ms: u64,
+}
+
+impl OverlayOptions {
+    /// The store's number, when it was created, and the version, if a table is one of an overlay.
+    pub fn of_table(name: &str) -> Option<(u16, u64, VersionNumber)> {
+        let rest = name.strip_prefix(OVERLAY_PREFIX)?;
+        let rest = rest
+            .strip_suffix(PROGRESS)
+            .or(rest.strip_suffix(EVENTS))
+            .unwrap_or(rest);
+        let mut parts = rest.split('-');
+        let found = (
+            parts.next()?.parse().ok()?,
+            parts.next()?.parse().ok()?,
+            parts.next()?.parse().ok()?,
+        );
+        let version = VersionNumber::new(found.2)?;
+        parts.next().is_none().then_some((found.0, found.1, version))
+    }
+
+    /// The names of its tables: its records, how far it has come, and events that are kept beside their effects.
+    pub fn tables(&self) -> [String; 3] {
+        let Self {
+            store_id,
+            created_unix_ms,
+            version,
+            ..
+        } = self;
+        let name = format!("{OVERLAY_PREFIX}{store_id}-{created_unix_ms}-{version}");
+        let (progress, events) = (format!("{name}{PROGRESS}"), format!("{name}{EVENTS}"));
+        [name, progress, events]
+    }
+}

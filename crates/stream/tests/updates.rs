@@ -1,0 +1,355 @@
+//! Updates of parts of values: their order, events that come again, and what is kept of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_stream::{
+    Batch, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
+};
+use fondaco_testing::{eventually, random};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+const START_MS: u64 = 1_000_000;
+const GRACE_MS: u64 = 1000;
+const PARTITIONS: u32 = 4;
+
+/// A topic whose events come in any partition.
+#[derive(Default)]
+struct Topic(Mutex<[Vec<Logged>; PARTITIONS as usize]>);
+
+impl Topic {
+    fn log(&self, partition: u32, logged_ms: u64, event: Event) {
+        let records = &mut self.0.lock()[partition as usize];
+        let offset = records.len() as u64;
+        let event = Ok(event);
+        records.push(Logged {
+            offset,
+            logged_ms,
+            event,
+        });
+    }
+}
+
+impl Source for Topic {
+    fn partitions(&self) -> Result<u32, StreamError> {
+        Ok(PARTITIONS)
+    }
+
+    fn offset_at(&self, _: u32, _: u64) -> Result<u64, StreamError> {
+        Ok(0)
+    }
+
+    fn read(&self, _: u64, partition: u32, offset: u64, _: usize) -> Result<Batch, StreamError> {
+        let all = &self.0.lock()[partition as usize];
+        let records: Vec<_> = all.iter().skip(offset as usize).take(60).cloned().collect();
+        Ok(Batch {
+            next: offset + records.len() as u64,
+            end: all.len() as u64,
+            records,
+        })
+    }
+}
+
+/// What the version below has.
+fn below(key: &[u8]) -> Option<Bytes> {
+    match key {
+        b"k0" => Some(Bytes::from_static(br#"{"n": 5, "l": ["below"]}"#)),
+        b"k1" => Some(Bytes::from_static(b"no object")),
+        _ => None,
+    }
+}
+
+fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
+    let options = OverlayOptions {
+        store: "s".parse().unwrap(),
+        store_id: 7,
+        created_unix_ms: 5,
+        version: VersionNumber::new(1).unwrap(),
+        partitions: 8.try_into().unwrap(),
+        as_of_ms: None,
+        grace_ms: GRACE_MS,
+    };
+    let overlay = Overlay::open(Arc::clone(engine), options, Arc::new(|key| Ok(below(key)))).unwrap();
+    overlay.set_held(&all()).unwrap();
+    Arc::new(overlay)
+}
+
+fn all() -> PartitionSet {
+    (0..8).map(PartitionId::new).collect()
+}
+
+fn feed(overlay: &Arc<Overlay>, topic: &Arc<Topic>) -> Arc<Feed> {
+    let options = FeedOptions {
+        start_ms: 0,
+        lag_ms_max: 0,
+        is_paused: false,
+        on_ready: Box::new(|| ()),
+    };
+    let source: Arc<dyn Source> = Arc::clone(topic) as _;
+    Arc::new(Feed::new(Arc::clone(overlay), source, options))
+}
+
+fn read_all(overlay: &Arc<Overlay>, topic: &Arc<Topic>) {
+    let (feed, ingest) = (feed(overlay, topic), Ingest::start(2).unwrap());
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    wait_until_read(&feed);
+}
+
+fn wait_until_read(feed: &Feed) {
+    eventually("all events to be read", || {
+        let partitions = feed.status().partitions;
+        let is_read = partitions.iter().all(|partition| partition.lag_records == Some(0));
+        (is_read && !partitions.is_empty()).then_some(())
+    });
+}
+
+/// How many records a table has.
+fn records(engine: &Arc<dyn Engine>, table: &str) -> usize {
+    engine.open_table(table).unwrap().scan(&[], None).unwrap().count()
+}
+
+fn event(key: &str, change: Change, time_ms: u64) -> Event {
+    Event {
+        key: key.to_owned().into(),
+        change,
+        time_ms: Some(time_ms),
+        id: None,
+    }
+}
+
+fn update(text: &Value) -> Change {
+    Change::Update(text.to_string().into())
+}
+
+fn random_event(random: &mut fastrand::Rng, number: u32, time_ms: u64) -> Event {
+    let key = format!("k{}", random.u32(..6));
+    let change = match random.u32(..20) {
+        0 => Change::Delete,
+        1 => Change::Put(format!(r#"{{"l":["put {number}"]}}"#).into()),
+        2 => Change::Put("text".into()),
+        3..9 => update(&json!({"increment": {"n": random.u32(..100)}})),
+        9..12 => update(&json!({"set": {"n": random.u32(..5)}})),
+        _ => update(&json!({"append": {"l": [random.u32(..9)]}})),
+    };
+    event(&key, change, time_ms)
+}
+
+/// What an update makes of a value, of those that are used here.
+fn after(value: Option<Bytes>, text: &[u8]) -> Option<Bytes> {
+    let operations: Value = serde_json::from_slice(text).unwrap();
+    let mut object: Map<String, Value> = match &value {
+        None => Map::new(),
+        Some(bytes) => match serde_json::from_slice(bytes) {
+            Ok(object) => object,
+            Err(_) => return value,
+        },
+    };
+    if let Some(by) = operations.pointer("/increment/n") {
+        let known = object.get("n").map_or(0, |known| known.as_i64().unwrap());
+        object.insert("n".to_owned(), json!(known + by.as_i64().unwrap()));
+    } else if let Some(to) = operations.pointer("/set/n") {
+        object.insert("n".to_owned(), to.clone());
+    } else if let Some(element) = operations.pointer("/append/l/0") {
+        let list = object.entry("l").or_insert(json!([]));
+        list.as_array_mut().unwrap().push(element.clone());
+    }
+    Some(serde_json::to_vec(&object).unwrap().into())
+}
+
+/// What all events of a key make of it, in order.
+fn expected(key: &str, events: &[Event]) -> Option<Found> {
+    let mut own: Vec<&Event> = events.iter().filter(|event| event.key == key.as_bytes()).collect();
+    // At one time first values, then deletions, then updates.
+    own.sort_by_key(|event| {
+        let (rank, hash) = match &event.change {
+            Change::Put(_) => (0, 0),
+            Change::Delete => (1, 0),
+            Change::Update(text) => (2, xxh3_128(text)),
+        };
+        let value = match &event.change {
+            Change::Put(value) => value.clone(),
+            _ => Bytes::new(),
+        };
+        (event.time_ms, rank, value, hash)
+    });
+    let mut value = below(key.as_bytes());
+    for event in &own {
+        value = match &event.change {
+            Change::Put(value) => Some(value.clone()),
+            Change::Delete => None,
+            Change::Update(text) => after(value, text),
+        };
+    }
+    (!own.is_empty()).then(|| value.map_or(Found::Deleted, Found::Value))
+}
+
+#[test]
+fn updates_apply_in_the_order_of_their_times() {
+    for seed in 0..8 {
+        let mut random = random(&format!("updates {seed}"));
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        let mut overlay = open(&engine);
+        let topic = Arc::new(Topic::default());
+        let mut events = Vec::new();
+        let spread = [1, 20, GRACE_MS][seed % 3];
+        for round in 0..6 {
+            let now_ms = START_MS + round * 700;
+            for number in 0..400 {
+                let time_ms = now_ms - random.u64(..spread);
+                let mut event = random_event(&mut random, number, time_ms);
+                let partition = random.u32(..PARTITIONS);
+                if number % 5 == 0 {
+                    event.id = Some(format!("{round} {number}").into());
+                    topic.log(random.u32(..PARTITIONS), now_ms, event.clone());
+                }
+                topic.log(partition, now_ms, event.clone());
+                events.push(event);
+            }
+            read_all(&overlay, &topic);
+            if round == 3 {
+                overlay = open(&engine);
+            }
+            for key in (0..6).map(|key| format!("k{key}")) {
+                let found = Some(overlay.find(key.as_bytes()).unwrap());
+                assert_eq!(found, expected(&key, &events), "seed {seed}, round {round}, {key}");
+            }
+        }
+        assert_eq!(overlay.applied().late, 0);
+    }
+}
+
+#[test]
+fn updates_are_kept_until_no_earlier_event_may_come() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let overlay = open(&engine);
+    let topic = Arc::new(Topic::default());
+    let [table, _, kept] = overlay.options().tables();
+    let (feed, ingest) = (feed(&overlay, &topic), Ingest::start(2).unwrap());
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    let append = |key: &str, element: u32, time_ms: u64, partition: u32| {
+        let change = update(&json!({"append": {"l": [element]}}));
+        topic.log(partition, time_ms, event(key, change, time_ms));
+    };
+    for number in 0..1000 {
+        append("k0", number, START_MS + u64::from(number), number % PARTITIONS);
+        append("k2", number, START_MS, number % PARTITIONS);
+    }
+    wait_until_read(&feed);
+    eventually("all to be applied", || {
+        (overlay.applied().applied == 2000).then_some(())
+    });
+    assert_eq!(
+        records(&engine, &kept),
+        2000,
+        "each, and no value but that of the version below"
+    );
+    let find = |key: &str| overlay.find(key.as_bytes()).unwrap();
+    let before = [find("k0"), find("k2")];
+    // One partition is enough: the others were read to their ends.
+    append("k3", 0, START_MS + 400 + 2 * GRACE_MS, 0);
+    let expected = 599 + 1 + 1;
+    eventually("updates to be forgotten", || {
+        (records(&engine, &kept) == expected).then_some(())
+    });
+    assert_eq!([find("k0"), find("k2")], before);
+    assert_eq!(records(&engine, &table), 3);
+    // A later one counts, an earlier one than those that were forgotten does not.
+    append("k0", 5000, START_MS + 500, 1);
+    topic.log(
+        1,
+        START_MS + 900,
+        event("k0", update(&json!({"append": {"l": ["late"]}})), START_MS + 400),
+    );
+    eventually("both to be read", || (overlay.applied().late == 1).then_some(()));
+    let Found::Value(value) = find("k0") else {
+        panic!("k0 has a value")
+    };
+    let object: Value = serde_json::from_slice(&value).unwrap();
+    let list = object["l"].as_array().unwrap();
+    let mut numbers: Vec<u64> = list[1..].iter().filter_map(Value::as_u64).collect();
+    // Its time is that of another one.
+    let at = numbers.iter().position(|&number| number == 5000).unwrap();
+    assert!(at == 500 || at == 501, "{at}");
+    numbers.remove(at);
+    assert_eq!(numbers, Vec::from_iter(0..1000));
+    assert_eq!(list[0], "below");
+    // A value that comes later replaces all of them.
+    topic.log(
+        1,
+        START_MS + 1500,
+        event("k0", Change::Put("new".into()), START_MS + 1500),
+    );
+    eventually("it to be read", || {
+        (find("k0") == Found::Value("new".into())).then_some(())
+    });
+    assert_eq!(records(&engine, &kept), 1);
+}
+
+/// An engine whose writes fail now and then, before or after they take effect.
+struct Failing {
+    engine: MemoryEngine,
+    writes: AtomicU64,
+}
+
+impl Engine for Failing {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        self.engine.open_table(name)
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.engine.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        self.engine.tables()
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+        match self.writes.fetch_add(1, Relaxed) % 7 {
+            4 => {}
+            6 => self.engine.write(batch)?,
+            _ => return self.engine.write(batch),
+        }
+        Err(EngineError::DiskFull { dir: "full".into() })
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.engine.sync()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.engine.disk_bytes()
+    }
+
+    fn is_durable(&self) -> bool {
+        self.engine.is_durable()
+    }
+}
+
+#[test]
+fn a_failed_write_repeats_no_increment() {
+    let failing = Arc::new(Failing {
+        engine: MemoryEngine::new(),
+        writes: AtomicU64::new(8),
+    });
+    let engine: Arc<dyn Engine> = failing.clone();
+    let overlay = open(&engine);
+    let topic = Arc::new(Topic::default());
+    for number in 0..1000 {
+        let key = format!("k{}", 2 + number % 3);
+        let change = update(&json!({"increment": 1}));
+        topic.log(number % PARTITIONS, START_MS, event(&key, change, START_MS));
+    }
+    read_all(&overlay, &topic);
+    assert!(failing.writes.load(Relaxed) > 20, "some have failed");
+    let sums = ["k2", "k3", "k4"].map(|key| match overlay.find(key.as_bytes()).unwrap() {
+        Found::Value(sum) => str::from_utf8(&sum).unwrap().parse::<u32>().unwrap(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(sums, [334, 333, 333]);
+}
