@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::base_consumer::PartitionQueue;
-use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
+use rdkafka::consumer::{self, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
@@ -39,6 +40,21 @@ const END_KNOWN_FOR: Duration = Duration::from_secs(5);
 /// How long a partition that nobody reads stays with its consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
+/// Logs what librdkafka says, but not the ends of partitions.
+struct Logging;
+
+impl ClientContext for Logging {
+    fn error(&self, error: KafkaError, reason: &str) {
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
+            tracing::warn!(%error, reason, "Kafka");
+        }
+    }
+}
+
+impl ConsumerContext for Logging {}
+
+type BaseConsumer = consumer::BaseConsumer<Logging>;
+
 /// A Kafka: one or more brokers.
 pub struct KafkaCluster {
     config: ClientConfig,
@@ -61,7 +77,7 @@ type PlaceName = (u64, String, i32);
 struct Place {
     /// The consumer that reads it.
     consumer: usize,
-    queue: PartitionQueue<DefaultConsumerContext>,
+    queue: PartitionQueue<Logging>,
     next: u64,
     end: u64,
     /// When the end was seen.
@@ -112,7 +128,10 @@ impl KafkaCluster {
         if let Some(consumer) = state.consumers.get(number) {
             return Ok(Arc::clone(consumer));
         }
-        let consumer: BaseConsumer = self.config.create().map_err(|error| unavailable(topic, &error))?;
+        let consumer: BaseConsumer = self
+            .config
+            .create_with_context(Logging)
+            .map_err(|error| unavailable(topic, &error))?;
         state.consumers.push(Arc::new(consumer));
         Ok(Arc::clone(&state.consumers[state.consumers.len() - 1]))
     }
@@ -190,7 +209,7 @@ impl KafkaCluster {
         topic: &str,
         partition: i32,
         offset: u64,
-    ) -> Result<PartitionQueue<DefaultConsumerContext>, StreamError> {
+    ) -> Result<PartitionQueue<Logging>, StreamError> {
         let consumer = self.consumer(number, topic)?;
         let mut list = TopicPartitionList::new();
         let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));

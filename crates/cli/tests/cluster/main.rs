@@ -32,6 +32,7 @@ mod sources;
 mod space_quotas;
 mod splits;
 mod store;
+mod streams;
 mod swaps;
 mod templates;
 mod traces;

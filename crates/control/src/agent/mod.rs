@@ -132,7 +132,7 @@ impl AgentWork {
         let disk = Arc::new(disk?);
         let streams = Arc::new(Streams::start(
             engines,
-            Arc::clone(&disk),
+            &disk,
             parts.events,
             parts.kafka,
             Arc::clone(&change_signal),

@@ -1,7 +1,7 @@
 //! The streams of hybrid stores on a node: an overlay for each version on the disk, fed by threads of the node's own.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fondaco_engine::Engine;
@@ -30,7 +30,8 @@ const OPEN_AT_ONCE: Duration = Duration::from_millis(200);
 /// The streams of a node.
 pub(crate) struct Streams {
     engines: Engines,
-    disk: Arc<Disk>,
+    /// Overlays may be in use for longer than the data directory.
+    disk: Weak<Disk>,
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
     kafka: KafkaConfig,
@@ -77,14 +78,14 @@ impl Streams {
     /// A thread cannot be started.
     pub(super) fn start(
         engines: Engines,
-        disk: Arc<Disk>,
+        disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
         Ok(Self {
             engines,
-            disk,
+            disk: Arc::downgrade(disk),
             log,
             kafka,
             clusters: Mutex::default(),
@@ -206,10 +207,11 @@ impl Streams {
 
     /// The version below an overlay, as it is open at the time.
     fn below(&self, wanted: &Wanted) -> Below {
-        let (disk, checksum) = (Arc::clone(&self.disk), wanted.manifest_checksum.clone());
+        let (disk, checksum) = (Weak::clone(&self.disk), wanted.manifest_checksum.clone());
         let (store, version) = (wanted.options.store.clone(), wanted.options.version);
         Arc::new(move |key| {
-            let open = disk.version_with(&store, version, &checksum);
+            let disk = disk.upgrade();
+            let open = disk.and_then(|disk| disk.version_with(&store, version, &checksum));
             let open = open.ok_or_else(|| format!("version {version} is not open"))?;
             let value = open.get_owned(key).map_err(|error| error.to_string())?;
             Ok(value.map(Into::into))
