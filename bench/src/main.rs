@@ -98,6 +98,9 @@ enum Command {
         #[arg(long)]
         cache_bytes: u64,
     },
+    /// Read a topic of Kafka to its end, and print what that cost.
+    #[command(hide = true)]
+    Consume(rows::streams::ConsumeArguments),
     /// Write to an engine and read from it, in an empty directory, and print the results.
     #[command(hide = true)]
     TryEngine {
@@ -178,6 +181,7 @@ fn main() -> ExitCode {
             records,
             cache_bytes,
         } => worker::run(engine, &dir, records, cache_bytes).map(|()| true),
+        Command::Consume(arguments) => rows::streams::consume(&arguments).map(|()| true),
         Command::TryEngine {
             engine,
             dir,

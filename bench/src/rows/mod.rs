@@ -19,6 +19,7 @@ mod push_zipf;
 mod rebalance;
 mod routed;
 mod router_cache;
+pub mod streams;
 mod swap;
 mod two_loops;
 mod versioned;
@@ -50,7 +51,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 27] = [
+pub const ROWS: [RowSpec; 28] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -170,6 +171,11 @@ pub const ROWS: [RowSpec; 27] = [
         name: "node-death",
         work: "reads while one of three nodes is killed, or hangs",
         measure: node_death::measure,
+    },
+    RowSpec {
+        name: "streams",
+        work: "events of Kafka into the overlay of a hybrid store",
+        measure: streams::measure,
     },
     RowSpec {
         name: "graph-tail",
