@@ -312,6 +312,35 @@ fn nodes_of_the_same_zone_are_asked_first() {
 }
 
 #[test]
+fn one_live_owner_of_each_pushed_partition_reads_the_source() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    cluster.create("s");
+    cluster.push("s", "a");
+    let readers = |cluster: &Cluster, numbers: &[u32]| {
+        let mut readers = vec![0; 8];
+        for &number in numbers {
+            let actions = Node::new(number).look(cluster, 0);
+            let fetch = actions.into_iter().find_map(|action| match action {
+                AgentAction::Fetch { partitions, relays, .. } => Some((partitions, relays)),
+                _ => None,
+            });
+            let (partitions, relays) = fetch.unwrap();
+            assert!(
+                relays
+                    .values()
+                    .all(|relay| *relay != node(number) && cluster.view.is_live(*relay))
+            );
+            let own = partitions.iter().filter(|partition| !relays.contains_key(partition));
+            own.for_each(|partition| readers[partition.get() as usize] += 1);
+        }
+        readers
+    };
+    assert_eq!(readers(&cluster, &[1, 2, 3]), [1; 8]);
+    cluster.leave(2);
+    assert_eq!(readers(&cluster, &[1, 3]), [1; 8]);
+}
+
+#[test]
 fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
     let mut cluster = Cluster::of(3, 16, 2);
     cluster.create("s");

@@ -6,6 +6,7 @@ use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalFetch, LocalReplicas, ReplicaKey};
 use crate::cluster::view::ClusterView;
 use crate::node::NodeId;
+use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 
 /// How many fetches a node runs at a time.
@@ -140,11 +141,31 @@ impl Agent {
                 store: key.0.clone(),
                 version: key.1,
                 peers: self.peers(view, want, &partitions),
+                relays: self.relays(view, want, &partitions),
                 partitions,
                 is_move,
                 detail: want.detail.clone(),
             });
         }
+    }
+
+    /// The relays of partitions of a push: the first live owner of each fetches it from the source. A node waits only for
+    /// nodes before it in the list of owners, so no two wait for each other.
+    fn relays(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> BTreeMap<PartitionId, NodeId> {
+        let Some(table) = view.routing.as_ref().filter(|_| want.urgency == Urgency::Pushed) else {
+            return BTreeMap::new();
+        };
+        let relay = |partition: PartitionId| {
+            let one: PartitionSet = [partition].into_iter().collect();
+            let first = one
+                .among(want.detail.partitions, table.record.partitions())
+                .iter()
+                .next()?;
+            let mut owners = table.record.owners(first).iter().copied();
+            let relay = owners.find(|&node| node == self.node || view.is_live(node))?;
+            (relay != self.node).then_some((partition, relay))
+        };
+        partitions.iter().filter_map(relay).collect()
     }
 
     /// The live nodes that may have some of these partitions: those of the node's own zone first. Each node begins with
