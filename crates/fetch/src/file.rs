@@ -246,6 +246,8 @@ impl FileFetch<'_> {
                 Err(StreamError::Source(SourceError::Missing))
                     if relay.is_some() && self.sources.awaits(number, self.control.now()) =>
                 {
+                    // Other nodes wait for the files that are complete here.
+                    self.settling.finish()?;
                     self.control.back_off(RELAY_LOOK_AGAIN)?;
                 }
                 Err(StreamError::Source(error)) => {
