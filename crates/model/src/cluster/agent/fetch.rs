@@ -32,6 +32,9 @@ const RETRY_MS_MIN: u64 = 1_000;
 /// The longest wait, in milliseconds.
 const RETRY_MS_MAX: u64 = 60_000;
 
+/// How many nodes wait for one relay of a partition, and take it from there.
+const RELAY_FAN_OUT: usize = 2;
+
 /// The memory of a failed fetch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure {
@@ -149,11 +152,16 @@ impl Agent {
         }
     }
 
-    /// The relays of partitions of a push: the first live owner of each fetches it from the source. A node waits only for
-    /// nodes before it in the list of owners, so no two wait for each other.
+    /// The relays of partitions of a push. The first live owner of each reads the source; the others form a tree below it, so
+    /// that no node sends a partition to many others. A node waits only for nodes before it in the list of owners, so no two wait
+    /// for each other.
     fn relays(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> BTreeMap<PartitionId, NodeId> {
         let Some(table) = view.routing.as_ref().filter(|_| want.urgency == Urgency::Pushed) else {
             return BTreeMap::new();
+        };
+        let everywhere: BTreeSet<NodeId> = match want.store.definition.everywhere {
+            true => table.record.all_owners().iter().flatten().copied().collect(),
+            false => BTreeSet::new(),
         };
         let relay = |partition: PartitionId| {
             let one: PartitionSet = [partition].into_iter().collect();
@@ -161,9 +169,17 @@ impl Agent {
                 .among(want.detail.partitions, table.record.partitions())
                 .iter()
                 .next()?;
-            let mut owners = table.record.owners(first).iter().copied();
-            let relay = owners.find(|&node| node == self.node || view.is_live(node))?;
-            (relay != self.node).then_some((partition, relay))
+            let owners = table.record.owners(first);
+            let others = everywhere.iter().filter(|node| !owners.contains(node));
+            let mut live = owners.iter().chain(others).copied().collect::<Vec<NodeId>>();
+            live.retain(|&node| node == self.node || view.is_live(node));
+            let relay = match live.iter().position(|&node| node == self.node) {
+                Some(0) => return None,
+                Some(own) => (own - 1) / RELAY_FAN_OUT,
+                // Moves give it the partition.
+                None => 0,
+            };
+            Some((partition, *live.get(relay)?))
         };
         partitions.iter().filter_map(relay).collect()
     }
