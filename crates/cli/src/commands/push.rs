@@ -93,8 +93,8 @@ pub struct DeployOptions {
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     as_of: Option<u64>,
 
-    /// Of a hybrid store: when this version was first pushed to another cluster; the events since then, less the store's
-    /// --rewind, are read on top of it here, too
+    /// Of a hybrid store: when this version was first pushed to another cluster; the events since then, less the
+    /// store's --rewind, are read on top of it here, too
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     started: Option<u64>,
 
@@ -286,8 +286,8 @@ fn check_all(rollout: &mut Rollout, options: &PushOptions, output: &Output) -> a
     for (other_address, other) in all {
         if other.partitions != first.partitions {
             bail!(
-                "{address} has {} partitions and {other_address} has {}: one version cannot be brought to both; push to each by \
-                 itself, or split the partitions of one: fondaco rebalance split",
+                "{address} has {} partitions and {other_address} has {}: one version cannot be brought to both; push to \
+                 each by itself, or split the partitions of one: fondaco rebalance split",
                 first.partitions,
                 other.partitions
             );

@@ -91,7 +91,7 @@ fn a_version_goes_to_one_cluster_after_the_other() {
 }
 
 #[test]
-fn a_cluster_that_is_down_is_left_out_and_a_failure_stops() {
+fn clusters_that_are_down_are_left_out_and_failures_stop() {
     let [east, west] = [small(), small()];
     for cluster in [&east, &west] {
         cluster.create(&[]);

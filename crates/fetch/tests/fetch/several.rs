@@ -173,7 +173,7 @@ fn a_relay_is_waited_for_in_place_of_the_source() {
 }
 
 #[test]
-fn a_relay_that_fails_or_never_has_a_file_is_replaced_by_the_source() {
+fn a_failing_relay_is_replaced_by_the_source() {
     for fails in [true, false] {
         let (far, relay, place) = (Source::new(false), Source::new(false), Place::new());
         let file = relay.data_file();
