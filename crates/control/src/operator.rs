@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, StoreChange};
+use fondaco_model::cluster::operator::{
+    self, MoveCosts, OperatorError, PlanRequest, Present, PushedEvents, StoreChange,
+};
 use fondaco_model::cluster::{
     Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
     VersionDetail, not_serving,
@@ -177,11 +179,11 @@ impl Operator {
         &self,
         name: &StoreName,
         detail: &VersionDetail,
-        as_of_unix_ms: Option<u64>,
+        events: PushedEvents,
     ) -> Result<VersionNumber, ControlError> {
         let paths = [RecordPath::Store(name.clone())];
         let change = self.change(&paths, |view| {
-            operator::push(view, name, detail.clone(), as_of_unix_ms, now_unix_ms()).map(Some)
+            operator::push(view, name, detail.clone(), events, now_unix_ms()).map(Some)
         })?;
         let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);
         let version = pushing.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;

@@ -99,6 +99,7 @@ impl<'a> Batch<'a> {
     fn fetch(&self, entry: &FileEntry, cache: PageCache) -> Result<(), FetchError> {
         let file = FileFetch {
             sources: self.sources,
+            relay: self.plan.relay_of(entry),
             entry,
             dir: self.dir,
             control: self.control,

@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fondaco_format::{Checksum, Checksummer, FileEntry};
 
@@ -31,6 +32,9 @@ const FAILURES_MAX: u32 = 8;
 /// How often a source may be busy in a row before a file gives up on it.
 const BUSY_MAX: u32 = 100;
 
+/// How often a relay is asked for a file that it does not have yet.
+const RELAY_LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// How often a file with parts from several sources may turn out wrong, where no single source is to blame.
 const MIXED_MAX: u32 = 5;
 
@@ -47,6 +51,8 @@ pub(crate) fn link_name(name: &str) -> String {
 /// A file to fetch.
 pub(crate) struct FileFetch<'a> {
     pub(crate) sources: &'a Sources,
+    /// The number of the source that is waited for until it has the file.
+    pub(crate) relay: Option<usize>,
     pub(crate) entry: &'a FileEntry,
     pub(crate) dir: &'a Path,
     pub(crate) control: &'a FetchControl,
@@ -187,7 +193,12 @@ impl FileFetch<'_> {
             return self.complete(copy);
         }
         loop {
-            let given_up: Vec<bool> = trials.iter().map(|trial| trial.given_up).collect();
+            let relay = self.relay.filter(|&relay| !trials[relay].given_up);
+            let is_left = |number, trial: &Trial| !trial.given_up && relay.is_none_or(|relay| relay == number);
+            let given_up: Vec<bool> = (0..)
+                .zip(&trials)
+                .map(|(number, trial)| !is_left(number, trial))
+                .collect();
             let number = match self.sources.choose(&given_up, self.control.now()) {
                 Choice::Ask(number) => number,
                 Choice::Wait(until) => {
@@ -232,6 +243,13 @@ impl FileFetch<'_> {
                     copy = Copy::open(self)?;
                 }
                 Err(StreamError::Fetch(error)) => return Err(error),
+                Err(StreamError::Source(SourceError::Missing))
+                    if relay.is_some() && self.sources.awaits(number, self.control.now()) =>
+                {
+                    // Other nodes wait for the files that are complete here.
+                    self.settling.finish()?;
+                    self.control.back_off(RELAY_LOOK_AGAIN)?;
+                }
                 Err(StreamError::Source(error)) => {
                     self.note(number, trial, &error);
                     tracing::warn!(

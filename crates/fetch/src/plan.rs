@@ -1,5 +1,6 @@
 //! The plan of a fetch, made before the first byte is fetched.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -43,6 +44,8 @@ pub struct FetchPlan {
     /// The source whose files need not be copied, as far as this is known beforehand.
     shareable: Option<usize>,
     siblings: Siblings,
+    /// The number of the source that is the relay of a file, by the file's name.
+    relays: HashMap<String, usize>,
 }
 
 impl FetchPlan {
@@ -62,8 +65,15 @@ impl FetchPlan {
         let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
         let chunks = || found.manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
         let others = chunks().flat_map(ChunkEntry::files_but_index);
-        let data: Vec<FileEntry> = others.chain(&found.manifest.dictionary).cloned().collect();
-        let indexes: Vec<FileEntry> = chunks().map(|chunk| chunk.index.clone()).collect();
+        let mut data: Vec<FileEntry> = others.chain(&found.manifest.dictionary).cloned().collect();
+        let mut indexes: Vec<FileEntry> = chunks().map(|chunk| chunk.index.clone()).collect();
+        let relays: HashMap<String, usize> = chunks()
+            .filter_map(|chunk| Some((chunk, sources.relay_of(chunk.partition)?)))
+            .flat_map(|(chunk, relay)| chunk.files().map(move |file| (file.name.clone(), relay)))
+            .collect();
+        // Other nodes wait for the files that this one fetches itself.
+        data.sort_by_key(|file| relays.contains_key(&file.name));
+        indexes.sort_by_key(|file| relays.contains_key(&file.name));
         let device = space::device_of(target.version_dir)?;
         let mut plan = Self {
             siblings: Siblings::find(target.siblings, data.iter().chain(&indexes), device),
@@ -74,6 +84,7 @@ impl FetchPlan {
             brings_manifest,
             needed_bytes: 0,
             shareable: None,
+            relays,
         };
         let dir = plan.dir(target);
         plan.shareable = space::shareable(sources, dir);
@@ -155,6 +166,11 @@ impl FetchPlan {
     /// The file of another version of the store that this file can be linked to.
     pub(crate) fn sibling_of(&self, file: &FileEntry) -> Option<&Path> {
         self.siblings.of(file)
+    }
+
+    /// The number of the source that fetches this file at the same time, and is to be waited for.
+    pub(crate) fn relay_of(&self, file: &FileEntry) -> Option<usize> {
+        self.relays.get(&file.name).copied()
     }
 
     /// The space that the files need in a directory: none if they are links or clones.

@@ -4,10 +4,15 @@
 //! delays a fetch once, and not once for each of thousands of files. A source that takes long to fail, like a file
 //! system whose client retries by itself, is asked only if no other is left. This is the state of the sources; which of
 //! them a file has given up on is part of the state of the file.
+//!
+//! A source may be a *relay* of partitions: a peer that fetches them from the location at the same time, so that each
+//! crosses the link to the location once. It is asked first for their files, and waited for while it lacks them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_model::PartitionId;
 use parking_lot::Mutex;
 
 use crate::source::FetchSource;
@@ -24,8 +29,15 @@ const BUSY_MAX: Duration = Duration::from_secs(30);
 /// A failure that took this long costs more than reading from another source.
 const FAILURE_SLOW_MIN: Duration = Duration::from_secs(2);
 
+/// How long a relay may give nothing before its files are fetched from elsewhere. A push waits for the relay anyway.
+const RELAY_WAIT_MAX: Duration = Duration::from_secs(600);
+
 /// The sources of the files of one version, in the order in which they are asked.
-pub struct Sources(Vec<Entry>);
+pub struct Sources {
+    all: Vec<Entry>,
+    /// The number of the relay of each partition that has one.
+    relays: BTreeMap<PartitionId, usize>,
+}
 
 struct Entry {
     source: Box<dyn FetchSource>,
@@ -41,6 +53,8 @@ struct Health {
     rests_until: Duration,
     /// Whether it is asked only after all others.
     is_avoided: bool,
+    /// Since when files that are awaited from it were missing, and it gave nothing.
+    awaited_since: Option<Duration>,
 }
 
 /// The next step for a file.
@@ -62,24 +76,38 @@ impl Sources {
             health: Mutex::default(),
             bytes: AtomicU64::new(0),
         };
-        Self(sources.into_iter().map(entry).collect())
+        Self {
+            all: sources.into_iter().map(entry).collect(),
+            relays: BTreeMap::new(),
+        }
+    }
+
+    /// The same, with the numbers of the sources that are relays of these partitions.
+    #[must_use]
+    pub fn with_relays(self, relays: BTreeMap<PartitionId, usize>) -> Self {
+        debug_assert!(relays.values().all(|&number| number < self.all.len()));
+        Self { relays, ..self }
+    }
+
+    pub(crate) fn relay_of(&self, partition: PartitionId) -> Option<usize> {
+        self.relays.get(&partition).copied()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn FetchSource> {
-        self.0.iter().map(|entry| &*entry.source)
+        self.all.iter().map(|entry| &*entry.source)
     }
 
     pub(crate) fn get(&self, number: usize) -> &dyn FetchSource {
-        &*self.0[number].source
+        &*self.all[number].source
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// The source to ask now, of those that a file has not given up on.
     pub(crate) fn choose(&self, given_up: &[bool], now: Duration) -> Choice {
-        let left = || self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]);
+        let left = || self.all.iter().enumerate().filter(|(number, _)| !given_up[*number]);
         let all_avoided = left().all(|(_, entry)| entry.health.lock().is_avoided);
         let mut earliest = None;
         for (number, entry) in left() {
@@ -98,20 +126,27 @@ impl Sources {
 
     /// Records that a source gave bytes.
     pub(crate) fn gave(&self, number: usize, bytes: u64) {
-        self.0[number].bytes.fetch_add(bytes, Relaxed);
-        let mut health = self.0[number].health.lock();
+        self.all[number].bytes.fetch_add(bytes, Relaxed);
+        let mut health = self.all[number].health.lock();
         health.failures = 0;
         health.is_avoided = false;
+        health.awaited_since = None;
+    }
+
+    /// Whether to wait for a file that a relay does not have yet.
+    pub(crate) fn awaits(&self, relay: usize, now: Duration) -> bool {
+        let since = *self.all[relay].health.lock().awaited_since.get_or_insert(now);
+        now.saturating_sub(since) < RELAY_WAIT_MAX
     }
 
     /// Records that a source gave nothing for this time, and then failed.
     pub(crate) fn took(&self, number: usize, time: Duration) {
-        self.0[number].health.lock().is_avoided |= time >= FAILURE_SLOW_MIN;
+        self.all[number].health.lock().is_avoided |= time >= FAILURE_SLOW_MIN;
     }
 
     /// Records a failure. Several files with the same failure count once.
     pub(crate) fn failed(&self, number: usize, now: Duration) {
-        let mut health = self.0[number].health.lock();
+        let mut health = self.all[number].health.lock();
         if health.rests_until <= now {
             let rest = REST_MIN.saturating_mul(2u32.saturating_pow(health.failures));
             health.failures += 1;
@@ -121,20 +156,18 @@ impl Sources {
 
     /// Records that a source asked to be left alone.
     pub(crate) fn busy(&self, number: usize, retry_after: Duration, now: Duration) {
-        let mut health = self.0[number].health.lock();
+        let mut health = self.all[number].health.lock();
         let until = now + retry_after.clamp(REST_MIN, BUSY_MAX);
         health.rests_until = health.rests_until.max(until);
     }
 
     /// How many bytes each source has given.
     pub(crate) fn bytes(&self) -> Vec<(String, u64)> {
-        let each = self.0.iter();
+        let each = self.all.iter();
         each.map(|entry| (entry.source.name(), entry.bytes.load(Relaxed)))
             .collect()
     }
 }
-
-impl Entry {}
 
 impl<S: FetchSource + 'static> From<S> for Sources {
     fn from(source: S) -> Self {
@@ -199,6 +232,16 @@ mod tests {
         assert_eq!(sources.choose(&[false, true], ms(0)), Choice::Ask(0));
         sources.gave(0, 1);
         assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
+    }
+
+    #[test]
+    fn a_relay_that_gives_nothing_is_awaited_for_a_bounded_time() {
+        let sources = two();
+        let end = RELAY_WAIT_MAX.as_millis() as u64;
+        assert!(sources.awaits(1, ms(10)) && sources.awaits(1, ms(end + 9)));
+        assert!(!sources.awaits(1, ms(end + 10)));
+        sources.gave(1, 1);
+        assert!(sources.awaits(1, ms(end + 10)));
     }
 
     #[test]

@@ -149,6 +149,8 @@ impl Kafka {
     pub fn make_topic(&self, name: &str, partitions: i32) -> KafkaWriter {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", self.address());
+        // Otherwise retries change the order within a partition.
+        config.set("enable.idempotence", "true");
         let writer = KafkaWriter {
             admin: config.create().expect("librdkafka starts"),
             producer: config.create().expect("librdkafka starts"),

@@ -21,6 +21,8 @@ struct Network {
     ended: AtomicBool,
     is_cut: AtomicBool,
     reply_delay_ms: AtomicU64,
+    /// How many bytes the server has sent.
+    reply_bytes: AtomicU64,
     /// Both ends of all connections that were not cut.
     connections: Mutex<Vec<TcpStream>>,
 }
@@ -47,6 +49,7 @@ impl Proxy {
             ended: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             reply_delay_ms: AtomicU64::new(0),
+            reply_bytes: AtomicU64::new(0),
             connections: Mutex::default(),
         });
         let accepting = {
@@ -76,6 +79,11 @@ impl Proxy {
     pub fn delay_replies(&self, delay: Duration) {
         let delay_ms = delay.as_millis() as u64;
         self.network.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
+    }
+
+    /// How many bytes of replies have passed so far.
+    pub fn reply_bytes(&self) -> u64 {
+        self.network.reply_bytes.load(Ordering::SeqCst)
     }
 
     /// Lets new connections through again, without delay.
@@ -131,6 +139,7 @@ impl Network {
             if are_replies {
                 let delay_ms = self.reply_delay_ms.load(Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(delay_ms));
+                self.reply_bytes.fetch_add(length as u64, Ordering::SeqCst);
             }
             if to.write_all(&buffer[..length]).is_err() {
                 break;

@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod balance;
+mod bring;
 pub mod build;
 pub mod cluster;
 pub mod completions;
@@ -20,6 +21,7 @@ mod push_progress;
 pub mod rebalance;
 pub mod repair;
 pub mod roles;
+mod rollout;
 pub mod scan;
 pub mod status;
 pub mod store;

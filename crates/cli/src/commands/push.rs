@@ -3,32 +3,24 @@
 //! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the cluster to fetch and
 //! swap, and watches: the nodes do the work, and continue if the watching command ends.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_build::KnownIds;
-use fondaco_control::http::{
-    DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
-};
+use fondaco_control::http::{DryRunResource, NewPush, NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
-use url::Url;
 
-use super::WrongUsage;
+use super::bring::{Built, Deployed, is_end, not_local, source_url, text};
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
-use super::push_progress::{show, waiting_text};
+use super::rollout::{Cluster, ClusterOutcome, Rolled, Rollout, RolloutOptions, State};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
-use crate::progress::{Display, INTERVAL};
 use crate::scratch::Scratch;
 
 /// `fondaco push`.
@@ -45,7 +37,8 @@ Example:
   fondaco push features features.csv --key member --values age,score --create
   fondaco push social KNOWS=knows.csv --edges from,to --symmetric --vertices Person=people.csv --create
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
-  fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580")]
+  fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580
+  fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m")]
 pub struct PushOptions {
     #[command(flatten)]
     input: InputOptions,
@@ -68,6 +61,9 @@ pub struct PushOptions {
     as_of: Option<u64>,
 
     #[command(flatten)]
+    rollout: RolloutOptions,
+
+    #[command(flatten)]
     node: ControlPort,
 }
 
@@ -78,7 +74,8 @@ An interrupted upload resumes where it stopped, as long as the node keeps the re
 
 Example:
   fondaco deploy pymk /data/pymk-1
-  fondaco deploy pymk /data/pymk-1 --upload --http node-1:6580")]
+  fondaco deploy pymk /data/pymk-1 --upload --http node-1:6580
+  fondaco deploy pymk s3://versions/pymk-1 --to east-1:6580,west-1:6580")]
 pub struct DeployOptions {
     /// The store
     store: StoreName,
@@ -96,8 +93,16 @@ pub struct DeployOptions {
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     as_of: Option<u64>,
 
+    /// Of a hybrid store: when this version was first pushed to another cluster; the events since then, less the
+    /// store's --rewind, are read on top of it here, too
+    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
+    started: Option<u64>,
+
+    #[command(flatten)]
+    rollout: RolloutOptions,
+
     /// Check everything, and change nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "to")]
     dry_run: bool,
 
     #[command(flatten)]
@@ -127,28 +132,28 @@ struct PushResult {
     upload: Option<UploadResult>,
 }
 
-/// The result of a deploy, as JSON.
+/// The result of a push to several clusters.
 #[derive(Serialize)]
-struct Deployed {
-    #[serde(flatten)]
-    push: PushResource,
+struct RolloutResult {
     #[serde(skip_serializing_if = "Option::is_none")]
-    upload: Option<UploadResult>,
+    build: Option<BuildResult>,
+    clusters: Vec<ClusterOutcome>,
 }
 
 /// Runs `fondaco push`.
 pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let mut rollout = Rollout::new(&options.rollout, &options.node)?;
     let name = &options.input.store.clone();
     // Checked before the build, since a build may take hours.
     let Target {
         partitions,
         store,
         disk_available_bytes,
-    } = check(&client, &options)?;
+    } = check_all(&mut rollout, &options, output)?;
+    let first = rollout.first();
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);
-    let served = served_ids(&client, &options.node, &options.input.store, store.as_ref())?;
+    let served = served_ids(&first.client, &first.port, name, store.as_ref())?;
     let known = served.as_ref().map(|served| served as &dyn KnownIds);
     let interrupt = Interrupt::listen()?;
     if options.input.dry_run {
@@ -180,49 +185,83 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
             dir.display()
         ));
     }
-    let pushed = create(&client, name, options.input.value_type, store.is_none(), output)
-        .and_then(|()| check_ids_are_current(&client, store.as_ref().filter(|_| served.is_some())))
-        .and_then(|()| {
-            bring(
-                &client,
-                name,
-                &location.to_string(),
-                options.upload,
-                options.as_of,
-                &interrupt,
-                output,
-            )
-        });
-    let pushed = match pushed {
-        Ok(pushed) => pushed,
-        // The user stopped the push and does not want the version.
-        Err(error) if interrupt.is_asked() => {
-            if let (true, Some(dir)) = (options.upload, location.local_path()) {
-                upload::give_up(&client, name, dir);
-            }
-            return Err(error);
-        }
+    let prepare = |cluster: &Cluster| {
+        create(&cluster.client, name, options.input.value_type, options.create, output)?;
+        let has_ids = served.is_some() && std::ptr::eq(cluster, first);
+        check_ids_are_current(&cluster.client, store.as_ref().filter(|_| has_ids))
+    };
+    let version = Built {
+        store: name,
+        place: &location.to_string(),
+        upload: options.upload,
+        is_hybrid: store.as_ref().is_some_and(|store| store.stream.is_some()),
+        as_of_unix_ms: options.as_of,
+        started_unix_ms: None,
+    };
+    let rolled = rollout.bring(&version, &interrupt, output, prepare);
+    if let (Some(_), false) = (&rolled.error, interrupt.is_asked() && !rolled.has_swapped()) {
         // The build may have taken hours, so keep it.
-        Err(error) => {
-            let kept = match scratch {
-                Some(scratch) => scratch.keep()?.join("version").display().to_string(),
-                None => location.to_string(),
-            };
-            return Err(error.context(format!(
-                "store {name} did not get the version; the build is kept, try again: fondaco deploy {name} {kept}{}",
-                if options.upload { " --upload" } else { "" }
-            )));
-        }
-    };
+        let kept = match scratch {
+            Some(scratch) => scratch.keep()?.join("version").display().to_string(),
+            None => location.to_string(),
+        };
+        return finish(&rollout, rolled, &version, Some(built), &kept, output);
+    }
+    if let (Some(_), true, Some(dir)) = (&rolled.error, options.upload, location.local_path()) {
+        // The user stopped the push and does not want the version.
+        let failed = rollout.in_state(&rolled, State::Failed);
+        failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
+    }
     drop(scratch);
-    let result = PushResult {
-        build: built,
-        push: Some(pushed.push),
-        upload: pushed.upload,
+    finish(&rollout, rolled, &version, Some(built), "", output)
+}
+
+/// Prints the result of a push, or of a deploy if nothing was built. `kept` is where a version is that was not brought
+/// everywhere; empty if it is not wanted any more.
+fn finish(
+    rollout: &Rollout,
+    mut rolled: Rolled,
+    version: &Built<'_>,
+    build: Option<BuildResult>,
+    kept: &str,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let name = version.store;
+    let error = rolled.error.take();
+    if rollout.is_several() {
+        let text = rolled.text(version);
+        let advice = rolled.advice(version, kept);
+        let clusters = rolled.clusters;
+        output.result(&RolloutResult { build, clusters }, |_| text)?;
+        return match error {
+            Some(error) if kept.is_empty() => Err(error),
+            Some(error) => Err(error.context(advice)),
+            None => Ok(()),
+        };
+    }
+    let is_deploy = build.is_none();
+    if let Some(error) = error {
+        return Err(match kept {
+            _ if is_deploy || kept.is_empty() => error,
+            _ => error.context(format!(
+                "store {name} did not get the version; the build is kept, try again: fondaco deploy {name} {kept}{}",
+                if version.upload { " --upload" } else { "" }
+            )),
+        });
+    }
+    let one = rolled.clusters.into_iter().next();
+    let Some((push, upload)) = one.and_then(|one| Some((one.push?, one.upload))) else {
+        bail!("store {name} did not get the version");
     };
-    output.result(&result, |result| {
-        result.push.as_ref().map_or_else(String::new, |push| text(name, push))
-    })
+    match build {
+        None => output.result(&Deployed { push, upload }, |deployed| text(name, &deployed.push)),
+        Some(build) => {
+            let push = Some(push);
+            output.result(&PushResult { build, push, upload }, |result| {
+                result.push.as_ref().map_or_else(String::new, |push| text(name, push))
+            })
+        }
+    }
 }
 
 /// What a version is pushed to.
@@ -232,6 +271,42 @@ struct Target {
     store: Option<StoreResource>,
     /// The free space of the node's disk, if it has one.
     disk_available_bytes: Option<u64>,
+}
+
+/// Checks all that would refuse the push after the build, in each cluster. The target is that of the first one.
+fn check_all(rollout: &mut Rollout, options: &PushOptions, output: &Output) -> anyhow::Result<Target> {
+    let found = rollout.check(output, |cluster| {
+        Ok((cluster.client.address().to_owned(), check(&cluster.client, options)?))
+    })?;
+    let disk_available_bytes = found.iter().filter_map(|(_, target)| target.disk_available_bytes).min();
+    let mut all = found.into_iter();
+    let Some((address, first)) = all.next() else {
+        bail!("no cluster can be reached");
+    };
+    for (other_address, other) in all {
+        if other.partitions != first.partitions {
+            bail!(
+                "{address} has {} partitions and {other_address} has {}: one version cannot be brought to both; push to \
+                 each by itself, or split the partitions of one: fondaco rebalance split",
+                first.partitions,
+                other.partitions
+            );
+        }
+        let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type));
+        if kind(&first)
+            .zip(kind(&other))
+            .is_some_and(|(first, other)| first != other)
+        {
+            bail!(
+                "store {} is of another kind or has values of another type at {address} than at {other_address}",
+                options.input.store
+            );
+        }
+    }
+    Ok(Target {
+        disk_available_bytes,
+        ..first
+    })
 }
 
 /// Checks all that would refuse the push after the build.
@@ -300,15 +375,15 @@ fn dry_run(built: BuildResult, disk_available_bytes: Option<u64>, output: &Outpu
     output.result(&result, |result| result.build.text() + "nothing was changed\n")
 }
 
-/// Creates the store if it is missing. Another process may have created it during the build.
+/// Creates the store if it is missing and may be created.
 fn create(
     client: &Client,
     name: &StoreName,
     value_type: Option<ValueType>,
-    is_missing: bool,
+    may_create: bool,
     output: &Output,
 ) -> anyhow::Result<()> {
-    if !is_missing {
+    if !may_create || client.store(name)?.is_some() {
         return Ok(());
     }
     let new = NewStore {
@@ -359,57 +434,42 @@ pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
 
 /// Runs `fondaco deploy`.
 pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
     let name = &options.store;
     if options.dry_run {
+        let client = Client::new(&options.node)?;
         let source = source_url(&options.source)?;
         let request = NewPush {
             source,
             dry_run: true,
             as_of_unix_ms: options.as_of,
+            started_unix_ms: options.started,
         };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
     }
-    if options.upload {
-        upload::check(&client, &client.status()?)?;
-    }
+    let mut rollout = Rollout::new(&options.rollout, &options.node)?;
+    let is_several = rollout.is_several();
+    let hybrid = rollout.check(output, |cluster| {
+        if options.upload {
+            upload::check(&cluster.client, &cluster.client.status()?)?;
+        }
+        let store = match is_several {
+            true => cluster.client.store(name)?,
+            false => None,
+        };
+        Ok(store.is_some_and(|store| store.stream.is_some()))
+    })?;
     let interrupt = Interrupt::listen()?;
-    let deployed = bring(
-        &client,
-        name,
-        &options.source,
-        options.upload,
-        options.as_of,
-        &interrupt,
-        output,
-    )?;
-    output.result(&deployed, |deployed| text(name, &deployed.push))
-}
-
-/// Makes the cluster serve a built version; uploads it first if `--upload` was given.
-fn bring(
-    client: &Client,
-    name: &StoreName,
-    place: &str,
-    upload: bool,
-    as_of_unix_ms: Option<u64>,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<Deployed> {
-    if !upload {
-        let push = run(client, name, source_url(place)?, as_of_unix_ms, interrupt, output)?;
-        return Ok(Deployed { push, upload: None });
-    }
-    let location: Location = place.parse()?;
-    let dir = location.local_path().ok_or_else(not_local)?;
-    let upload = upload::send(client, name, dir, interrupt, output)?;
-    output.note(&upload.text());
-    let push = run(client, name, upload.source.clone(), as_of_unix_ms, interrupt, output)?;
-    Ok(Deployed {
-        push,
-        upload: Some(upload),
-    })
+    let version = Built {
+        store: name,
+        place: &options.source,
+        upload: options.upload,
+        is_hybrid: hybrid.contains(&true),
+        as_of_unix_ms: options.as_of,
+        started_unix_ms: options.started,
+    };
+    let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));
+    finish(&rollout, rolled, &version, None, &options.source, output)
 }
 
 /// A time as RFC 3339 or as milliseconds since 1970.
@@ -424,10 +484,6 @@ fn unix_ms(text: &str) -> Result<u64, String> {
     Ok(since.as_millis() as u64)
 }
 
-fn not_local() -> anyhow::Error {
-    WrongUsage("--upload sends a directory of this machine: omit it if nodes can read the URL".to_owned()).into()
-}
-
 fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
     match push {
         Some(push) if !is_end(push.state) => bail!(
@@ -436,124 +492,6 @@ fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow
         ),
         _ => Ok(()),
     }
-}
-
-/// Makes the cluster fetch and swap, and watches it to the end.
-fn run(
-    client: &Client,
-    name: &StoreName,
-    source: String,
-    as_of_unix_ms: Option<u64>,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<PushResource> {
-    let request = NewPush {
-        source,
-        dry_run: false,
-        as_of_unix_ms,
-    };
-    let mut push = begin(client, name, &request, interrupt, output)?;
-    let version = push.version;
-    let path = format!("/v1/stores/{name}/push");
-    let mut display = Display::new(output.is_quiet());
-    let mut cancelled = false;
-    let mut waits_for = BTreeSet::new();
-    while !is_end(push.state) {
-        if interrupt.is_asked() && !cancelled {
-            cancelled = true;
-            // The push may have ended a moment ago; its result is read below.
-            if let Err(error) = client.delete(&path)
-                && !is_refused(&error, "push_ended")
-            {
-                return Err(error.context("the push could not be cancelled and continues"));
-            }
-        }
-        std::thread::sleep(INTERVAL);
-        let seen: PushResource = client
-            .get(&path)
-            .context("cannot watch the push any more; it continues")?;
-        if seen.version != version {
-            // The push ended since the last poll, and another one started at once: the list of versions tells how it
-            // ended.
-            if !is_kept(client, name, version)? {
-                bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
-            }
-            push.state = PushStateName::Swapped;
-            break;
-        }
-        push = seen;
-        show(&mut display, &push);
-        for absent in &push.absent {
-            if waits_for.insert(absent.node) {
-                display.note(&waiting_text(absent));
-            }
-        }
-    }
-    drop(display);
-    match push.state {
-        PushStateName::Swapped => {
-            note_late_nodes(client, name, output)?;
-            Ok(push)
-        }
-        PushStateName::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
-        _ => bail!(
-            "the push of version {version} of store {name} failed: {}",
-            push.error.as_deref().unwrap_or("see the node's log")
-        ),
-    }
-}
-
-/// Starts the push. If another push of the store started while this version was built, waits for its end.
-fn begin(
-    client: &Client,
-    name: &StoreName,
-    request: &NewPush,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<PushResource> {
-    let path = format!("/v1/stores/{name}/push");
-    let mut is_noted = false;
-    loop {
-        match client.post(&format!("/v1/stores/{name}/pushes"), request) {
-            Err(error) if is_refused(&error, "push_in_progress") && !interrupt.is_asked() => {
-                if !is_noted {
-                    output.note(&format!("{error}; waiting for it"));
-                    is_noted = true;
-                }
-            }
-            begun => return begun,
-        }
-        while !interrupt.is_asked() && !is_end(client.get::<PushResource>(&path)?.state) {
-            std::thread::sleep(INTERVAL);
-        }
-    }
-}
-
-/// Whether a store keeps a version, as the current one or as a backup.
-fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bool> {
-    let kept: VersionList = client.get(&format!("/v1/stores/{name}/versions"))?;
-    Ok(kept.versions.iter().any(|kept| kept.version == version))
-}
-
-/// Reports the nodes that the push did not wait for.
-fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow::Result<()> {
-    for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
-        output.note(&format!(
-            "node {node} does not have it yet: it serves this store again when it has caught up"
-        ));
-    }
-    Ok(())
-}
-
-fn text(name: &StoreName, push: &PushResource) -> String {
-    let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
-    let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
-    format!(
-        "store {name} serves version {}: {} records, fetched and swapped in {}\n",
-        push.version,
-        output::count(push.records),
-        output::duration(time)
-    )
 }
 
 fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {
@@ -567,39 +505,4 @@ fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {
             false => format!("its files copied, {} on the disk", output::bytes(run.needed_bytes)),
         }
     )
-}
-
-fn is_end(state: PushStateName) -> bool {
-    match state {
-        PushStateName::Fetching | PushStateName::Ready => false,
-        PushStateName::Swapped | PushStateName::Failed | PushStateName::Cancelled => true,
-    }
-}
-
-/// The source as a URL for the node, whose working directory differs.
-fn source_url(place: &str) -> anyhow::Result<String> {
-    if place.contains("://") {
-        return Ok(place.to_owned());
-    }
-    let path: PathBuf = std::path::absolute(place).with_context(|| format!("cannot resolve {place:?}"))?;
-    match Url::from_file_path(&path) {
-        Ok(url) => Ok(url.into()),
-        Err(()) => Err(WrongUsage(format!("invalid path {path:?}: use a path or a URL")).into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_becomes_a_url_independent_of_the_working_directory() {
-        let here = std::env::current_dir().unwrap();
-        assert_eq!(source_url("/data/a b").unwrap(), "file:///data/a%20b");
-        assert_eq!(
-            source_url("b").unwrap(),
-            Url::from_file_path(here.join("b")).unwrap().as_str()
-        );
-        assert_eq!(source_url("s3://bucket/b").unwrap(), "s3://bucket/b");
-    }
 }

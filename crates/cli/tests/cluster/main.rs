@@ -26,6 +26,7 @@ mod nodes;
 mod programs;
 mod pushes;
 mod readers;
+mod rollouts;
 mod security;
 mod sets;
 mod sources;

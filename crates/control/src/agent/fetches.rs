@@ -13,7 +13,7 @@ use fondaco_fetch::{
     PeerClient, Sources, SystemClock, discard_leftovers,
 };
 use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
-use fondaco_model::{NodeId, PartitionCount, PartitionSet};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet};
 use fondaco_node::{NodeMetrics, Settings};
 use parking_lot::Mutex;
 
@@ -54,6 +54,8 @@ pub(crate) struct Job {
     pub(crate) detail: VersionDetail,
     /// The HTTP addresses of peers, `host:port`, in the order in which they are to be asked.
     pub(crate) peers: Vec<String>,
+    /// Those of them that fetch some of the partitions from the source now.
+    pub(crate) relays: BTreeMap<PartitionId, String>,
     /// Whether moves of a plan give the partitions to the node.
     pub(crate) is_move: bool,
 }
@@ -285,7 +287,14 @@ impl Inner {
             let peer = self.parts.peers.source(address, store, *version);
             Box::new(peer) as Box<dyn FetchSource>
         };
-        let sources = Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer)));
+        // All nodes read the files of a file system, or of the node that has the upload. Other storage may be in
+        // another data center: the link carries each file once.
+        let is_remote = source.local_dir().is_none() && UploadSource::of(&job.detail.source).is_none();
+        let relays = job.relays.iter().filter(|_| is_remote);
+        let number = |relay: &String| Some(1 + job.peers.iter().position(|peer| peer == relay)?);
+        let relays = relays.filter_map(|(&partition, relay)| Some((partition, number(relay)?)));
+        let sources =
+            Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer))).with_relays(relays.collect());
         let target = FetchTarget {
             store,
             partitions: job.partition_count,

@@ -315,6 +315,7 @@ impl Work {
                 partitions,
                 detail,
                 peers,
+                relays,
                 is_move,
             } => {
                 // The model asks for it again when some deletions are done.
@@ -330,6 +331,10 @@ impl Work {
                     partitions,
                     partition_count: detail.partitions,
                     detail,
+                    relays: relays
+                        .iter()
+                        .filter_map(|(&partition, relay)| Some((partition, address(relay)?)))
+                        .collect(),
                     peers: peers.iter().filter_map(address).collect(),
                     is_move,
                 });

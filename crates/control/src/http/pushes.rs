@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::cluster::operator::{OperatorError, PushedEvents};
 use fondaco_model::{PushState, StoreKind, StoreName};
 
 use super::app::App;
@@ -41,7 +41,11 @@ pub(super) async fn start(
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
         let detail = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
-        app.operator.push(&name, &detail, new.as_of_unix_ms)?;
+        let events = PushedEvents {
+            as_of_unix_ms: new.as_of_unix_ms,
+            started_unix_ms: new.started_unix_ms,
+        };
+        app.operator.push(&name, &detail, events)?;
         status(app, &name)
     });
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())

@@ -11,7 +11,7 @@ use crate::versioned::Writer;
 
 const PADDING: usize = 50;
 
-fn create(cluster: &TestCluster, stream: Value) {
+pub fn create(cluster: &TestCluster, stream: Value) {
     let store = json!({"name": "pymk", "kind": "hybrid", "stream": stream});
     let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
     assert_eq!(status, 201, "{answer}");
@@ -28,7 +28,7 @@ fn event(key: &str, value: &str) -> Value {
     json!({"key": key, "value": value})
 }
 
-fn push(cluster: &TestCluster, request: Value) -> u64 {
+pub fn push(cluster: &TestCluster, request: Value) -> u64 {
     let (status, answer) = cluster.client.call("POST", "/v1/stores/pymk/pushes", request);
     assert_eq!(status, 202, "{answer}");
     let push = cluster.client.ended_push();
@@ -36,7 +36,7 @@ fn push(cluster: &TestCluster, request: Value) -> u64 {
     push["version"].as_u64().unwrap()
 }
 
-fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 

@@ -18,6 +18,7 @@ mod failures;
 mod formats;
 mod hybrid;
 mod lost;
+mod mirrored;
 mod outages;
 mod plans;
 mod pushes;

@@ -1,12 +1,15 @@
 //! Fetching from several sources: the next one gives what the first does not.
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use fondaco_fetch::{CorruptFile, FetchError, FetchSource, Sources};
 use fondaco_format::{Built, MANIFEST_FILE, Manifest};
+use fondaco_model::PartitionId;
 
-use crate::place::{Place, Source, Tuning, hurried, several};
+use crate::place::{Place, Source, Tuning, control, hurried, several};
 
 #[test]
 fn a_corrupt_file_is_named_and_fetched_from_elsewhere() {
@@ -143,4 +146,46 @@ fn without_a_source_there_is_nothing_to_fetch() {
         .fetch(Sources::new([]), &hurried(), &Tuning::default())
         .unwrap_err();
     assert!(matches!(error, FetchError::NoSource), "{error}");
+}
+
+/// The two sources, the second as the relay of all partitions.
+fn relayed(far: &Arc<Source>, relay: &Arc<Source>) -> Sources {
+    several([far, relay]).with_relays((0..2).map(|partition| (PartitionId::new(partition), 1)).collect())
+}
+
+#[test]
+fn a_relay_is_waited_for_in_place_of_the_source() {
+    let (far, relay, place) = (Source::new(false), Source::new(false), Place::new());
+    let file = relay.dir.path().join(relay.data_file());
+    let later = relay.dir.path().join("later");
+    fs::rename(&file, &later).unwrap();
+    let arrives = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        fs::rename(later, file).unwrap();
+    });
+    let report = place
+        .fetch(relayed(&far, &relay), &control(), &Tuning::default())
+        .unwrap();
+    arrives.join().unwrap();
+    place.assert_whole();
+    assert_eq!(far.bytes_read.load(Relaxed), 0);
+    assert!(report.bytes_from[1].1 > 0, "{report:?}");
+}
+
+#[test]
+fn a_failing_relay_is_replaced_by_the_source() {
+    for fails in [true, false] {
+        let (far, relay, place) = (Source::new(false), Source::new(false), Place::new());
+        let file = relay.data_file();
+        let bytes = fs::metadata(far.dir.path().join(&file)).unwrap().len();
+        match fails {
+            true => relay.failures.store(u32::MAX, Relaxed),
+            false => fs::remove_file(relay.dir.path().join(&file)).unwrap(),
+        }
+        place
+            .fetch(relayed(&far, &relay), &hurried(), &Tuning::default())
+            .unwrap();
+        place.assert_whole();
+        assert!(far.bytes_read.load(Relaxed) >= bytes);
+    }
 }

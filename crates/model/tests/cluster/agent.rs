@@ -1,5 +1,7 @@
 //! What a data node fetches, serves, drops and reports.
 
+use std::collections::BTreeMap;
+
 use fondaco_model::cluster::operator;
 use fondaco_model::cluster::{
     Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
@@ -309,6 +311,50 @@ fn nodes_of_the_same_zone_are_asked_first() {
     };
     assert_eq!(peers(1).unwrap(), [node(4), node(2), node(3)]);
     assert_eq!(peers(2).unwrap(), [node(3), node(4), node(1)]);
+}
+
+/// How many of these nodes read each pushed partition from the source; and the most nodes that one of them sends one to.
+fn readers(cluster: &Cluster, numbers: &[u32]) -> (Vec<u32>, usize) {
+    let mut readers = vec![0; 8];
+    let mut sent = BTreeMap::new();
+    for &number in numbers {
+        let actions = Node::new(number).look(cluster, 0);
+        let fetch = actions.into_iter().find_map(|action| match action {
+            AgentAction::Fetch { partitions, relays, .. } => Some((partitions, relays)),
+            _ => None,
+        });
+        let (partitions, relays) = fetch.unwrap();
+        for partition in partitions.iter() {
+            match relays.get(&partition) {
+                None => readers[partition.get() as usize] += 1,
+                Some(relay) => {
+                    assert!(*relay != node(number) && cluster.view.is_live(*relay));
+                    *sent.entry((*relay, partition)).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    (readers, sent.into_values().max().unwrap_or(0))
+}
+
+#[test]
+fn one_live_owner_of_each_pushed_partition_reads_the_source() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    cluster.create("s");
+    cluster.push("s", "a");
+    assert_eq!(readers(&cluster, &[1, 2, 3]), (vec![1; 8], 2));
+    cluster.leave(2);
+    assert_eq!(readers(&cluster, &[1, 3]), (vec![1; 8], 1));
+}
+
+#[test]
+fn a_store_on_all_nodes_is_read_from_the_source_once() {
+    let mut cluster = Cluster::of(9, 8, 2);
+    cluster.create("s");
+    cluster.change_store("s", |store| store.definition.everywhere = true);
+    cluster.push("s", "a");
+    let all: Vec<u32> = (1..=9).collect();
+    assert_eq!(readers(&cluster, &all), (vec![1; 8], 2));
 }
 
 #[test]

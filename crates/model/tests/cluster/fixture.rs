@@ -221,7 +221,7 @@ impl Cluster {
             partitions: self.view.partitions().unwrap(),
             ..detail(build)
         };
-        let change = operator::push(&self.view, &name(store), detail, None, 8).unwrap();
+        let change = operator::push(&self.view, &name(store), detail, operator::PushedEvents::default(), 8).unwrap();
         assert!(self.apply(&change));
         self.store(store).pushing().unwrap()
     }

@@ -259,7 +259,13 @@ fn a_store_has_one_push_and_pushes_are_bounded() {
         cluster.create(&format!("s{store}"));
     }
     cluster.push("s0", "a");
-    let again = operator::push(&cluster.view, &name("s0"), detail("b"), None, 8);
+    let again = operator::push(
+        &cluster.view,
+        &name("s0"),
+        detail("b"),
+        operator::PushedEvents::default(),
+        8,
+    );
     let in_progress = OperatorError::PushInProgress {
         store: name("s0"),
         version: version(1),
@@ -269,7 +275,13 @@ fn a_store_has_one_push_and_pushes_are_bounded() {
     for store in 1..PUSHES_MAX {
         cluster.push(&format!("s{store}"), "a");
     }
-    let last = operator::push(&cluster.view, &name(&format!("s{PUSHES_MAX}")), detail("b"), None, 8);
+    let last = operator::push(
+        &cluster.view,
+        &name(&format!("s{PUSHES_MAX}")),
+        detail("b"),
+        operator::PushedEvents::default(),
+        8,
+    );
     assert_eq!(last, Err(OperatorError::TooManyPushes { max: PUSHES_MAX }));
 }
 

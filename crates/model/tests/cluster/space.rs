@@ -17,7 +17,14 @@ fn set_quota(cluster: &mut Cluster, quota: Option<u64>) {
 }
 
 fn refused(cluster: &Cluster) -> Option<OperatorError> {
-    operator::push(&cluster.view, &name("s"), detail("c"), None, 8).err()
+    operator::push(
+        &cluster.view,
+        &name("s"),
+        detail("c"),
+        operator::PushedEvents::default(),
+        8,
+    )
+    .err()
 }
 
 #[test]

@@ -160,7 +160,10 @@ fn a_versioned_store_refuses_push_swap_and_rollback() {
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     let (view, store) = (&cluster.view, name("v"));
     let refused = Some(OperatorError::Versioned { store: store.clone() });
-    assert_eq!(operator::push(view, &store, detail("a"), None, 8).err(), refused);
+    assert_eq!(
+        operator::push(view, &store, detail("a"), operator::PushedEvents::default(), 8).err(),
+        refused
+    );
     assert_eq!(operator::cancel_push(view, &store, 8).err(), refused);
     assert_eq!(operator::roll_back(view, &store, None).err(), refused);
     assert_eq!(operator::swap(view, &store, crate::fixture::version(1)).err(), refused);

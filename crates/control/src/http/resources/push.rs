@@ -23,6 +23,10 @@ pub struct NewPush {
     /// of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of_unix_ms: Option<u64>,
+    /// Of a hybrid store: when the same version was first pushed to another cluster, in milliseconds since 1970. The stream is
+    /// read from there, less the store's rewind, so that the same events count in both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_unix_ms: Option<u64>,
 }
 
 /// The state of a push.

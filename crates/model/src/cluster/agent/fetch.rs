@@ -6,6 +6,7 @@ use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalFetch, LocalReplicas, ReplicaKey};
 use crate::cluster::view::ClusterView;
 use crate::node::NodeId;
+use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 
 /// How many fetches a node runs at a time.
@@ -30,6 +31,9 @@ const RETRY_MS_MIN: u64 = 1_000;
 
 /// The longest wait, in milliseconds.
 const RETRY_MS_MAX: u64 = 60_000;
+
+/// How many nodes wait for one relay of a partition, and take it from there.
+const RELAY_FAN_OUT: usize = 2;
 
 /// The memory of a failed fetch.
 #[derive(Debug, Clone, Default)]
@@ -140,11 +144,44 @@ impl Agent {
                 store: key.0.clone(),
                 version: key.1,
                 peers: self.peers(view, want, &partitions),
+                relays: self.relays(view, want, &partitions),
                 partitions,
                 is_move,
                 detail: want.detail.clone(),
             });
         }
+    }
+
+    /// The relays of partitions of a push. The first live owner of each reads the source; the others form a tree below it, so
+    /// that no node sends a partition to many others. A node waits only for nodes before it in the list of owners, so no two wait
+    /// for each other.
+    fn relays(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> BTreeMap<PartitionId, NodeId> {
+        let Some(table) = view.routing.as_ref().filter(|_| want.urgency == Urgency::Pushed) else {
+            return BTreeMap::new();
+        };
+        let everywhere: BTreeSet<NodeId> = match want.store.definition.everywhere {
+            true => table.record.all_owners().iter().flatten().copied().collect(),
+            false => BTreeSet::new(),
+        };
+        let relay = |partition: PartitionId| {
+            let one: PartitionSet = [partition].into_iter().collect();
+            let first = one
+                .among(want.detail.partitions, table.record.partitions())
+                .iter()
+                .next()?;
+            let owners = table.record.owners(first);
+            let others = everywhere.iter().filter(|node| !owners.contains(node));
+            let mut live = owners.iter().chain(others).copied().collect::<Vec<NodeId>>();
+            live.retain(|&node| node == self.node || view.is_live(node));
+            let relay = match live.iter().position(|&node| node == self.node) {
+                Some(0) => return None,
+                Some(own) => (own - 1) / RELAY_FAN_OUT,
+                // Moves give it the partition.
+                None => 0,
+            };
+            Some((partition, *live.get(relay)?))
+        };
+        partitions.iter().filter_map(relay).collect()
     }
 
     /// The live nodes that may have some of these partitions: those of the node's own zone first. Each node begins with

@@ -22,6 +22,7 @@ use super::record::{ReportRecord, VersionDetail};
 use super::view::ClusterView;
 use crate::name::StoreName;
 use crate::node::NodeId;
+use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 use fetch::Failure;
@@ -50,6 +51,9 @@ pub enum AgentAction {
         detail: VersionDetail,
         /// Nodes that may have some of it, to be asked in this order if the source fails.
         peers: Vec<NodeId>,
+        /// Of a push: the peers that fetch some of these partitions from the source now. To read each partition from a
+        /// distant source once, wait for these peers.
+        relays: BTreeMap<PartitionId, NodeId>,
         /// Whether moves give these partitions to the node: it does not own them yet.
         is_move: bool,
     },

@@ -13,6 +13,16 @@ use crate::version::VersionNumber;
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
 pub const PUSHES_MAX: usize = 8;
 
+/// Which events count on top of the pushed version of a hybrid store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PushedEvents {
+    /// The version contains all events up to this time, in milliseconds since 1970. Only for hybrid stores.
+    pub as_of_unix_ms: Option<u64>,
+    /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
+    /// same events count in all of them.
+    pub started_unix_ms: Option<u64>,
+}
+
 /// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the start of the
 /// push less the store's rewind; and if the version is known to contain all events up to a time, those after it.
 ///
@@ -22,10 +32,14 @@ pub fn push(
     view: &ClusterView,
     name: &StoreName,
     mut detail: VersionDetail,
-    as_of_unix_ms: Option<u64>,
+    events: PushedEvents,
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
     let before = batch(view, name)?;
+    let PushedEvents {
+        as_of_unix_ms,
+        started_unix_ms,
+    } = events;
     detail.events = match (&before.record.definition.stream, as_of_unix_ms) {
         (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
         (None, None) => None,
@@ -34,10 +48,12 @@ pub fn push(
             return Err(OperatorError::AsOfLater { store, as_of_unix_ms });
         }
         (Some(stream), _) => {
-            let start = now_unix_ms.saturating_sub(stream.rewind_ms);
+            let started_unix_ms = started_unix_ms.unwrap_or(now_unix_ms).min(now_unix_ms);
             Some(VersionEvents {
                 // Events may be logged before they happen, by clocks that are not equal.
-                from_unix_ms: start.min(as_of_unix_ms.unwrap_or(now_unix_ms).saturating_sub(stream.rewind_ms)),
+                from_unix_ms: as_of_unix_ms
+                    .map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms))
+                    .saturating_sub(stream.rewind_ms),
                 as_of_unix_ms,
             })
         }

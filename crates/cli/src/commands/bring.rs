@@ -1,0 +1,232 @@
+//! Makes one cluster serve a built version: uploads it if it was asked to, begins the push, and watches it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fondaco_control::http::{NewPush, PushResource, PushStateName, VersionList};
+use fondaco_model::StoreName;
+use fondaco_storage::Location;
+use serde::Serialize;
+use url::Url;
+
+use super::WrongUsage;
+use super::push_progress::{show, waiting_text};
+use super::upload::{self, UploadResult};
+use crate::client::{Client, is_refused};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress::{Display, INTERVAL};
+
+/// A built version, and how it is to be brought to a cluster.
+#[derive(Clone, Copy)]
+pub struct Built<'a> {
+    /// The store.
+    pub store: &'a StoreName,
+    /// Its location: a path or a URL.
+    pub place: &'a str,
+    /// Whether to send it over the control port.
+    pub upload: bool,
+    /// Whether the store is hybrid, as far as known.
+    pub is_hybrid: bool,
+    /// Of a hybrid store: up to when it contains all events.
+    pub as_of_unix_ms: Option<u64>,
+    /// Of a hybrid store: when it was first pushed to another cluster.
+    pub started_unix_ms: Option<u64>,
+}
+
+/// The result of a deploy, as JSON.
+#[derive(Serialize)]
+pub struct Deployed {
+    /// The push, which has ended.
+    #[serde(flatten)]
+    pub push: PushResource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The upload before it, if there was one.
+    pub upload: Option<UploadResult>,
+}
+
+/// Makes a cluster serve a built version; uploads it first if that was asked for. `begun` is set once the cluster has begun
+/// the push.
+pub fn bring(
+    client: &Client,
+    built: &Built<'_>,
+    begun: &mut bool,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<Deployed> {
+    let (source, upload) = match built.upload {
+        false => (source_url(built.place)?, None),
+        true => {
+            let location: Location = built.place.parse()?;
+            let dir = location.local_path().ok_or_else(not_local)?;
+            let upload = upload::send(client, built.store, dir, interrupt, output)?;
+            output.note(&upload.text());
+            (upload.source.clone(), Some(upload))
+        }
+    };
+    let request = NewPush {
+        source,
+        dry_run: false,
+        as_of_unix_ms: built.as_of_unix_ms,
+        started_unix_ms: built.started_unix_ms,
+    };
+    let push = begin(client, built.store, &request, interrupt, output)?;
+    *begun = true;
+    let push = watch(client, built.store, push, interrupt, output)?;
+    Ok(Deployed { push, upload })
+}
+
+/// Watches a push to its end.
+fn watch(
+    client: &Client,
+    name: &StoreName,
+    mut push: PushResource,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<PushResource> {
+    let version = push.version;
+    let path = format!("/v1/stores/{name}/push");
+    let mut display = Display::new(output.is_quiet());
+    let mut cancelled = false;
+    let mut waits_for = BTreeSet::new();
+    while !is_end(push.state) {
+        if interrupt.is_asked() && !cancelled {
+            cancelled = true;
+            // The push may have ended a moment ago; its result is read below.
+            if let Err(error) = client.delete(&path)
+                && !is_refused(&error, "push_ended")
+            {
+                return Err(error.context("the push could not be cancelled and continues"));
+            }
+        }
+        std::thread::sleep(INTERVAL);
+        let seen: PushResource = client
+            .get(&path)
+            .context("cannot watch the push any more; it continues")?;
+        if seen.version != version {
+            // The push ended since the last poll, and another one started at once: the list of versions tells how it
+            // ended.
+            if !is_kept(client, name, version)? {
+                bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+            }
+            push.state = PushStateName::Swapped;
+            break;
+        }
+        push = seen;
+        show(&mut display, &push);
+        for absent in &push.absent {
+            if waits_for.insert(absent.node) {
+                display.note(&waiting_text(absent));
+            }
+        }
+    }
+    drop(display);
+    match push.state {
+        PushStateName::Swapped => {
+            note_late_nodes(client, name, output)?;
+            Ok(push)
+        }
+        PushStateName::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
+        _ => bail!(
+            "the push of version {version} of store {name} failed: {}",
+            push.error.as_deref().unwrap_or("see the node's log")
+        ),
+    }
+}
+
+/// Starts the push. If another push of the store started while this version was built, waits for its end.
+fn begin(
+    client: &Client,
+    name: &StoreName,
+    request: &NewPush,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<PushResource> {
+    let path = format!("/v1/stores/{name}/push");
+    let mut is_noted = false;
+    loop {
+        match client.post(&format!("/v1/stores/{name}/pushes"), request) {
+            Err(error) if is_refused(&error, "push_in_progress") && !interrupt.is_asked() => {
+                if !is_noted {
+                    output.note(&format!("{error}; waiting for it"));
+                    is_noted = true;
+                }
+            }
+            begun => return begun,
+        }
+        while !interrupt.is_asked() && !is_end(client.get::<PushResource>(&path)?.state) {
+            std::thread::sleep(INTERVAL);
+        }
+    }
+}
+
+/// Whether a store keeps a version, as the current one or as a backup.
+fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bool> {
+    let kept: VersionList = client.get(&format!("/v1/stores/{name}/versions"))?;
+    Ok(kept.versions.iter().any(|kept| kept.version == version))
+}
+
+/// Reports the nodes that the push did not wait for.
+fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow::Result<()> {
+    for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
+        output.note(&format!(
+            "node {node} does not have it yet: it serves this store again when it has caught up"
+        ));
+    }
+    Ok(())
+}
+
+/// That `--upload` was given for a location that is not on this machine.
+pub fn not_local() -> anyhow::Error {
+    WrongUsage("--upload sends a directory of this machine: omit it if nodes can read the URL".to_owned()).into()
+}
+
+/// The result of a push, as text.
+pub fn text(name: &StoreName, push: &PushResource) -> String {
+    let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
+    let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
+    format!(
+        "store {name} serves version {}: {} records, fetched and swapped in {}\n",
+        push.version,
+        output::count(push.records),
+        output::duration(time)
+    )
+}
+
+/// Whether a push has ended.
+pub fn is_end(state: PushStateName) -> bool {
+    match state {
+        PushStateName::Fetching | PushStateName::Ready => false,
+        PushStateName::Swapped | PushStateName::Failed | PushStateName::Cancelled => true,
+    }
+}
+
+/// A location as a URL for the node, whose working directory differs.
+pub fn source_url(place: &str) -> anyhow::Result<String> {
+    if place.contains("://") {
+        return Ok(place.to_owned());
+    }
+    let path: PathBuf = std::path::absolute(place).with_context(|| format!("cannot resolve {place:?}"))?;
+    match Url::from_file_path(&path) {
+        Ok(url) => Ok(url.into()),
+        Err(()) => Err(WrongUsage(format!("invalid path {path:?}: use a path or a URL")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_becomes_a_url_independent_of_the_working_directory() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(source_url("/data/a b").unwrap(), "file:///data/a%20b");
+        assert_eq!(
+            source_url("b").unwrap(),
+            Url::from_file_path(here.join("b")).unwrap().as_str()
+        );
+        assert_eq!(source_url("s3://bucket/b").unwrap(), "s3://bucket/b");
+    }
+}
