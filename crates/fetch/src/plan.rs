@@ -11,6 +11,7 @@ use crate::batch::Batch;
 use crate::error::FetchError;
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
+use crate::rebuild::{Rebuild, Rebuilds};
 use crate::report::{FetchReport, Findings};
 use crate::siblings::Siblings;
 use crate::source::{FetchSource, PageCache, SourceError};
@@ -43,6 +44,7 @@ pub struct FetchPlan {
     /// The source whose files need not be copied, as far as this is known beforehand.
     shareable: Option<usize>,
     siblings: Siblings,
+    rebuilds: Rebuilds,
 }
 
 impl FetchPlan {
@@ -65,8 +67,12 @@ impl FetchPlan {
         let data: Vec<FileEntry> = others.chain(&found.manifest.dictionary).cloned().collect();
         let indexes: Vec<FileEntry> = chunks().map(|chunk| chunk.index.clone()).collect();
         let device = space::device_of(target.version_dir)?;
+        let bases = found.manifest.patches.iter().map(|patch| &patch.base);
+        let named = data.iter().chain(&indexes).chain(bases);
+        let siblings = Siblings::find(target.siblings, named, device);
         let mut plan = Self {
-            siblings: Siblings::find(target.siblings, data.iter().chain(&indexes), device),
+            rebuilds: Rebuilds::find(&found.manifest, chunks(), &siblings),
+            siblings,
             data,
             indexes,
             found,
@@ -157,10 +163,16 @@ impl FetchPlan {
         self.siblings.of(file)
     }
 
-    /// The space that the files need in a directory: none if they are links or clones.
+    /// How this file is made from that of another version of the store.
+    pub(crate) fn rebuild_of(&self, file: &FileEntry) -> Option<&Rebuild> {
+        self.rebuilds.of(file)
+    }
+
+    /// The space that the files need in a directory, with the patches: none if they are links or clones.
     pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
         let copied = |file: &&FileEntry| !links && self.sibling_of(file).is_none();
-        Need::new(dir, self.files().filter(copied))
+        let patches = self.rebuilds.patches().filter(|_| !links);
+        Need::new(dir, self.files().filter(copied).chain(patches))
     }
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {

@@ -16,6 +16,14 @@ impl Checksum {
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_64(bytes))
     }
+
+    pub(crate) fn from_u64(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn to_u64(self) -> u64 {
+        self.0
+    }
 }
 
 /// Computes a [`Checksum`] of bytes that arrive in pieces.

@@ -22,6 +22,7 @@ use url::Url;
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
+use super::increment::CurrentVersion;
 use super::push_progress::{show, waiting_text};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
@@ -43,6 +44,7 @@ that --http names, and the others fetch it from there.
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
   fondaco push features features.csv --key member --values age,score --create
+  fondaco push pymk changed.parquet --delete gone.csv --key member --value candidates --incremental
   fondaco push social KNOWS=knows.csv --edges from,to --symmetric --vertices Person=people.csv --create
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580")]
@@ -61,6 +63,11 @@ pub struct PushOptions {
     /// Create the store if it does not exist
     #[arg(long)]
     create: bool,
+
+    /// The input is a difference to the store's current version: records to set, and with --delete keys to delete. Nodes
+    /// fetch only what changes
+    #[arg(long, conflicts_with_all = ["edges", "create", "compress", "chunk_size"])]
+    incremental: bool,
 
     /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
     /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
@@ -95,6 +102,10 @@ pub struct DeployOptions {
     /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     as_of: Option<u64>,
+
+    /// Push a version that was built from a difference even if the store has another version now than it was built from
+    #[arg(long)]
+    any_base: bool,
 
     /// Check everything, and change nothing
     #[arg(long)]
@@ -149,21 +160,32 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);
     let served = served_ids(&client, &options.node, &options.input.store, store.as_ref())?;
-    let known = served.as_ref().map(|served| served as &dyn KnownIds);
     let interrupt = Interrupt::listen()?;
+    let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
+    let current = match store.as_ref().filter(|_| options.incremental) {
+        Some(store) => {
+            let found = CurrentVersion::find(&client, &options.node, store, &work, &interrupt, output)?;
+            Some(found)
+        }
+        None => None,
+    };
+    let from = build::Earlier {
+        known: served.as_ref().map(|served| served as &dyn KnownIds),
+        base: current.as_ref().map(CurrentVersion::dir),
+    };
     if options.input.dry_run {
-        let built = build::run(&options.input, partitions, known, None, &interrupt, output)?;
+        let built = build::run(&options.input, partitions, from, None, &interrupt, output)?;
         return dry_run(built, disk_available_bytes, output);
     }
     let (location, scratch) = match &options.output {
         Some(location) => (location.clone(), None),
         None => {
-            let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
             let scratch = Scratch::make(&work)?;
             (Location::local(scratch.path()?.join("version")), Some(scratch))
         }
     };
-    let built = build::run(&options.input, partitions, known, Some(&location), &interrupt, output)?;
+    let built = build::run(&options.input, partitions, from, Some(&location), &interrupt, output)?;
+    drop(current);
     if !output.is_json() {
         output.note(built.text().trim_end());
     }
@@ -188,7 +210,10 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
                 name,
                 &location.to_string(),
                 options.upload,
-                options.as_of,
+                PushTerms {
+                    as_of_unix_ms: options.as_of,
+                    any_base: false,
+                },
                 &interrupt,
                 output,
             )
@@ -202,6 +227,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
             }
             return Err(error);
         }
+        // It would undo what the other push has changed.
+        Err(error) if is_refused(&error, "base_changed") => return Err(error),
         // The build may have taken hours, so keep it.
         Err(error) => {
             let kept = match scratch {
@@ -367,6 +394,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
             source,
             dry_run: true,
             as_of_unix_ms: options.as_of,
+            any_base: options.any_base,
         };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
@@ -380,11 +408,21 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         name,
         &options.source,
         options.upload,
-        options.as_of,
+        PushTerms {
+            as_of_unix_ms: options.as_of,
+            any_base: options.any_base,
+        },
         &interrupt,
         output,
     )?;
     output.result(&deployed, |deployed| text(name, &deployed.push))
+}
+
+/// On what terms a version is pushed.
+#[derive(Clone, Copy)]
+struct PushTerms {
+    as_of_unix_ms: Option<u64>,
+    any_base: bool,
 }
 
 /// Makes the cluster serve a built version; uploads it first if `--upload` was given.
@@ -393,19 +431,19 @@ fn bring(
     name: &StoreName,
     place: &str,
     upload: bool,
-    as_of_unix_ms: Option<u64>,
+    terms: PushTerms,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<Deployed> {
     if !upload {
-        let push = run(client, name, source_url(place)?, as_of_unix_ms, interrupt, output)?;
+        let push = run(client, name, source_url(place)?, terms, interrupt, output)?;
         return Ok(Deployed { push, upload: None });
     }
     let location: Location = place.parse()?;
     let dir = location.local_path().ok_or_else(not_local)?;
     let upload = upload::send(client, name, dir, interrupt, output)?;
     output.note(&upload.text());
-    let push = run(client, name, upload.source.clone(), as_of_unix_ms, interrupt, output)?;
+    let push = run(client, name, upload.source.clone(), terms, interrupt, output)?;
     Ok(Deployed {
         push,
         upload: Some(upload),
@@ -443,14 +481,15 @@ fn run(
     client: &Client,
     name: &StoreName,
     source: String,
-    as_of_unix_ms: Option<u64>,
+    terms: PushTerms,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<PushResource> {
     let request = NewPush {
         source,
         dry_run: false,
-        as_of_unix_ms,
+        as_of_unix_ms: terms.as_of_unix_ms,
+        any_base: terms.any_base,
     };
     let mut push = begin(client, name, &request, interrupt, output)?;
     let version = push.version;
