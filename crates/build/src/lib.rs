@@ -4,9 +4,9 @@
 //! a bounded amount of memory, and writes the chunks of a version and, as the last step, its manifest. It is plain
 //! synchronous code in a few threads. It is independent of nodes and pushes, and does not decide where data is served.
 //!
-//! Data flows through the modules in this order: `input` → `sort` → `output`. [`build_graph`] builds graphs from lists of
-//! edges: its data passes through several sorts. [`build_increment`] makes a version from an earlier one and a difference,
-//! and patches from which nodes make the changed chunks themselves.
+//! Data flows through the modules in this order: `input` → `sort` → `output`. [`build_graph`] builds graphs from lists
+//! of edges: its data passes through several sorts. [`build_increment`] makes a version from an earlier one and a
+//! difference, and patches from which nodes make the changed chunks themselves.
 //!
 //! Invariants: a version has a manifest only if all of it is durable; the same input makes the same records whatever
 //! the number of threads and the memory; a row is never dropped silently: it becomes a record, a counted duplicate or a

@@ -1,5 +1,5 @@
-//! One file of a version: linked, cloned, [rebuilt](crate::rebuild) or copied into place, verified as it streams, continued where an earlier
-//! attempt stopped, from any source that has it.
+//! One file of a version: linked, cloned, [made](crate::rebuild) or copied into place, verified as it streams, continued
+//! where an earlier attempt stopped, from any source that has it.
 //!
 //! A copy grows under the name `NAME.part`; a link or a clone is made as `NAME.link`. Either gets its own name once its
 //! length and checksum match the manifest, and it is durable. Invariants: a file with its own name is correct; and

@@ -1,4 +1,5 @@
-//! Chunks that the node makes itself: from the data file that another version of the store has on this disk, and a patch.
+//! Chunks that the node makes itself: from the data file that another version of the store has on this disk, and a
+//! patch.
 //!
 //! Only the patch is fetched, like any file, and then the data file and the index are written as copies are: under the
 //! names of copies, paced, within the space that the plan has reserved, and verified against the manifest. An

@@ -17,11 +17,13 @@ impl Checksum {
         Self(xxh3_64(bytes))
     }
 
-    pub(crate) fn from_u64(number: u64) -> Self {
+    /// The checksum with this number.
+    pub fn from_u64(number: u64) -> Self {
         Self(number)
     }
 
-    pub(crate) fn to_u64(self) -> u64 {
+    /// Its number.
+    pub fn to_u64(self) -> u64 {
         self.0
     }
 }

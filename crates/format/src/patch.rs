@@ -1,5 +1,5 @@
-//! A patch: what changed in a chunk since an earlier version. A node that has the data file of that version, the *base*,
-//! makes the chunk from both, and fetches only the patch.
+//! A patch: what changed in a chunk since an earlier version. A node that has the data file of that version, the
+//! *base*, makes the chunk from both, and fetches only the patch.
 //!
 //! ```text
 //! offset  bytes  field

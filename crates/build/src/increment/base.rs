@@ -40,6 +40,14 @@ impl Base {
                 further.kind
             ));
         }
+        let mut partitions = manifest.chunks.chunk_by(|a, b| a.partition == b.partition);
+        if let Some(chunks) = partitions.find(|chunks| !chunks.len().is_power_of_two()) {
+            return refused(format!(
+                "partition {} has {} chunks, which is no power of two: build it from all records",
+                chunks[0].partition,
+                chunks.len()
+            ));
+        }
         let mut base = Self {
             dir: dir.to_owned(),
             manifest,

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Schema};
 
-use crate::build::{BegunOutput, built_now, check, check_output, check_rows};
+use crate::build::{BegunOutput, built_now, check, check_common, check_output, check_rows};
 use crate::error::BuildError;
 use crate::input::{self, BadRows, InputFiles, RowKind, or_panic};
 use crate::memory::Memory;
@@ -71,7 +71,10 @@ pub fn build_increment(options: &IncrementOptions, progress: &Progress) -> Resul
         compression: base.manifest.compression,
         ..options.build.clone()
     };
-    check(&build)?;
+    match build.inputs[..] {
+        [] => check_common(&build)?,
+        _ => check(&build)?,
+    }
     check_output(&build)?;
     let build = &BuildOptions {
         threads: Memory::of(&build).threads,

@@ -37,7 +37,7 @@ pub struct InputOptions {
     #[arg(required_unless_present = "delete", value_name = "INPUT")]
     pub inputs: Vec<String>,
 
-    /// Files, folders and globs with keys to delete from the version that is changed: only the columns of --key are read
+    /// Files, folders and globs with keys to delete: only the columns of --key are read
     #[arg(long, value_name = "INPUT", requires = "incremental")]
     pub delete: Vec<String>,
 
@@ -127,7 +127,8 @@ impl InputOptions {
 Example:
   fondaco build pymk 'connections/*.parquet' --key member --value candidates --output /data/pymk-1
   fondaco deploy pymk /data/pymk-1
-  fondaco build pymk changed.parquet --delete gone.csv --key member --value candidates --base /data/pymk-1 --output /data/pymk-2
+  fondaco build pymk changed.parquet --delete gone.csv --key member --value candidates \\
+    --base /data/pymk-1 --output /data/pymk-2
   fondaco build social KNOWS=knows.csv --edges from,to --symmetric --output /data/social-1
   zcat rows.tsv.gz | fondaco build pymk - --format csv --delimiter '\\t' --key country,id --output /data/pymk-2")]
 pub struct BuildCommandOptions {
@@ -142,8 +143,8 @@ pub struct BuildCommandOptions {
     #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
     pub partitions: u32,
 
-    /// The version to change, in a directory: the input is a difference, and the compression, the dictionary, the numbers of
-    /// partitions and chunks stay. push takes it from the cluster, with --incremental
+    /// The version to change, in a directory: the input is a difference to it, and compression, dictionary and the numbers
+    /// of partitions and chunks stay. push takes it from the cluster, with --incremental
     #[arg(
         id = "incremental",
         long = "base",

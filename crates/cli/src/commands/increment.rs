@@ -53,7 +53,7 @@ impl IncrementResult {
     pub fn text(&self, chunks: u64) -> String {
         let absent = match self.absent {
             0 => String::new(),
-            absent => format!(", {} were not there", output::count(absent)),
+            absent => format!(" ({} not found)", output::count(absent)),
         };
         format!(
             "changed: {} of {} chunks, with patches of {}; deleted: {} keys{absent}\n",
@@ -94,7 +94,7 @@ impl CurrentVersion {
             );
         }
         let Some(current) = store.versions.iter().find(|version| version.current) else {
-            bail!("store {name:?} has no version that could be changed: push all records first, without --incremental");
+            bail!("store {name:?} has no version to change: push all records first, without --incremental");
         };
         let Some(checksum) = current.checksum.as_ref().and_then(|checksum| checksum.parse().ok()) else {
             bail!(

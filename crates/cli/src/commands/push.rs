@@ -4,7 +4,7 @@
 //! swap, and watches: the nodes do the work, and continue if the watching command ends.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -162,13 +162,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let served = served_ids(&client, &options.node, &options.input.store, store.as_ref())?;
     let interrupt = Interrupt::listen()?;
     let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
-    let current = match store.as_ref().filter(|_| options.incremental) {
-        Some(store) => {
-            let found = CurrentVersion::find(&client, &options.node, store, &work, &interrupt, output)?;
-            Some(found)
-        }
-        None => None,
-    };
+    let find = |store| CurrentVersion::find(&client, &options.node, store, &work, &interrupt, output);
+    let current = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
     let from = build::Earlier {
         known: served.as_ref().map(|served| served as &dyn KnownIds),
         base: current.as_ref().map(CurrentVersion::dir),
@@ -189,18 +184,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     if !output.is_json() {
         output.note(built.text().trim_end());
     }
-    if let (Some(_), Some(dir)) = (&scratch, location.local_path()) {
-        // Only this process changes these files, and it deletes them afterwards, so nodes may hard-link them.
-        let statement = dir.join(GIVEN_AWAY_FILE);
-        std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
-    }
-    if let (Some(scratch), Some(dir), true) = (&scratch, location.local_path(), options.upload) {
-        // An upload may take hours, too.
-        scratch.outlive_kill()?;
-        output.note(&format!(
-            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {name} {} --upload",
-            dir.display()
-        ));
+    if let (Some(scratch), Some(dir)) = (&scratch, location.local_path()) {
+        give_away(scratch, dir, name, options.upload, output)?;
     }
     let pushed = create(&client, name, options.input.value_type, store.is_none(), output)
         .and_then(|()| check_ids_are_current(&client, store.as_ref().filter(|_| served.is_some())))
@@ -250,6 +235,22 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&result, |result| {
         result.push.as_ref().map_or_else(String::new, |push| text(name, push))
     })
+}
+
+/// Marks the files of a build in a temporary directory: only this process changes them, and it deletes them afterwards, so
+/// nodes may hard-link them.
+fn give_away(scratch: &Scratch, dir: &Path, name: &StoreName, upload: bool, output: &Output) -> anyhow::Result<()> {
+    let statement = dir.join(GIVEN_AWAY_FILE);
+    std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
+    if upload {
+        // An upload may take hours, too.
+        scratch.outlive_kill()?;
+        output.note(&format!(
+            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {name} {} --upload",
+            dir.display()
+        ));
+    }
+    Ok(())
 }
 
 /// What a version is pushed to.

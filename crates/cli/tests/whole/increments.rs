@@ -32,7 +32,7 @@ fn a_difference_is_pushed_on_top_of_the_current_version() {
     dev.done(&["store", "create", "s"]);
     let error = refused(1, push(&[&changed], &["--incremental"]));
     assert!(
-        error.contains("store \"s\" has no version that could be changed: push all records first"),
+        error.contains("store \"s\" has no version to change: push all records first"),
         "{error}"
     );
     for option in [["--compress", "zstd"], ["--chunk-size", "1MiB"], ["--edges", "a,b"]] {

@@ -1,7 +1,7 @@
 //! Serialises the manifest.
 //!
-//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}, "patches": […]}`. The checksum covers the exact bytes of
-//! the inner object, so that a changed byte in it is noticed. It identifies the version: two builds of the same input
+//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}, "patches": […]}`. The checksum covers the exact bytes
+//! of the inner object, so that a changed byte in it is noticed. It identifies the version: two builds of the same input
 //! have the same checksum, and differ only in `built`, which the checksum does not cover. Nothing may depend on the
 //! contents of `built`. The checksum does not cover `patches`, either: what is made with a patch has a checksum.
 //!
