@@ -153,7 +153,7 @@ fn a_version_gets_its_partitions_one_after_the_other() {
 }
 
 #[test]
-fn a_chunk_is_fetched_whole_if_the_former_one_is_damaged() {
+fn a_damaged_former_chunk_leads_to_a_whole_fetch() {
     let (base, next) = two_versions(TWO_CHUNKS);
     let whole = manifest(&next);
     for cut in [false, true] {
@@ -326,7 +326,7 @@ fn an_index_is_made_where_only_its_size_changed() {
 /// The goal of incremental pushes: for 5 % of the records changed, whether in few partitions or everywhere, nodes fetch
 /// at most a tenth of what a full push takes.
 #[test]
-fn a_node_fetches_a_tenth_for_a_change_of_a_twentieth() {
+fn a_node_fetches_a_tenth_for_a_twentieth_changed() {
     const RECORDS: u32 = 20_000;
     let shape = Shape {
         partitions: 64,

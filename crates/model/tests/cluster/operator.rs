@@ -253,7 +253,7 @@ fn a_rollback_asks_the_nodes_that_have_the_version() {
 }
 
 #[test]
-fn a_version_is_pushed_only_onto_the_version_that_it_changes() {
+fn a_difference_is_pushed_only_onto_its_base() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
     let checksum = |build: &str| detail(build).manifest_checksum;
