@@ -46,7 +46,9 @@ fn nodes_make_chunks_from_patches_and_give_them_to_peers() {
     cluster.stop("node-2");
     std::fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();
     cluster.start_again("node-2");
-    eventually("the node has its chunks from peers", || (held() == before).then_some(()));
+    eventually("the node has its chunks from peers", || {
+        (held() == before).then_some(())
+    });
     cluster.all_serve(2, 50);
 }
 
