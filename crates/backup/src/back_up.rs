@@ -14,10 +14,12 @@ use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
+use crate::chain::Backup;
 use crate::cluster::{Cluster, Passing, Patience, StoreId, Topology};
 use crate::manifest::{self, Manifest, Names};
 use crate::pace::Pace;
 use crate::pages::Pages;
+use crate::partition::PartitionWriter;
 use crate::port::Ports;
 use crate::records::{RecordsFile, RecordsWriter};
 use crate::replicas::Replicas;
@@ -37,17 +39,21 @@ pub struct BackedUp {
     pub partitions: usize,
     /// How many records the backup contains.
     pub records: u64,
+    /// How many records it leaves to earlier backups, which have them.
+    pub unchanged: u64,
     /// The total length of its files.
     pub bytes: u64,
 }
 
-/// Backs up a store to an empty or missing directory, reading `partitions_at_once` partitions in parallel.
+/// Backs up a store to an empty or missing directory, reading `partitions_at_once` partitions in parallel. With an earlier
+/// backup, only records are written that this does not have.
 ///
 /// # Errors
 /// No such store, too few nodes for too long, or a directory that cannot be written. No backup exists then.
 pub fn back_up(
     name: &StoreName,
     location: &Location,
+    since: Option<&Location>,
     partitions_at_once: usize,
     job: Job<'_>,
 ) -> anyhow::Result<BackedUp> {
@@ -66,6 +72,9 @@ pub fn back_up(
         sources.of(&topology, partition)?;
     }
     let pace = Pace::new(job.bytes_per_second, job.is_stopped);
+    let earlier = since
+        .map(|since| Backup::earlier(since, name, &settings, count))
+        .transpose()?;
     manifest::clear(location)?;
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let names = Names::new()?;
@@ -76,6 +85,7 @@ pub fn back_up(
             created_unix_ms: settings.created_unix_ms,
         },
         location,
+        earlier: earlier.as_ref(),
         names: &names,
         replicas: settings.replicas,
         value_type: settings.value_type,
@@ -91,6 +101,7 @@ pub fn back_up(
                 store: name.to_string(),
                 began_unix_ms,
                 settings,
+                since: earlier.as_ref().map(Backup::since),
                 files,
             };
             location.sync_all()?;
@@ -110,6 +121,7 @@ pub fn back_up(
         began_unix_ms,
         partitions: count,
         records: manifest.records(),
+        unchanged: manifest.unchanged(),
         bytes: manifest.bytes(),
     })
 }
@@ -173,6 +185,8 @@ struct Reading<'a> {
     ports: &'a dyn Ports,
     store: StoreId<'a>,
     location: &'a Location,
+    /// The backup that this one goes on from.
+    earlier: Option<&'a Backup>,
     names: &'a Names,
     replicas: u32,
     value_type: ValueType,
@@ -279,7 +293,9 @@ impl<'a> Reading<'a> {
             if !others_will_do {
                 patience.wait(self.pace, error)?;
             }
-            self.location.delete_file(&self.names.of_partition(partition))?;
+            for name in [Names::of_partition, Names::of_digests, Names::of_gone].map(|of| of(self.names, partition)) {
+                self.location.delete_file(&name)?;
+            }
             // If no node answers, the previous topology stays.
             let Ok(topology) = self.cluster.look_up(self.replicas) else {
                 continue;
@@ -304,7 +320,8 @@ impl<'a> Reading<'a> {
             ));
         }
         let mut replicas = Replicas::new(self.store.name.clone(), self.value_type, replicas.into_iter());
-        let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;
+        let kind = (self.store.name, self.value_type);
+        let mut writer = PartitionWriter::create(self.location, (self.names, partition), self.earlier, kind)?;
         while let Some(frame) = replicas.next(|bytes| self.pace.moved(bytes))? {
             writer.add(&frame)?;
         }

@@ -2,6 +2,9 @@
 //!
 //! - `manifest`: the files of a backup, and when it is complete;
 //! - `records`: the files that contain records;
+//! - `digests`: which records an earlier backup has;
+//! - `partition`: the files of a partition, being written;
+//! - `chain`: an incremental backup, and the earlier ones that it needs;
 //! - `cluster`: which nodes hold which partitions, how they are asked, and which failures are retried;
 //! - `sources`: which nodes have to be read;
 //! - `pages`, `replicas`: the records of one node, and the merged records of several;
@@ -15,10 +18,13 @@
 //! or restoring half of a backup, does no harm.
 
 mod back_up;
+mod chain;
 mod cluster;
+mod digests;
 mod manifest;
 mod pace;
 mod pages;
+mod partition;
 mod port;
 mod records;
 mod replicas;

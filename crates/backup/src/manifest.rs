@@ -3,6 +3,8 @@
 //! ```text
 //! hints-RUN.records.zst              hints, if writes may be on hints alone
 //! partition-00000-RUN.records.zst    the records of a partition, one file for each
+//! partition-00000-RUN.digests        their digests, for later backups
+//! partition-00000-RUN.gone           of an incremental backup: the digests of records of the earlier one that are gone
 //! backup.json                        the manifest: {"backup": {…}, "checksum": "…"}
 //! ```
 //!
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::cluster::StoreSettings;
+use crate::digests;
 use crate::records::RecordsFile;
 
 /// The manifest's name.
@@ -28,11 +31,20 @@ const MANIFEST_FILE: &str = "backup.json";
 /// The longest manifest, in bytes. The manifest of the largest number of partitions is far shorter.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// The format that is written and read.
-const FORMAT: u32 = 1;
+/// The format that is written.
+const FORMAT: u32 = 2;
+
+/// The formats that are read. In format 1 there were no digests.
+const FORMATS_READ: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// The suffix of files of records.
 const SUFFIX: &str = ".records.zst";
+
+/// The suffix of files of digests.
+const DIGESTS_SUFFIX: &str = ".digests";
+
+/// The suffix of files of the digests of records that are gone.
+const GONE_SUFFIX: &str = ".gone";
 
 /// The contents of a backup.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +56,21 @@ pub struct Manifest {
     pub began_unix_ms: u64,
     /// The store's settings.
     pub settings: StoreSettings,
+    /// Of an incremental backup: the earlier one, whose records it does not repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Since>,
     /// All files of records, in the order in which they were written.
     pub files: Vec<RecordsFile>,
+}
+
+/// The earlier backup of an incremental one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Since {
+    /// Where it is.
+    pub url: String,
+    /// The checksum in its manifest.
+    pub checksum: Checksum,
 }
 
 #[derive(Serialize)]
@@ -68,11 +93,11 @@ struct FormatOnly {
 }
 
 impl Manifest {
-    /// Reads the manifest of the backup at a location.
+    /// Reads the manifest of the backup at a location, and its checksum.
     ///
     /// # Errors
     /// There is no complete manifest, or it has another format.
-    pub fn read(location: &Location) -> anyhow::Result<Self> {
+    pub fn read(location: &Location) -> anyhow::Result<(Self, Checksum)> {
         if !location.exists(MANIFEST_FILE)? {
             bail!("{location} holds no backup: it has no {MANIFEST_FILE}, which is written last");
         }
@@ -87,14 +112,10 @@ impl Manifest {
     /// A file is missing or damaged, or the storage fails.
     pub fn write(&self, location: &Location) -> anyhow::Result<()> {
         let found = location.list()?;
-        for file in &self.files {
-            if !found
-                .iter()
-                .any(|found| (&found.name, found.bytes) == (&file.name, file.bytes))
-            {
+        for (name, bytes) in self.files.iter().flat_map(RecordsFile::files) {
+            if !found.iter().any(|found| (&*found.name, found.bytes) == (name, bytes)) {
                 bail!(
-                    "{} was changed since it was written: did another backup begin in {location}? Use one place for each",
-                    file.name
+                    "{name} was changed since it was written: did another backup begin in {location}? Use one place for each"
                 );
             }
         }
@@ -104,7 +125,18 @@ impl Manifest {
 
     /// The total length of all files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+        let files = self.files.iter().flat_map(RecordsFile::files);
+        files.map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The number of records that it leaves to earlier backups.
+    pub fn unchanged(&self) -> u64 {
+        let of_file = |file: &RecordsFile| {
+            file.digests
+                .as_ref()
+                .map_or(0, |all| digests::count(all) - file.records)
+        };
+        self.files.iter().map(of_file).sum()
     }
 
     /// The number of records. A key for which nodes kept hints counts more than once.
@@ -122,21 +154,21 @@ impl Manifest {
         Ok(format!("{{\"backup\": {inner},\n\"checksum\": \"{checksum}\"}}\n").into_bytes())
     }
 
-    fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
+    fn from_bytes(bytes: &[u8]) -> anyhow::Result<(Self, Checksum)> {
         let Envelope { backup, checksum } = serde_json::from_slice(bytes)?;
         let inner = backup.get();
         if Checksum::of(inner.as_bytes()) != checksum {
             bail!("its checksum does not match");
         }
         let FormatOnly { format } = serde_json::from_str(inner)?;
-        if format != u64::from(FORMAT) {
-            bail!("it has format {format}, and this release reads {FORMAT}: use another release");
+        if !FORMATS_READ.contains(&format) {
+            bail!("it has format {format}, and this release reads 1 to {FORMAT}: use another release");
         }
         let mut value: serde_json::Value = serde_json::from_str(inner)?;
         if let Some(object) = value.as_object_mut() {
             object.remove("format");
         }
-        Ok(serde_json::from_value(value)?)
+        Ok((serde_json::from_value(value)?, checksum))
     }
 }
 
@@ -157,6 +189,16 @@ impl Names {
     /// The file of a partition.
     pub fn of_partition(&self, partition: usize) -> String {
         format!("partition-{partition:05}-{}{SUFFIX}", self.run)
+    }
+
+    /// The file of the digests of a partition.
+    pub fn of_digests(&self, partition: usize) -> String {
+        format!("partition-{partition:05}-{}{DIGESTS_SUFFIX}", self.run)
+    }
+
+    /// The file of the digests of records of a partition that are gone.
+    pub fn of_gone(&self, partition: usize) -> String {
+        format!("partition-{partition:05}-{}{GONE_SUFFIX}", self.run)
     }
 
     /// The file of hints.
@@ -216,7 +258,8 @@ fn is_left_over(name: &str) -> bool {
         Some(Some(name)) => name,
         Some(None) => return false,
     };
-    let Some(rest) = name.strip_suffix(SUFFIX) else {
+    let mut suffixes = [SUFFIX, DIGESTS_SUFFIX, GONE_SUFFIX].into_iter();
+    let Some(rest) = suffixes.find_map(|suffix| name.strip_suffix(suffix)) else {
         return false;
     };
     let (what, run) = rest.rsplit_once('-').unwrap_or_default();
@@ -235,7 +278,8 @@ mod tests {
     fn only_files_of_backups_count_as_leftovers() {
         let names = Names::new().unwrap();
         let (partition, hints) = (names.of_partition(7), names.of_hints());
-        for name in [&partition, &hints] {
+        let (digests, gone) = (names.of_digests(7), names.of_gone(7));
+        for name in [&partition, &hints, &digests, &gone] {
             assert!(is_left_over(name), "{name}");
             assert!(is_left_over(&format!(".{name}.tmp.2")), "{name}");
             assert!(!is_left_over(&format!("{name}.old")), "{name}");
@@ -274,11 +318,17 @@ mod tests {
                 value_type: Default::default(),
                 versioned: versioned.into(),
             },
+            since: Some(Since {
+                url: "s3://backups/earlier".to_owned(),
+                checksum: Checksum::of(b"earlier"),
+            }),
             files: vec![RecordsFile {
                 name: "f".to_owned(),
                 records: 1,
                 bytes: 2,
                 checksum: Checksum::of(b"file"),
+                digests: None,
+                gone: None,
             }],
         }
     }
@@ -286,13 +336,16 @@ mod tests {
     #[test]
     fn every_change_of_a_manifest_is_noticed() {
         let bytes = manifest().to_bytes().unwrap();
-        assert_eq!(Manifest::from_bytes(&bytes).unwrap(), manifest());
+        assert_eq!(Manifest::from_bytes(&bytes).unwrap().0, manifest());
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             // White space around the two members may change unnoticed.
             let read = Manifest::from_bytes(&changed);
-            assert!(read.is_err() || read.is_ok_and(|read| read == manifest()), "byte {at}");
+            assert!(
+                read.is_err() || read.is_ok_and(|(read, _)| read == manifest()),
+                "byte {at}"
+            );
         }
     }
 
@@ -306,6 +359,6 @@ mod tests {
         assert!(Manifest::read(&location).is_err());
         std::fs::write(dir.path().join("f"), "12").unwrap();
         manifest().write(&location).unwrap();
-        assert_eq!(Manifest::read(&location).unwrap(), manifest());
+        assert_eq!(Manifest::read(&location).unwrap().0, manifest());
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 
 use anyhow::{Context, bail};
 use fondaco_control::http::Frame;
-use fondaco_format::{Checksum, Checksummer};
+use fondaco_format::{Checksum, Checksummer, FileEntry};
 use fondaco_model::versioned::Record;
 use fondaco_storage::{FileWriter, Location, StorageError};
 use serde::{Deserialize, Serialize};
@@ -28,16 +28,22 @@ pub struct RecordsFile {
     pub bytes: u64,
     /// The checksum of its bytes.
     pub checksum: Checksum,
+    /// Of a partition: the digests of all its records, also of those that are only in earlier backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digests: Option<FileEntry>,
+    /// Of a partition in an incremental backup: the digests of the records of the earlier one whose keys are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<FileEntry>,
 }
 
 /// A reader or writer that computes the checksum of the bytes that pass through.
-struct Summed<T> {
-    inner: T,
-    checksum: Checksummer,
+pub(crate) struct Summed<T> {
+    pub(crate) inner: T,
+    pub(crate) checksum: Checksummer,
 }
 
 impl<T> Summed<T> {
-    fn new(inner: T) -> Self {
+    pub(crate) fn new(inner: T) -> Self {
         Self {
             inner,
             checksum: Checksummer::new(),
@@ -109,11 +115,21 @@ impl RecordsWriter {
             records: self.records,
             bytes,
             checksum: checksum.finish(),
+            digests: None,
+            gone: None,
         })
     }
 }
 
 impl RecordsFile {
+    /// It and the files of digests beside it, each with its length.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        let beside = self.digests.iter().chain(&self.gone);
+        [(&*self.name, self.bytes)]
+            .into_iter()
+            .chain(beside.map(|file| (&*file.name, file.bytes)))
+    }
+
     /// Reads the file from beginning to end. Damage to the file is detected only at the end.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use fondaco_model::{StoreDefinition, StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
 
+use crate::chain::{Piece, chain, pieces};
 use crate::cluster::{Cluster, Passing, Patience, StoreId, StoreSettings, Topology, ask};
 use crate::manifest::Manifest;
 use crate::pace::Pace;
@@ -34,7 +35,7 @@ pub struct Restored {
     pub url: String,
     /// When the backup began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How many records the backup contains.
+    /// How many records the backup contains, with those that it goes on from.
     pub records: u64,
     /// Whether the store was created by the restore.
     pub created: bool,
@@ -48,12 +49,12 @@ pub struct Restored {
 }
 
 impl Restored {
-    fn of(manifest: &Manifest, name: &StoreName, location: &Location) -> Self {
+    fn of(manifest: &Manifest, pieces: &[Piece<'_>], name: &StoreName, location: &Location) -> Self {
         Self {
             store: name.to_string(),
             url: location.to_string(),
             began_unix_ms: manifest.began_unix_ms,
-            records: manifest.records(),
+            records: pieces.iter().map(Piece::records).sum(),
             created: false,
             dry_run: false,
             left_out: BTreeSet::new(),
@@ -67,12 +68,14 @@ impl Restored {
 /// # Errors
 /// There is no backup, or a file of it is missing or damaged.
 pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Result<Restored> {
-    let manifest = Manifest::read(location)?;
+    let chain = chain(location)?;
+    let (pieces, manifest) = (pieces(&chain)?, &chain[chain.len() - 1].manifest);
     let pace = Pace::new(job.bytes_per_second, job.is_stopped);
-    verify_files(&manifest, location, &pace, job.progress)?;
+    verify_files(&pieces, &pace, job.progress)?;
+    pieces.iter().try_for_each(Piece::verify_digests)?;
     Ok(Restored {
         dry_run: true,
-        ..Restored::of(&manifest, name, location)
+        ..Restored::of(manifest, &pieces, name, location)
     })
 }
 
@@ -82,8 +85,9 @@ pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Re
 /// As for [`verify`]: then nothing is restored. No such store, or too few nodes for too long: the restore has to be run
 /// again then.
 pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job<'_>) -> anyhow::Result<Restored> {
-    let manifest = Manifest::read(location)?;
-    let mut result = Restored::of(&manifest, name, location);
+    let chain = chain(location)?;
+    let (pieces, manifest) = (pieces(&chain)?, &chain[chain.len() - 1].manifest);
+    let mut result = Restored::of(manifest, &pieces, name, location);
     let pace = Pace::new(job.bytes_per_second, job.is_stopped);
     let mut cluster = Cluster::new(job.ports)?;
     let found = cluster.settings(name)?;
@@ -93,7 +97,7 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
             cluster.entry().address()
         );
     }
-    verify_files(&manifest, location, &pace, job.progress).context("nothing was restored")?;
+    verify_files(&pieces, &pace, job.progress).context("nothing was restored")?;
     result.created = found.is_none();
     let settings = match found {
         Some(found) => found,
@@ -116,14 +120,13 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
         batch: Vec::new(),
         batch_bytes: 0,
     };
-    let count = manifest.files.len() as f64;
+    let count = pieces.len() as f64;
     let mut records = 0;
     let unfinished = || "not everything was restored: run it again, which does no harm";
-    for (at, file) in manifest.files.iter().enumerate() {
-        file.for_each(location, |frame| sending.add(frame))
-            .with_context(unfinished)?;
+    for (at, piece) in pieces.iter().enumerate() {
+        piece.for_each(|frame| sending.add(frame)).with_context(unfinished)?;
         sending.look_up();
-        records += file.records;
+        records += piece.records();
         (job.progress)(Progress {
             phase: "restoring",
             fraction: (at + 1) as f64 / count,
@@ -138,16 +141,11 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
     Ok(result)
 }
 
-/// Reads all files, and compares them with the manifest.
-fn verify_files(
-    manifest: &Manifest,
-    location: &Location,
-    pace: &Pace<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> anyhow::Result<()> {
-    let count = manifest.files.len() as f64;
-    for (at, file) in manifest.files.iter().enumerate() {
-        file.for_each(location, |_| pace.moved(0))?;
+/// Reads all files, and compares them with the manifests.
+fn verify_files(pieces: &[Piece<'_>], pace: &Pace<'_>, progress: &mut dyn FnMut(Progress)) -> anyhow::Result<()> {
+    let count = pieces.len() as f64;
+    for (at, piece) in pieces.iter().enumerate() {
+        piece.for_each(|_| pace.moved(0))?;
         progress(Progress {
             phase: "verifying",
             fraction: (at + 1) as f64 / count,

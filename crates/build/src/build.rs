@@ -139,7 +139,9 @@ pub(crate) fn write_version(
     drain: Drain<'_>,
     progress: &Progress,
 ) -> Result<(Written, Manifest), BuildError> {
-    let begun = BegunOutput::begin(options, &sorted)?;
+    let needed_bytes = (options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail)
+        .then(|| sorted.tallies.iter().map(|tally| tally.bytes).sum());
+    let begun = BegunOutput::begin(options, needed_bytes)?;
     let dictionary = match options.compression {
         Compression::Zstd => train_dictionary(samples).map_err(|source| BuildError::Chunk {
             output: options.output.to_string(),
@@ -166,16 +168,21 @@ pub(crate) fn write_version(
         cut_unix_ms: None,
         chunks: std::mem::take(&mut written.entries),
         schema,
-        built: Built {
-            created_unix_ms: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64),
-            built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
+        patches: Vec::new(),
+        built: built_now(),
     };
     options.output.write_atomically(MANIFEST_FILE, &manifest.to_bytes())?;
     begun.keep();
     Ok((written, manifest))
+}
+
+/// The circumstances of a build that ends now.
+pub(crate) fn built_now() -> Built {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Built {
+        created_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
+        built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+    }
 }
 
 /// The error for an invalid option.
@@ -187,7 +194,7 @@ fn invalid(option: &'static str, value: &dyn std::fmt::Debug, reason: &'static s
     })
 }
 
-fn check(options: &BuildOptions) -> Result<(), BuildError> {
+pub(crate) fn check(options: &BuildOptions) -> Result<(), BuildError> {
     if options.value_type == ValueType::Ids && !matches!(options.value, ValueSelection::Column(_)) {
         return invalid(
             "type of values",
@@ -287,7 +294,7 @@ fn check_space(place: &Location, needed_bytes: u64) -> Result<(), BuildError> {
 }
 
 /// An output directory without a manifest, deleted on drop unless it is kept.
-struct BegunOutput<'a> {
+pub(crate) struct BegunOutput<'a> {
     output: &'a Location,
     existed: bool,
     kept: bool,
@@ -295,9 +302,9 @@ struct BegunOutput<'a> {
 
 impl<'a> BegunOutput<'a> {
     /// Makes the directory, if there is enough space for the known amount of data.
-    fn begin(options: &'a BuildOptions, sorted: &Sorted) -> Result<Self, BuildError> {
-        if options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail {
-            check_space(&options.output, sorted.tallies.iter().map(|tally| tally.bytes).sum())?;
+    pub(crate) fn begin(options: &'a BuildOptions, needed_bytes: Option<u64>) -> Result<Self, BuildError> {
+        if let Some(needed_bytes) = needed_bytes {
+            check_space(&options.output, needed_bytes)?;
         }
         // Reading may have taken hours, in which another build may have used the directory.
         check_output(options)?;
@@ -311,7 +318,7 @@ impl<'a> BegunOutput<'a> {
         })
     }
 
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 }

@@ -272,6 +272,15 @@ pub enum BuildError {
         source: FormatError,
     },
 
+    /// A version cannot be the base of an incremental build.
+    #[error("cannot build on the version in {base:?}: {reason}")]
+    Base {
+        /// Its directory.
+        base: PathBuf,
+        /// The reason, with the remedy.
+        reason: String,
+    },
+
     /// The build was cancelled.
     #[error("the build was cancelled: nothing was kept")]
     Cancelled,
@@ -282,6 +291,13 @@ impl BuildError {
         Self::Temporary {
             directory: directory.to_owned(),
             source,
+        }
+    }
+
+    pub(crate) fn base(base: &Path, reason: impl fmt::Display) -> Self {
+        Self::Base {
+            base: base.to_owned(),
+            reason: reason.to_string(),
         }
     }
 

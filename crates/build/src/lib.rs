@@ -4,8 +4,9 @@
 //! a bounded amount of memory, and writes the chunks of a version and, as the last step, its manifest. It is plain
 //! synchronous code in a few threads. It is independent of nodes and pushes, and does not decide where data is served.
 //!
-//! Data flows through the modules in this order: `input` → `sort` → `output`. [`build_graph`] builds graphs from lists of
-//! edges: its data passes through several sorts.
+//! Data flows through the modules in this order: `input` → `sort` → `output`. [`build_graph`] builds graphs from lists
+//! of edges: its data passes through several sorts. [`build_increment`] makes a version from an earlier one and a
+//! difference, and patches from which nodes make the changed chunks themselves.
 //!
 //! Invariants: a version has a manifest only if all of it is durable; the same input makes the same records whatever
 //! the number of threads and the memory; a row is never dropped silently: it becomes a record, a counted duplicate or a
@@ -14,6 +15,7 @@
 mod build;
 mod error;
 mod graph;
+mod increment;
 mod input;
 mod memory;
 mod options;
@@ -26,6 +28,7 @@ mod sort;
 pub use build::build;
 pub use error::BuildError;
 pub use graph::{GraphOptions, GraphReport, KnownIds, Types, UnknownVertices, build_graph};
+pub use increment::{IncrementOptions, IncrementReport, build_increment};
 pub use options::{BuildOptions, ChoiceError, InputFormat, OnDuplicate, ValueSelection};
 pub use progress::{Phase, Progress, ProgressSnapshot};
 pub use report::{BadRow, BuildReport, RowPlace};

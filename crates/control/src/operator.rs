@@ -174,15 +174,19 @@ impl Operator {
         Err(ControlError::TooManyConflicts)
     }
 
-    /// Begins a push. Returns the number of its version.
+    /// Begins a push. Returns the number of its version. With a `base`, that must be the current version.
     pub(crate) fn push(
         &self,
         name: &StoreName,
         detail: &VersionDetail,
+        base: Option<&str>,
         events: PushedEvents,
     ) -> Result<VersionNumber, ControlError> {
         let paths = [RecordPath::Store(name.clone())];
         let change = self.change(&paths, |view| {
+            if let Some(base) = base {
+                operator::check_base(view, name, base, &detail.manifest_checksum)?;
+            }
             operator::push(view, name, detail.clone(), events, now_unix_ms()).map(Some)
         })?;
         let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
-use fondaco_model::cluster::operator::{OperatorError, check_space_quota};
+use fondaco_model::cluster::operator::{OperatorError, check_base, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
 use fondaco_storage::Location;
@@ -32,12 +32,15 @@ pub(crate) struct PushCheck {
 /// The version found at a source.
 struct Found {
     detail: VersionDetail,
+    /// The checksum of the version that it was built from, if it was built from a difference.
+    base: Option<String>,
     needed_bytes: u64,
     links: bool,
 }
 
 impl PushCheck {
-    /// The version at a source. Nothing is changed.
+    /// The version at a source, and the checksum of the version that it was built from, if it was built from a
+    /// difference. Nothing is changed.
     ///
     /// # Errors
     /// No such store, another push of it, a source that cannot be read, a version of another store or another number of
@@ -48,8 +51,9 @@ impl PushCheck {
         node: Option<NodeId>,
         name: &StoreName,
         source: &str,
-    ) -> Result<VersionDetail, ControlError> {
-        Ok(self.find(operator, node, name, source)?.detail)
+    ) -> Result<(VersionDetail, Option<String>), ControlError> {
+        let found = self.find(operator, node, name, source)?;
+        Ok((found.detail, found.base))
     }
 
     /// The effects of a push.
@@ -62,8 +66,12 @@ impl PushCheck {
         node: Option<NodeId>,
         name: &StoreName,
         source: &str,
+        any_base: bool,
     ) -> Result<DryRun, ControlError> {
         let found = self.find(operator, node, name, source)?;
+        if let Some(base) = found.base.filter(|_| !any_base) {
+            check_base(&operator.mirror().view(), name, &base, &found.detail.manifest_checksum)?;
+        }
         let version = operator.store(name)?.versions.allocate();
         Ok(DryRun {
             version,
@@ -155,6 +163,7 @@ impl PushCheck {
         };
         Ok(Found {
             detail,
+            base: manifest.base.map(|base| base.to_string()),
             needed_bytes,
             links,
         })

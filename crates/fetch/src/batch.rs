@@ -113,19 +113,18 @@ impl<'a> Batch<'a> {
             }
             self.reserve_copy(entry)?;
         }
-        let Some(source) = self.plan.shareable() else {
-            return file.copy(None);
-        };
-        match file.share(source)? {
-            Shared::Done => Ok(()),
-            Shared::Impossible => {
-                self.reserve_copies()?;
-                file.copy(None)
+        let mut corrupt = None;
+        if let Some(source) = self.plan.shareable() {
+            match file.share(source)? {
+                Shared::Done => return Ok(()),
+                Shared::Impossible => {}
+                Shared::Corrupt(error) => corrupt = Some((source, error)),
             }
-            Shared::Corrupt(error) => {
-                self.reserve_copies()?;
-                file.copy(Some((source, error)))
-            }
+            self.reserve_copies()?;
+        }
+        match self.plan.rebuild_of(entry) {
+            Some(rebuild) if file.rebuild(rebuild)? => Ok(()),
+            _ => file.copy(corrupt),
         }
     }
 

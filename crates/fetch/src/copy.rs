@@ -93,7 +93,6 @@ impl Copy {
     /// Streams from the end of the copy to the end of the source, or beyond the expected length: that is enough to know
     /// a mismatch.
     pub(crate) fn stream(&mut self, fetch: &FileFetch<'_>, source: usize) -> Result<(), StreamError> {
-        let part = fetch.part();
         let opened = fetch
             .sources
             .get(source)
@@ -117,18 +116,29 @@ impl Copy {
                 self.took(piece, fetch)?;
                 return Ok(());
             }
-            self.file.write_all(piece).map_err(FetchError::io("write", &part))?;
-            self.took(piece, fetch)?;
-            if self.bytes - self.begun >= BEGIN_WRITE_BACK_BYTES {
-                begin_write_back(&self.file, self.begun, self.bytes - self.begun);
-                self.begun = self.bytes;
-            }
-            if self.bytes - self.synced >= WRITE_BACK_BYTES {
-                self.file.sync_data().map_err(FetchError::io("write back", &part))?;
-                self.drop_written(fetch.cache);
-                self.synced = self.bytes;
-            }
+            self.add(piece, fetch)?;
         }
+    }
+
+    /// Writes the next piece.
+    pub(crate) fn add(&mut self, piece: &[u8], fetch: &FileFetch<'_>) -> Result<(), FetchError> {
+        let part = || fetch.part();
+        self.file
+            .write_all(piece)
+            .map_err(|error| FetchError::io("write", part())(error))?;
+        self.took(piece, fetch)?;
+        if self.bytes - self.begun >= BEGIN_WRITE_BACK_BYTES {
+            begin_write_back(&self.file, self.begun, self.bytes - self.begun);
+            self.begun = self.bytes;
+        }
+        if self.bytes - self.synced >= WRITE_BACK_BYTES {
+            self.file
+                .sync_data()
+                .map_err(|error| FetchError::io("write back", part())(error))?;
+            self.drop_written(fetch.cache);
+            self.synced = self.bytes;
+        }
+        Ok(())
     }
 
     /// The length and checksum so far.

@@ -1,5 +1,5 @@
-//! One file of a version: linked, cloned or copied into place, verified as it streams, continued where an earlier
-//! attempt stopped, from any source that has it.
+//! One file of a version: linked, cloned, [made](crate::rebuild) or copied into place, verified as it streams, continued
+//! where an earlier attempt stopped, from any source that has it.
 //!
 //! A copy grows under the name `NAME.part`; a link or a clone is made as `NAME.link`. Either gets its own name once its
 //! length and checksum match the manifest, and it is durable. Invariants: a file with its own name is correct; and
@@ -49,6 +49,7 @@ pub(crate) fn link_name(name: &str) -> String {
 }
 
 /// A file to fetch.
+#[derive(Clone, Copy)]
 pub(crate) struct FileFetch<'a> {
     pub(crate) sources: &'a Sources,
     /// The number of the source that is waited for until it has the file.
@@ -177,9 +178,14 @@ impl FileFetch<'_> {
     /// Copies the file into place from the first source that has it, verifying it as it streams. `corrupt` is a source
     /// that is known to be corrupt, with its error.
     pub(crate) fn copy(&self, corrupt: Option<(usize, FetchError)>) -> Result<(), FetchError> {
-        if self.keep_complete()? {
-            return Ok(());
+        match self.keep_complete()? {
+            true => Ok(()),
+            false => self.complete(self.copied(corrupt)?),
         }
+    }
+
+    /// Copies the file, verified, under the name that it has until it is durable.
+    pub(crate) fn copied(&self, corrupt: Option<(usize, FetchError)>) -> Result<Copy, FetchError> {
         let mut trials = vec![Trial::default(); self.sources.len()];
         let mut last_error = FetchError::NoSource;
         let mut mixed = 0;
@@ -190,7 +196,7 @@ impl FileFetch<'_> {
         let mut copy = Copy::open(self)?;
         if self.matches(&copy.seen()) {
             // An earlier attempt ended before the file was durable.
-            return self.complete(copy);
+            return Ok(copy);
         }
         loop {
             let relay = self.relay.filter(|&relay| !trials[relay].given_up);
@@ -222,7 +228,7 @@ impl FileFetch<'_> {
                 Ok(()) => {
                     let seen = copy.seen();
                     if self.matches(&seen) {
-                        return self.complete(copy);
+                        return Ok(copy);
                     }
                     match copy.origin() {
                         Origin::Source(_) => trial.mismatches += 1,
@@ -284,7 +290,7 @@ impl FileFetch<'_> {
 
     /// Whether the complete file is already there, from an earlier attempt. A damaged file stays until another replaces
     /// it: its other parts may still be served.
-    fn keep_complete(&self) -> Result<bool, FetchError> {
+    pub(crate) fn keep_complete(&self) -> Result<bool, FetchError> {
         let path = self.dir.join(&self.entry.name);
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && found.len() == self.entry.bytes => match self.read_back(&path) {
@@ -308,7 +314,7 @@ impl FileFetch<'_> {
         }
     }
 
-    fn complete(&self, copy: Copy) -> Result<(), FetchError> {
+    pub(crate) fn complete(&self, copy: Copy) -> Result<(), FetchError> {
         let (file, drops) = copy.into_file(self.cache);
         self.keep(file, self.part(), drops)
     }
@@ -347,7 +353,7 @@ impl FileFetch<'_> {
         self.dir.join(part_name(&self.entry.name))
     }
 
-    fn matches(&self, seen: &Seen) -> bool {
+    pub(crate) fn matches(&self, seen: &Seen) -> bool {
         seen.bytes == self.entry.bytes && seen.checksum == self.entry.checksum
     }
 

@@ -20,6 +20,7 @@ mod pacer;
 mod peer;
 mod plan;
 mod priority;
+mod rebuild;
 mod report;
 mod settling;
 mod share;
@@ -73,7 +74,7 @@ pub struct FetchTarget<'a> {
     /// The directory of the version, to whose files the new ones are added. On the same file system.
     pub version_dir: &'a Path,
     /// The directories of other versions of the store on this disk. If one of them has a file of the same name, and the
-    /// name is derived from the content, the file is linked.
+    /// name is derived from the content, the file is linked. Chunks with patches are made from theirs.
     pub siblings: &'a [PathBuf],
     /// How much of the disk must stay free, in bytes.
     pub reserve_bytes: u64,

@@ -12,6 +12,7 @@ use crate::batch::Batch;
 use crate::error::FetchError;
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
+use crate::rebuild::{Rebuild, Rebuilds};
 use crate::report::{FetchReport, Findings};
 use crate::siblings::Siblings;
 use crate::source::{FetchSource, PageCache, SourceError};
@@ -46,6 +47,7 @@ pub struct FetchPlan {
     siblings: Siblings,
     /// The number of the source that is the relay of a file, by the file's name.
     relays: HashMap<String, usize>,
+    rebuilds: Rebuilds,
 }
 
 impl FetchPlan {
@@ -75,8 +77,12 @@ impl FetchPlan {
         data.sort_by_key(|file| relays.contains_key(&file.name));
         indexes.sort_by_key(|file| relays.contains_key(&file.name));
         let device = space::device_of(target.version_dir)?;
+        let bases = found.manifest.patches.iter().map(|patch| &patch.base);
+        let named = data.iter().chain(&indexes).chain(bases);
+        let siblings = Siblings::find(target.siblings, named, device);
         let mut plan = Self {
-            siblings: Siblings::find(target.siblings, data.iter().chain(&indexes), device),
+            rebuilds: Rebuilds::find(&found.manifest, chunks(), &siblings),
+            siblings,
             data,
             indexes,
             found,
@@ -173,10 +179,16 @@ impl FetchPlan {
         self.relays.get(&file.name).copied()
     }
 
-    /// The space that the files need in a directory: none if they are links or clones.
+    /// How this file is made from that of another version of the store.
+    pub(crate) fn rebuild_of(&self, file: &FileEntry) -> Option<&Rebuild> {
+        self.rebuilds.of(file)
+    }
+
+    /// The space that the files need in a directory, with the patches: none if they are links or clones.
     pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
         let copied = |file: &&FileEntry| !links && self.sibling_of(file).is_none();
-        Need::new(dir, self.files().filter(copied))
+        let patches = self.rebuilds.patches().filter(|_| !links);
+        Need::new(dir, self.files().filter(copied).chain(patches))
     }
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {

@@ -18,6 +18,12 @@ pub struct FetchReport {
     pub linked_files: u64,
     /// The size of the linked files in bytes, none of which was fetched.
     pub linked_bytes: u64,
+    /// How many chunks were made from those of other versions of the store on this disk and patches.
+    pub rebuilt_chunks: u64,
+    /// The size of the data of these chunks in bytes, none of which was fetched.
+    pub rebuilt_bytes: u64,
+    /// The size of the patches in bytes.
+    pub patch_bytes: u64,
     /// Files of a source that do not match the manifest. They came from another source instead. At most the first
     /// hundred.
     pub corrupt: Vec<CorruptFile>,
@@ -38,6 +44,9 @@ pub(crate) struct Findings {
     corrupt: Mutex<Vec<CorruptFile>>,
     linked_files: AtomicU64,
     linked_bytes: AtomicU64,
+    rebuilt_chunks: AtomicU64,
+    rebuilt_bytes: AtomicU64,
+    patch_bytes: AtomicU64,
 }
 
 impl Findings {
@@ -58,6 +67,13 @@ impl Findings {
         self.linked_bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// Records that a chunk was made from that of another version and a patch.
+    pub(crate) fn rebuilt(&self, bytes: u64, patch_bytes: u64) {
+        self.rebuilt_chunks.fetch_add(1, Relaxed);
+        self.rebuilt_bytes.fetch_add(bytes, Relaxed);
+        self.patch_bytes.fetch_add(patch_bytes, Relaxed);
+    }
+
     pub(crate) fn report(&self, sources: &Sources) -> FetchReport {
         let mut corrupt = std::mem::take(&mut *self.corrupt.lock());
         corrupt.sort();
@@ -65,6 +81,9 @@ impl Findings {
             bytes_from: sources.bytes(),
             linked_files: self.linked_files.load(Relaxed),
             linked_bytes: self.linked_bytes.load(Relaxed),
+            rebuilt_chunks: self.rebuilt_chunks.load(Relaxed),
+            rebuilt_bytes: self.rebuilt_bytes.load(Relaxed),
+            patch_bytes: self.patch_bytes.load(Relaxed),
             corrupt,
         }
     }

@@ -39,6 +39,11 @@ impl Siblings {
         Self(found)
     }
 
+    /// Whether another version has a file of this name, with the right length.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// The path of a file with this name and length in another version.
     pub(crate) fn of(&self, file: &FileEntry) -> Option<&Path> {
         self.0.get(&file.name).map(PathBuf::as_path)

@@ -103,6 +103,7 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
             values: vec![column("value")],
             encoding: ValueEncoding::Raw,
         },
+        patches: Vec::new(),
         built: Built::default(),
     };
     std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes())?;

@@ -16,6 +16,16 @@ impl Checksum {
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_64(bytes))
     }
+
+    /// The checksum with this number.
+    pub fn from_u64(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
 }
 
 /// Computes a [`Checksum`] of bytes that arrive in pieces.

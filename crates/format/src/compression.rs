@@ -18,7 +18,7 @@ const LENGTH_BYTES: usize = 4;
 const DICTIONARY_BYTES_MAX: usize = 110 * 1024;
 const SAMPLES_MIN: usize = 100;
 /// The default of Zstandard: lower levels are hardly faster and compress worse.
-const ZSTD_LEVEL: i32 = 3;
+pub(crate) const ZSTD_LEVEL: i32 = 3;
 
 /// How the values of a version are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -61,6 +61,18 @@ impl FromStr for Compression {
 pub struct EncodedValue<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) stored_as_is: bool,
+}
+
+impl EncodedValue<'_> {
+    /// The length of the value before compression.
+    pub fn value_bytes(&self, compression: Compression) -> u64 {
+        match (compression, self.bytes.first_chunk::<LENGTH_BYTES>()) {
+            (Compression::Lz4 | Compression::Zstd, Some(length)) if !self.stored_as_is => {
+                u32::from_le_bytes(*length).into()
+            }
+            _ => self.bytes.len() as u64,
+        }
+    }
 }
 
 /// Encodes values for one version. One per thread.

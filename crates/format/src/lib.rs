@@ -23,6 +23,7 @@ mod hash;
 mod manifest;
 mod mapping;
 mod names;
+mod patch;
 mod record;
 mod residency;
 mod room;
@@ -38,12 +39,13 @@ pub use error::{FileDefect, FormatError};
 pub use fault::unreadable_pages;
 pub use hash::{chunk_of_hash, key_hash};
 pub use manifest::{
-    Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, Schema, ValueEncoding,
+    Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, PatchEntry, Schema, ValueEncoding,
 };
 pub use names::{
-    DATA_KIND, INDEX_KIND, MANIFEST_FILE, chunk_file_name, dictionary_file_name, is_named_by_content, is_version_file,
-    unnamed_chunk_file,
+    DATA_KIND, INDEX_KIND, MANIFEST_FILE, PATCH_KIND, chunk_file_name, dictionary_file_name, is_named_by_content,
+    is_version_file, unnamed_chunk_file,
 };
+pub use patch::{Merged, Patch, merge, write_change, write_patch};
 pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;
 pub use verify::{VerifyReport, verify};

@@ -3,6 +3,7 @@
 //! ```text
 //! manifest.json
 //! p00012-c0003-0123456789abcdef.data    a file of chunk 3 of partition 12: its checksum, and its kind
+//! p00012-c0003-0123456789abcdef.patch   what changed in the chunk; only where the version was built
 //! dictionary-0123456789abcdef.zstd      the dictionary of the compression
 //! ```
 //!
@@ -21,6 +22,9 @@ pub const DATA_KIND: &str = "data";
 
 /// The kind of a chunk's index file.
 pub const INDEX_KIND: &str = "index";
+
+/// The kind of a chunk's patch.
+pub const PATCH_KIND: &str = "patch";
 
 /// The name of the dictionary in version 1 of the format.
 pub(crate) const DICTIONARY_FILE_V1: &str = "dictionary.zstd";
@@ -64,18 +68,18 @@ pub fn is_named_by_content(name: &str) -> bool {
     };
     name == dictionary_file_name(checksum)
         || parse_chunk_file(name).is_some_and(|(partition, chunk, kind)| {
-            let is_kind = [DATA_KIND, INDEX_KIND].contains(&kind) || is_further_kind(kind);
+            let is_kind = [DATA_KIND, INDEX_KIND, PATCH_KIND].contains(&kind) || is_further_kind(kind);
             is_kind && name == chunk_file_name(partition, chunk, checksum, kind)
         })
 }
 
-/// Whether a chunk's file, other than data and index, may be of this kind: 1 to 32 of the characters a to z, 0 to 9 and
-/// `-`, and not an extension of files that are being fetched.
+/// Whether a chunk's file, other than data, index and patch, may be of this kind: 1 to 32 of the characters a to z, 0
+/// to 9 and `-`, and not an extension of files that are being fetched.
 pub(crate) fn is_further_kind(kind: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=KIND_BYTES_MAX).contains(&kind.len())
         && kind.bytes().all(is_allowed)
-        && ![DATA_KIND, INDEX_KIND, "part", "link"].contains(&kind)
+        && ![DATA_KIND, INDEX_KIND, PATCH_KIND, "part", "link"].contains(&kind)
 }
 
 /// Partition, chunk and kind of a name with the beginning and end of a chunk's file.
@@ -97,6 +101,7 @@ mod tests {
         let by_content = [
             chunk_file_name(partition, 0, checksum, DATA_KIND),
             chunk_file_name(partition, 12345, checksum, INDEX_KIND),
+            chunk_file_name(partition, 2, checksum, PATCH_KIND),
             chunk_file_name(partition, 1, checksum, "inverted-by-city"),
             dictionary_file_name(checksum),
         ];

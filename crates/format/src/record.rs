@@ -4,7 +4,8 @@
 //! offset  bytes  field
 //!      0      4  checksum: low half of XXH3-64 of all that follows in the record
 //!      4      4  value length in bytes (bits 0 to 26); bit 31: the value is stored as it is,
-//!                though the version is compressed; bits 27 to 30 are zero
+//!                though the version is compressed; bits 27 to 30 are zero, except for
+//!                bit 30 in a patch: the key is deleted
 //!      8      2  key length in bytes, less one
 //!     10      k  key
 //!   10+k      v  value
@@ -24,6 +25,7 @@ pub const RECORD_HEADER_BYTES: usize = 10;
 
 const CHECKSUM_BYTES: usize = 4;
 const STORED_AS_IS: u32 = 1 << 31;
+const DELETED: u32 = 1 << 30;
 const VALUE_LENGTH: u32 = (1 << 27) - 1;
 
 /// The longest record, in bytes. Compression never makes a value longer.
@@ -63,9 +65,28 @@ impl RecordHeader {
 
 /// Appends one record to `out`. The caller must have checked the limits.
 pub(crate) fn write_record(out: &mut Vec<u8>, key: &[u8], value: &[u8], stored_as_is: bool) {
+    write_with(out, key, value, if stored_as_is { STORED_AS_IS } else { 0 });
+}
+
+/// Appends a record that deletes its key, for a patch.
+pub(crate) fn write_deletion(out: &mut Vec<u8>, key: &[u8]) {
+    write_with(out, key, b"", DELETED);
+}
+
+/// Clears the bit of a deletion in a record's header. Returns whether it was set.
+pub(crate) fn take_deletion(header: &mut [u8]) -> bool {
+    let [_, _, _, _, _, _, _, byte, ..] = header else {
+        return false;
+    };
+    let flag = DELETED.to_le_bytes()[3];
+    let is_deleted = *byte & flag != 0;
+    *byte &= !flag;
+    is_deleted
+}
+
+fn write_with(out: &mut Vec<u8>, key: &[u8], value: &[u8], flag: u32) {
     debug_assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && value.len() <= VALUE_BYTES_MAX);
     let start = out.len();
-    let flag = if stored_as_is { STORED_AS_IS } else { 0 };
     out.reserve(RECORD_HEADER_BYTES + key.len() + value.len());
     out.extend_from_slice(&[0; CHECKSUM_BYTES]);
     out.extend_from_slice(&(value.len() as u32 | flag).to_le_bytes());

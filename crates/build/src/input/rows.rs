@@ -25,6 +25,8 @@ const ROWS_PER_COUNT: u64 = 4096;
 pub(crate) enum RowKind {
     /// A record, whose value is of this type.
     Record(ValueType),
+    /// A key to delete.
+    Deletion,
     /// A vertex of a graph: its name, and its properties as a JSON object.
     Vertex,
     /// An edge of a graph: the names of its ends, and its properties as a JSON object.
@@ -35,7 +37,7 @@ impl RowKind {
     /// The form of the key columns.
     pub(super) fn key_form(self) -> KeyForm {
         match self {
-            Self::Record(_) => KeyForm::Joined,
+            Self::Record(_) | Self::Deletion => KeyForm::Joined,
             Self::Vertex | Self::Edge => KeyForm::Names,
         }
     }
@@ -139,6 +141,7 @@ impl<'a> RowSink<'a> {
         match self.kind {
             RowKind::Vertex => self.accept_names(row, key, &[Side::Vertex], value),
             RowKind::Edge => self.accept_names(row, key, &[Side::From, Side::To], value),
+            RowKind::Deletion => self.append(row, key, b""),
             RowKind::Record(ValueType::Bytes | ValueType::Graph) => self.append(row, key, value),
             RowKind::Record(ValueType::Ids) => match encode_ids(value) {
                 Ok(set) => self.append(row, key, &set),
@@ -156,7 +159,7 @@ impl<'a> RowSink<'a> {
             return self.refuse_lengths(row, key, value);
         }
         self.count_row()?;
-        let hash = self.appender.append(row, key, value)?;
+        let hash = self.appender.append(row.after(self.first_file), key, value)?;
         self.samples.offer(hash, row, value);
         Ok(())
     }

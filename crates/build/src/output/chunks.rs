@@ -1,7 +1,7 @@
 //! Writes the chunks of one unit in sequence, from records in their order.
 
 use fondaco_format::{
-    ChunkPlan, ChunkWriter, DATA_KIND, Encoder, FileEntry, INDEX_KIND, chunk_of_hash, unnamed_chunk_file,
+    ChunkEntry, ChunkPlan, ChunkWriter, DATA_KIND, Encoder, INDEX_KIND, chunk_of_hash, unnamed_chunk_file,
 };
 use fondaco_storage::FileWriter;
 
@@ -65,12 +65,9 @@ impl<'a> ChunkSequence<'a> {
 
     /// Ends the current chunk, and starts the next one. Returns whether there is one.
     fn next_chunk(&mut self) -> Result<bool, BuildError> {
-        let output = &self.options.output;
         if let Some((plan, Some(writer))) = self.current.take() {
-            let index = output.create_file(&unnamed_chunk_file(plan.partition, plan.chunk, INDEX_KIND))?;
-            let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(self.options, e))?;
-            self.end_file(data, &entry.data)?;
-            self.end_file(index, &entry.index)?;
+            let (entry, files) = end_chunk(self.options, &plan, writer)?;
+            files.into_iter().try_for_each(|file| self.end_file(file))?;
             self.written.entries.push(entry);
         }
         let Some(plan) = self.plans.next() else {
@@ -79,21 +76,15 @@ impl<'a> ChunkSequence<'a> {
         let writer = if self.options.dry_run {
             None
         } else {
-            let data = output.create_file(&unnamed_chunk_file(plan.partition, plan.chunk, DATA_KIND))?;
-            let writer = ChunkWriter::new(*plan, data).map_err(|e| chunk_error(self.options, e))?;
-            Some(match plan.records_expected > RECORDS_WITHOUT_FILE_MAX {
-                true => writer.with_table_in(temporary_file(&self.options.temporary)?),
-                false => writer,
-            })
+            Some(begin_chunk(self.options, plan)?)
         };
         self.written.chunks += 1;
         self.current = Some((*plan, writer));
         Ok(true)
     }
 
-    /// Gives a file the name derived from its content, and queues it for syncing.
-    fn end_file(&self, mut file: FileWriter, entry: &FileEntry) -> Result<(), BuildError> {
-        file.rename(&entry.name)?;
+    /// Queues a file for syncing.
+    fn end_file(&self, file: FileWriter) -> Result<(), BuildError> {
         if self.options.output.local_path().is_none() {
             // Buffered data is in memory and must not pile up.
             file.finish()?;
@@ -109,6 +100,31 @@ impl<'a> ChunkSequence<'a> {
         while self.next_chunk()? {}
         Ok(self.written)
     }
+}
+
+/// Begins to write a chunk.
+pub(crate) fn begin_chunk(options: &BuildOptions, plan: &ChunkPlan) -> Result<ChunkWriter<FileWriter>, BuildError> {
+    let name = unnamed_chunk_file(plan.partition, plan.chunk, DATA_KIND);
+    let data = options.output.create_file(&name)?;
+    let writer = ChunkWriter::new(*plan, data).map_err(|e| chunk_error(options, e))?;
+    Ok(match plan.records_expected > RECORDS_WITHOUT_FILE_MAX {
+        true => writer.with_table_in(temporary_file(&options.temporary)?),
+        false => writer,
+    })
+}
+
+/// Ends a chunk, and gives its files the names derived from their contents. They are not durable yet.
+pub(crate) fn end_chunk(
+    options: &BuildOptions,
+    plan: &ChunkPlan,
+    writer: ChunkWriter<FileWriter>,
+) -> Result<(ChunkEntry, [FileWriter; 2]), BuildError> {
+    let name = unnamed_chunk_file(plan.partition, plan.chunk, INDEX_KIND);
+    let index = options.output.create_file(&name)?;
+    let (entry, mut data, mut index) = writer.finish(index).map_err(|e| chunk_error(options, e))?;
+    data.rename(&entry.data.name)?;
+    index.rename(&entry.index.name)?;
+    Ok((entry, [data, index]))
 }
 
 fn holds(plan: &ChunkPlan, record: &Record<'_>) -> bool {

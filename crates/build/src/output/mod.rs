@@ -23,10 +23,11 @@ use crate::options::BuildOptions;
 use crate::progress::Progress;
 use crate::sort::{Drain, Part, Scratch, Sorted};
 use chunks::ChunkSequence;
-use plan::{Unit, units};
+pub(crate) use chunks::{begin_chunk, end_chunk};
+pub(crate) use plan::{Unit, chunk_count, chunks as chunks_of, units};
 
 /// Up to this many files are synced one by one.
-const FILES_SYNCED_ONE_BY_ONE_MAX: usize = 256;
+pub(crate) const FILES_SYNCED_ONE_BY_ONE_MAX: usize = 256;
 
 /// How many finished files may wait to be synced. Each keeps a file descriptor open.
 const FILES_WAITING_MAX: usize = 64;
@@ -52,7 +53,8 @@ pub(crate) fn write(
     progress: &Progress,
 ) -> Result<Written, BuildError> {
     let duplicates = settle::settle(options, &mut sorted, drain, progress)?;
-    let units = units(&sorted.tallies, sorted.layout.bucket_bits, options.chunk_bytes_target);
+    let plans = plan::plans(&sorted.tallies, options.chunk_bytes_target);
+    let units = units(&plans, sorted.layout.bucket_bits);
     let chunks: usize = units.iter().map(|unit| unit.chunks.len()).sum();
     let sync_each = chunks * 2 <= FILES_SYNCED_ONE_BY_ONE_MAX;
     let parts: Vec<Mutex<Part>> = sorted.parts.into_iter().map(Mutex::new).collect();
@@ -151,7 +153,7 @@ pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Res
 }
 
 /// Converts the error of a chunk writer; a full disk gets its own error.
-fn chunk_error(options: &BuildOptions, source: FormatError) -> BuildError {
+pub(crate) fn chunk_error(options: &BuildOptions, source: FormatError) -> BuildError {
     let output = &options.output;
     match source {
         FormatError::Table(e) => BuildError::temporary(&options.temporary, e),

@@ -13,33 +13,32 @@ use crate::sort::PartitionTally;
 
 /// A range of buckets, and the chunks of their records.
 #[derive(Debug)]
-pub(super) struct Unit {
-    pub(super) buckets: Range<usize>,
+pub(crate) struct Unit {
+    pub(crate) buckets: Range<usize>,
     /// In order; empty partitions have none.
-    pub(super) chunks: Vec<ChunkPlan>,
+    pub(crate) chunks: Vec<ChunkPlan>,
 }
 
-/// All units, in the order of the output.
+/// All units, in the order of the output, given the chunks of each partition: a power of two of them, or none.
 ///
 /// There are `1 << bucket_bits` buckets, and a power of two of partitions.
-pub(super) fn units(tallies: &[PartitionTally], bucket_bits: u32, chunk_bytes_target: u64) -> Vec<Unit> {
-    let partition_bits = tallies.len().trailing_zeros();
+pub(crate) fn units(plans: &[Vec<ChunkPlan>], bucket_bits: u32) -> Vec<Unit> {
+    let partition_bits = plans.len().trailing_zeros();
     if bucket_bits <= partition_bits {
         let partitions = 1 << (partition_bits - bucket_bits);
         return (0..1 << bucket_bits)
             .map(|bucket| {
                 let range = bucket * partitions..(bucket + 1) * partitions;
-                let chunks = range.flat_map(|partition| chunks(partition, tallies[partition], chunk_bytes_target));
                 Unit {
                     buckets: bucket..bucket + 1,
-                    chunks: chunks.collect(),
+                    chunks: plans[range].concat(),
                 }
             })
             .collect();
     }
     let buckets = 1 << (bucket_bits - partition_bits);
-    let units = |(partition, tally): (usize, &PartitionTally)| {
-        let chunks = chunks(partition, *tally, chunk_bytes_target);
+    let units = |(partition, chunks): (usize, &Vec<ChunkPlan>)| {
+        let chunks = chunks.clone();
         let units = chunks.len().clamp(1, buckets);
         let (buckets_each, chunks_each) = (buckets / units, chunks.len() / units);
         (0..units).map(move |unit| {
@@ -50,26 +49,32 @@ pub(super) fn units(tallies: &[PartitionTally], bucket_bits: u32, chunk_bytes_ta
             }
         })
     };
-    tallies.iter().enumerate().flat_map(units).collect()
+    plans.iter().enumerate().flat_map(units).collect()
+}
+
+/// The chunks of each partition.
+pub(super) fn plans(tallies: &[PartitionTally], chunk_bytes_target: u64) -> Vec<Vec<ChunkPlan>> {
+    let each = tallies.iter().enumerate();
+    each.map(|(partition, tally)| chunks(partition as u32, *tally, chunk_count(*tally, chunk_bytes_target)))
+        .collect()
 }
 
 /// The number of chunks of a non-empty partition: a power of two.
-pub(super) fn chunk_count(tally: PartitionTally, chunk_bytes_target: u64) -> u64 {
+pub(crate) fn chunk_count(tally: PartitionTally, chunk_bytes_target: u64) -> u64 {
     /// A single key with billions of rows must not cause millions of empty chunks.
     const CHUNKS_MAX: u64 = 1 << 14;
     let chunks = tally.bytes.div_ceil(chunk_bytes_target).clamp(1, CHUNKS_MAX);
     chunks.next_power_of_two()
 }
 
-/// The chunks of a partition: a power of two of them, or none.
-fn chunks(partition: usize, tally: PartitionTally, chunk_bytes_target: u64) -> Vec<ChunkPlan> {
+/// The chunks of a partition, if it has records.
+pub(crate) fn chunks(partition: u32, tally: PartitionTally, count: u64) -> Vec<ChunkPlan> {
     if tally.records == 0 {
         return vec![];
     }
-    let count = chunk_count(tally, chunk_bytes_target);
     (0..count)
         .map(|chunk| ChunkPlan {
-            partition: PartitionId::new(partition as u32),
+            partition: PartitionId::new(partition),
             chunk: chunk as u32,
             chunk_count: count as u32,
             records_expected: tally.records.div_ceil(count),
@@ -94,7 +99,7 @@ mod tests {
                 .iter()
                 .map(|&bytes| PartitionTally { records: bytes / 10, bytes })
                 .collect();
-            let units = units(&tallies, bucket_bits, 100);
+            let units = units(&plans(&tallies, 100), bucket_bits);
             let buckets: Vec<usize> = units.iter().flat_map(|unit| unit.buckets.clone()).collect();
             prop_assert_eq!(buckets, (0..1 << bucket_bits).collect::<Vec<_>>());
             let chunks: Vec<(u32, u32)> =

@@ -25,7 +25,8 @@ Reads and writes continue. A backup that fails leaves no files; a killed one lea
 which the same command deletes when it is run again.
 
 Example:
-  fondaco backup carts --output s3://backups/carts-2026-11-21")]
+  fondaco backup carts --output s3://backups/carts-2026-11-21
+  fondaco backup carts --output s3://backups/carts-2026-11-22 --since s3://backups/carts-2026-11-21")]
 pub struct BackupOptions {
     /// The store, of kind versioned
     store: StoreName,
@@ -33,6 +34,10 @@ pub struct BackupOptions {
     /// The destination: a directory that is empty or missing, or a URL
     #[arg(long, value_name = "URL")]
     output: Location,
+
+    /// An earlier backup of the store: only records are written that it does not have. A restore needs both
+    #[arg(long, value_name = "URL")]
+    since: Option<Location>,
 
     /// The most bytes to read per second, from all nodes together; 0 is no limit
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
@@ -83,13 +88,17 @@ pub struct RestoreOptions {
 pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     let made = carry_out(&options.node, options.bytes_per_second, output, |job| {
         let partitions = options.partitions_at_once as usize;
-        fondaco_backup::back_up(&options.store, &options.output, partitions, job)
+        fondaco_backup::back_up(&options.store, &options.output, options.since.as_ref(), partitions, job)
     })?;
     output.result(&made, |made| {
         format!(
-            "backed up store {}: {} records, {}\nnext: fondaco restore {} {}\n",
+            "backed up store {}: {} records{}, {}\nnext: fondaco restore {} {}\n",
             made.store,
             output::count(made.records),
+            match options.since {
+                Some(_) => format!(" beside {} that did not change", output::count(made.unchanged)),
+                None => String::new(),
+            },
             output::bytes(made.bytes),
             made.store,
             made.url

@@ -34,6 +34,8 @@ pub struct Built<'a> {
     pub as_of_unix_ms: Option<u64>,
     /// Of a hybrid store: when it was first pushed to another cluster.
     pub started_unix_ms: Option<u64>,
+    /// Whether it may be pushed though it was built from another version than the current one.
+    pub any_base: bool,
 }
 
 /// The result of a deploy, as JSON.
@@ -71,6 +73,7 @@ pub fn bring(
         dry_run: false,
         as_of_unix_ms: built.as_of_unix_ms,
         started_unix_ms: built.started_unix_ms,
+        any_base: built.any_base,
     };
     let push = begin(client, built.store, &request, interrupt, output)?;
     *begun = true;

@@ -1,13 +1,13 @@
 //! `fondaco build`: from input files to a version in a directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use fondaco_build::{
-    BuildError, BuildOptions, BuildReport, GraphReport, InputFormat, KnownIds, OnDuplicate, Phase, Progress,
-    ValueSelection,
+    BuildError, BuildOptions, BuildReport, GraphReport, IncrementOptions, InputFormat, KnownIds, OnDuplicate, Phase,
+    Progress, ValueSelection,
 };
 use fondaco_format::{Compression, Manifest};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::graph_ids::BuiltIds;
 use super::graph_input::{GraphInput, GraphResult};
+use super::increment::IncrementResult;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL, rate};
@@ -33,8 +34,12 @@ pub struct InputOptions {
     pub store: StoreName,
 
     /// Files, folders and globs, or - for standard input; in folders, names that begin with _ or . are skipped
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required_unless_present = "delete", value_name = "INPUT")]
     pub inputs: Vec<String>,
+
+    /// Files, folders and globs with keys to delete: only the columns of --key are read
+    #[arg(long, value_name = "INPUT", requires = "incremental")]
+    pub delete: Vec<String>,
 
     /// The column with the key; several columns are joined as text with ":"; a.b is member b of column a
     #[arg(
@@ -122,6 +127,8 @@ impl InputOptions {
 Example:
   fondaco build pymk 'connections/*.parquet' --key member --value candidates --output /data/pymk-1
   fondaco deploy pymk /data/pymk-1
+  fondaco build pymk changed.parquet --delete gone.csv --key member --value candidates \\
+    --base /data/pymk-1 --output /data/pymk-2
   fondaco build social KNOWS=knows.csv --edges from,to --symmetric --output /data/social-1
   zcat rows.tsv.gz | fondaco build pymk - --format csv --delimiter '\\t' --key country,id --output /data/pymk-2")]
 pub struct BuildCommandOptions {
@@ -135,6 +142,16 @@ pub struct BuildCommandOptions {
     /// The number of partitions of the cluster that will serve the version, as fondaco status shows it
     #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
     pub partitions: u32,
+
+    /// The version to change, in a directory: the input is a difference to it, and compression, dictionary and the numbers
+    /// of partitions and chunks stay. push takes it from the cluster, with --incremental
+    #[arg(
+        id = "incremental",
+        long = "base",
+        value_name = "DIRECTORY",
+        conflicts_with_all = ["edges", "compress", "chunk_size", "value_type"]
+    )]
+    pub base: Option<PathBuf>,
 
     /// The last built version of the graph: its vertices keep their ids. push takes them from the cluster
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "key", help_heading = "Graphs")]
@@ -163,6 +180,8 @@ pub struct BuildResult {
     writing_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     graph: Option<GraphResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    increment: Option<IncrementResult>,
 }
 
 /// Runs `fondaco build`.
@@ -171,8 +190,11 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     let interrupt = Interrupt::listen()?;
     let location = options.output;
     let known = options.ids_of.as_deref().map(BuiltIds::open).transpose()?;
-    let known = known.as_ref().map(|known| known as &dyn KnownIds);
-    let result = run(&options.input, partitions, known, location.as_ref(), &interrupt, output)?;
+    let from = Earlier {
+        known: known.as_ref().map(|known| known as &dyn KnownIds),
+        base: options.base.as_deref(),
+    };
+    let result = run(&options.input, partitions, from, location.as_ref(), &interrupt, output)?;
     output.result(&result, |result| {
         let mut text = result.text();
         if let Some(location) = &location {
@@ -182,12 +204,20 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     })
 }
 
-/// Builds a version at `location`, which may be `None` for a dry run, and shows progress. Vertices of a graph keep the ids
-/// that are known.
+/// The earlier version that a build goes on from.
+#[derive(Clone, Copy, Default)]
+pub struct Earlier<'a> {
+    /// Of a graph: vertices keep these ids.
+    pub known: Option<&'a dyn KnownIds>,
+    /// The version that the input is a difference to.
+    pub base: Option<&'a Path>,
+}
+
+/// Builds a version at `location`, which may be `None` for a dry run, and shows progress.
 pub fn run(
     options: &InputOptions,
     partitions: PartitionCount,
-    known: Option<&dyn KnownIds>,
+    from: Earlier<'_>,
     location: Option<&Location>,
     interrupt: &Interrupt,
     output: &Output,
@@ -197,13 +227,26 @@ pub fn run(
     // Data that does not fit into memory is spread over many files.
     fondaco_control::raise_open_files_limit();
     let progress = Progress::new();
-    let (report, graph) = match &options.graph.edges {
-        None => (
+    let mut increment = None;
+    let (report, graph) = match (&options.graph.edges, from.base) {
+        (None, None) => (
             watched(&progress, interrupt, output, || fondaco_build::build(&build, &progress))?,
             None,
         ),
-        Some(edges) => {
-            let graph = options.graph.options(edges, build.clone(), known);
+        (None, Some(base)) => {
+            let options = IncrementOptions {
+                build: build.clone(),
+                base: base.to_owned(),
+                deletes: options.delete.clone(),
+            };
+            let report = watched(&progress, interrupt, output, || {
+                fondaco_build::build_increment(&options, &progress)
+            })?;
+            increment = Some(IncrementResult::from(&report));
+            (report.build, None)
+        }
+        (Some(edges), _) => {
+            let graph = options.graph.options(edges, build.clone(), from.known);
             let report: GraphReport = watched(&progress, interrupt, output, || {
                 fondaco_build::build_graph(&graph, &progress)
             })?;
@@ -214,7 +257,10 @@ pub fn run(
     for bad in report.bad_row_samples.iter().filter(|_| !output.is_json()) {
         output.note(&format!("skipped: {bad}"));
     }
-    Ok(BuildResult::new(&build, report, graph))
+    Ok(BuildResult {
+        increment,
+        ..BuildResult::new(&build, report, graph)
+    })
 }
 
 /// The options that all builds share.
@@ -344,6 +390,7 @@ impl BuildResult {
             reading_ms: report.reading.as_millis() as u64,
             writing_ms: report.writing.as_millis() as u64,
             graph,
+            increment: None,
         }
     }
 
@@ -357,18 +404,23 @@ impl BuildResult {
         let time = Duration::from_millis(self.reading_ms + self.writing_ms);
         let figures = self.rows >= FIGURES_ROWS_MIN;
         let mut text = format!(
-            "{} {} records of {} rows in {} file(s), {} of keys and values, in {}{}\n",
+            "{} {} records{} of {} rows in {} file(s), {} of {}, in {}{}\n",
             if self.dry_run { "checked:" } else { "built:" },
             output::count(self.records),
+            self.increment.as_ref().map_or("", |_| " of an earlier version and"),
             output::count(self.rows),
             output::count(self.files),
             output::bytes(self.bytes),
+            self.increment.as_ref().map_or("keys and values", |_| "data"),
             output::duration(time),
             match figures {
                 true => format!(" ({} rows/s)", output::count(rate(self.rows, time))),
                 false => String::new(),
             },
         );
+        if let Some(increment) = &self.increment {
+            text.push_str(&increment.text(self.chunks));
+        }
         if let Some(graph) = &self.graph {
             text.push_str(&graph.text());
         } else if self.duplicates > 0 {

@@ -211,6 +211,11 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
     if let Some(base) = manifest.base {
         lines.push(("base", format!("the version with checksum {base}")));
     }
+    if !manifest.patches.is_empty() {
+        let bytes = manifest.patches.iter().map(|patch| patch.patch.bytes).sum();
+        let count = output::count(manifest.patches.len() as u64);
+        lines.push(("patches", format!("for {count} chunks, {}", output::bytes(bytes))));
+    }
     if let Some(cut) = manifest.cut_unix_ms {
         lines.push(("cut", format!("it includes the events up to {}", output::moment(cut))));
     }

@@ -12,6 +12,7 @@ mod graph_ids;
 mod graph_input;
 pub mod hook;
 mod hook_group;
+mod increment;
 pub mod inspect;
 pub mod look_up;
 pub mod marks;

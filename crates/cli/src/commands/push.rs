@@ -3,6 +3,8 @@
 //! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the cluster to fetch and
 //! swap, and watches: the nodes do the work, and continue if the watching command ends.
 
+use std::path::Path;
+
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_build::KnownIds;
@@ -15,6 +17,7 @@ use serde::Serialize;
 use super::bring::{Built, Deployed, is_end, not_local, source_url, text};
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
+use super::increment::CurrentVersion;
 use super::rollout::{Cluster, ClusterOutcome, Rolled, Rollout, RolloutOptions, State};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
@@ -35,6 +38,7 @@ that --http names, and the others fetch it from there.
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
   fondaco push features features.csv --key member --values age,score --create
+  fondaco push pymk changed.parquet --delete gone.csv --key member --value candidates --incremental
   fondaco push social KNOWS=knows.csv --edges from,to --symmetric --vertices Person=people.csv --create
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580
@@ -54,6 +58,11 @@ pub struct PushOptions {
     /// Create the store if it does not exist
     #[arg(long)]
     create: bool,
+
+    /// The input is a difference to the store's current version: records to set, and with --delete keys to delete. Nodes
+    /// fetch only what changes
+    #[arg(long, conflicts_with_all = ["edges", "create", "compress", "chunk_size"])]
+    incremental: bool,
 
     /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
     /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
@@ -100,6 +109,10 @@ pub struct DeployOptions {
 
     #[command(flatten)]
     rollout: RolloutOptions,
+
+    /// Push a version that was built from a difference even if the store has another version now than it was built from
+    #[arg(long)]
+    any_base: bool,
 
     /// Check everything, and change nothing
     #[arg(long, conflicts_with = "to")]
@@ -154,36 +167,32 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);
     let served = served_ids(&first.client, &first.port, name, store.as_ref())?;
-    let known = served.as_ref().map(|served| served as &dyn KnownIds);
     let interrupt = Interrupt::listen()?;
+    let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
+    let find = |store| CurrentVersion::find(&first.client, &first.port, store, &work, &interrupt, output);
+    let current = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
+    let from = build::Earlier {
+        known: served.as_ref().map(|served| served as &dyn KnownIds),
+        base: current.as_ref().map(CurrentVersion::dir),
+    };
     if options.input.dry_run {
-        let built = build::run(&options.input, partitions, known, None, &interrupt, output)?;
+        let built = build::run(&options.input, partitions, from, None, &interrupt, output)?;
         return dry_run(built, disk_available_bytes, output);
     }
     let (location, scratch) = match &options.output {
         Some(location) => (location.clone(), None),
         None => {
-            let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
             let scratch = Scratch::make(&work)?;
             (Location::local(scratch.path()?.join("version")), Some(scratch))
         }
     };
-    let built = build::run(&options.input, partitions, known, Some(&location), &interrupt, output)?;
+    let built = build::run(&options.input, partitions, from, Some(&location), &interrupt, output)?;
+    drop(current);
     if !output.is_json() {
         output.note(built.text().trim_end());
     }
-    if let (Some(_), Some(dir)) = (&scratch, location.local_path()) {
-        // Only this process changes these files, and it deletes them afterwards, so nodes may hard-link them.
-        let statement = dir.join(GIVEN_AWAY_FILE);
-        std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
-    }
-    if let (Some(scratch), Some(dir), true) = (&scratch, location.local_path(), options.upload) {
-        // An upload may take hours, too.
-        scratch.outlive_kill()?;
-        output.note(&format!(
-            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {name} {} --upload",
-            dir.display()
-        ));
+    if let (Some(scratch), Some(dir)) = (&scratch, location.local_path()) {
+        give_away(scratch, dir, name, options.upload, output)?;
     }
     let prepare = |cluster: &Cluster| {
         create(&cluster.client, name, options.input.value_type, options.create, output)?;
@@ -197,9 +206,13 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         is_hybrid: store.as_ref().is_some_and(|store| store.stream.is_some()),
         as_of_unix_ms: options.as_of,
         started_unix_ms: None,
+        any_base: false,
     };
     let rolled = rollout.bring(&version, &interrupt, output, prepare);
-    if let (Some(_), false) = (&rolled.error, interrupt.is_asked() && !rolled.has_swapped()) {
+    // A version of another base would undo what the other push has changed.
+    let base_changed = |error: &anyhow::Error| is_refused(error, "base_changed");
+    let is_unwanted = interrupt.is_asked() || rolled.error.as_ref().is_some_and(base_changed);
+    if let (Some(_), false) = (&rolled.error, is_unwanted && !rolled.has_swapped()) {
         // The build may have taken hours, so keep it.
         let kept = match scratch {
             Some(scratch) => scratch.keep()?.join("version").display().to_string(),
@@ -262,6 +275,22 @@ fn finish(
             })
         }
     }
+}
+
+/// Marks the files of a build in a temporary directory: only this process changes them, and it deletes them afterwards, so
+/// nodes may hard-link them.
+fn give_away(scratch: &Scratch, dir: &Path, name: &StoreName, upload: bool, output: &Output) -> anyhow::Result<()> {
+    let statement = dir.join(GIVEN_AWAY_FILE);
+    std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
+    if upload {
+        // An upload may take hours, too.
+        scratch.outlive_kill()?;
+        output.note(&format!(
+            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {name} {} --upload",
+            dir.display()
+        ));
+    }
+    Ok(())
 }
 
 /// What a version is pushed to.
@@ -443,6 +472,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
             dry_run: true,
             as_of_unix_ms: options.as_of,
             started_unix_ms: options.started,
+            any_base: options.any_base,
         };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
@@ -467,6 +497,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         is_hybrid: hybrid.contains(&true),
         as_of_unix_ms: options.as_of,
         started_unix_ms: options.started,
+        any_base: options.any_base,
     };
     let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));
     finish(&rollout, rolled, &version, None, &options.source, output)

@@ -149,6 +149,68 @@ fn a_restore_keeps_later_writes_and_can_fill_another_store() {
 }
 
 #[test]
+fn an_incremental_backup_has_only_what_changed() {
+    let dev = Dev::start();
+    create(&dev);
+    let [first, second, third, other] = ["1", "2", "3", "4"].map(|name| dev.path(name).to_str().unwrap().to_owned());
+    let back_up = |output: &str, since: &str| dev.json(&["backup", "carts", "--output", output, "--since", since]);
+    write(&dev, 0..3000, "old");
+    let made = dev.json(&["backup", "carts", "--output", &first]);
+    assert_eq!((&made["records"], &made["unchanged"]), (&3000.into(), &0.into()));
+    let first_bytes = made["bytes"].as_u64().unwrap();
+    write(&dev, 0..30, "new");
+    dev.redis().del::<_, ()>("carts:60").unwrap();
+    let made = back_up(&second, &first);
+    assert_eq!(
+        (&made["records"], &made["unchanged"]),
+        (&31.into(), &2969.into()),
+        "{made}"
+    );
+    write(&dev, 10..20, "newest");
+    let made = back_up(&third, &second);
+    assert_eq!(
+        (&made["records"], &made["unchanged"]),
+        (&10.into(), &2990.into()),
+        "{made}"
+    );
+    // Beside the records, a backup has 16 bytes for each record there is.
+    assert!(
+        made["bytes"].as_u64().unwrap() < 3000 * 16 + first_bytes / 20,
+        "{made} {first_bytes}"
+    );
+
+    dev.done(&["restore", "others", &third, "--dry-run"]);
+    dev.done(&["restore", "others", &third, "--create"]);
+    for key in (0..100).chain(2990..3000) {
+        let expected = match key {
+            10..20 => Some("newest"),
+            0..30 => Some("new"),
+            60 => None,
+            _ => Some("old"),
+        };
+        let expected = expected.map(|value| format!("{value} of {key}"));
+        assert_eq!(read(&dev, "others", key), expected, "{key}");
+    }
+    let refused = |arguments: &[&str]| dev.refused(1, arguments);
+    let error = refused(&["backup", "others", "--output", &other, "--since", &third]);
+    assert!(
+        error.contains("another store, \"carts\"") && error.contains("without --since"),
+        "{error}"
+    );
+    let digests = |file: &fs::DirEntry| file.path().extension().is_some_and(|extension| extension == "digests");
+    let file = fs::read_dir(&third).unwrap().map(Result::unwrap).find(digests).unwrap();
+    let mut damaged = fs::read(file.path()).unwrap();
+    damaged[3] ^= 1;
+    fs::write(file.path(), damaged).unwrap();
+    let error = refused(&["backup", "carts", "--output", &other, "--since", &third]);
+    assert!(error.contains("was changed since it was written"), "{error}");
+    assert!(refused(&["restore", "others", &third, "--dry-run"]).contains("was changed since it was written"));
+    fs::remove_file(dev.path("1").join(MANIFEST)).unwrap();
+    let error = refused(&["restore", "others", &second]);
+    assert!(error.contains("needs the one in") && error.contains(&first), "{error}");
+}
+
+#[test]
 fn backups_do_not_depend_on_parallelism() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::dev(&dir.path().join("data"));

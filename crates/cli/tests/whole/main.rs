@@ -7,6 +7,7 @@ mod cold;
 mod commands;
 mod crashes;
 mod documents;
+mod increments;
 mod inspected;
 mod journey;
 mod limits;

@@ -332,6 +332,10 @@ impl Inner {
             let (files, bytes) = (report.linked_files, report.linked_bytes);
             tracing::info!(%store, %version, files, bytes, "linked from other versions");
         }
+        if report.rebuilt_chunks > 0 {
+            let (chunks, bytes, patch_bytes) = (report.rebuilt_chunks, report.rebuilt_bytes, report.patch_bytes);
+            tracing::info!(%store, %version, chunks, bytes, patch_bytes, "made from other versions and patches");
+        }
         Ok(())
     }
 

@@ -121,6 +121,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ("too_many_stores", 409, "the cluster has the maximum number of stores"),
     ("push_in_progress", 409, "the store is being pushed to"),
     (
+        "base_changed",
+        409,
+        "the version was built from a difference to another version than the current one",
+    ),
+    (
         "wrong_offset",
         409,
         "more or less of the uploaded file has arrived: ask how much, and send it from there",
@@ -381,6 +386,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::VersionNotReady { .. } => "version_failed",
         OperatorError::NoRollback { .. } => "no_rollback",
         OperatorError::PushInProgress { .. } => "push_in_progress",
+        OperatorError::BaseChanged { .. } => "base_changed",
         OperatorError::PushNotFound { .. } => "push_not_found",
         OperatorError::PushEnded { .. } => "push_ended",
         OperatorError::TooManyPushes { .. } => "too_many_pushes",

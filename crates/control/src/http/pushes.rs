@@ -24,7 +24,7 @@ const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "The effects of the push, if `dry_run` is set", body = DryRunResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, not_hybrid, push_in_progress, invalid_source, not_enough_space, space_quota, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, not_hybrid, push_in_progress, base_changed, invalid_source, not_enough_space, space_quota, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
 ))]
 pub(super) async fn start(
     State(app): State<App>,
@@ -34,18 +34,21 @@ pub(super) async fn start(
     if new.dry_run {
         let run = app.blocking(move |app| {
             check_kind(app, &name)?;
-            app.push_check.dry_run(&app.operator, app.node(), &name, &new.source)
+            let node = app.node();
+            app.push_check
+                .dry_run(&app.operator, node, &name, &new.source, new.any_base)
         });
         return Ok(Json(DryRunResource::from(run.await?)).into_response());
     }
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
-        let detail = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
+        let (detail, base) = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
+        let base = base.filter(|_| !new.any_base);
         let events = PushedEvents {
             as_of_unix_ms: new.as_of_unix_ms,
             started_unix_ms: new.started_unix_ms,
         };
-        app.operator.push(&name, &detail, events)?;
+        app.operator.push(&name, &detail, base.as_deref(), events)?;
         status(app, &name)
     });
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())

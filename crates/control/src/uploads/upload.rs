@@ -59,7 +59,7 @@ impl Upload {
     pub(super) fn open(dir: PathBuf, id: Checksum, manifest: &Manifest) -> Result<Self, ControlError> {
         let mut active_unix_ms = modified_unix_ms(&dir.join(MANIFEST_FILE)).unwrap_or_else(now_unix_ms);
         let mut files = BTreeMap::new();
-        for entry in manifest.files() {
+        for entry in manifest.files_with_patches() {
             let (part, whole) = (dir.join(part_name(&entry.name)), dir.join(&entry.name));
             let is_complete = length(&whole)? == Some(entry.bytes);
             let arrived = match is_complete {

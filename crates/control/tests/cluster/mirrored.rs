@@ -34,8 +34,7 @@ impl Events {
         let time = ms.to_string();
         for _ in 0..self.random.u32(1..=3) {
             let partition = self.random.i32(0..PARTITIONS);
-            self.topic
-                .send(partition, Some(name), value, Some(("event-time", &time)));
+            self.topic.send(partition, Some(name), value, [("event-time", &*time)]);
         }
         let event = (ms, value.is_none(), value.unwrap_or_default().to_owned());
         let known = self.latest.entry(name.to_owned()).or_insert_with(|| event.clone());

@@ -30,6 +30,29 @@ fn nodes_fetch_their_partitions_and_members_serve_all_keys() {
 }
 
 #[test]
+fn nodes_make_chunks_from_patches_and_give_them_to_peers() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    cluster.client.push(&builds.build(1));
+    // The source has no chunks: nodes make them from those that they have.
+    let source = builds.patches_only(2);
+    assert_eq!(chunk_files(&source), Vec::<String>::new());
+    assert_eq!(cluster.client.push(&source), 2);
+    cluster.all_serve(2, 50);
+    let held = || chunk_files(&cluster.data("node-2").join("stores/pymk/version-2"));
+    let before = held();
+    assert!(!before.is_empty());
+    cluster.stop("node-2");
+    std::fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();
+    cluster.start_again("node-2");
+    eventually("the node has its chunks from peers", || {
+        (held() == before).then_some(())
+    });
+    cluster.all_serve(2, 50);
+}
+
+#[test]
 fn swaps_and_rollbacks_are_visible_everywhere_when_they_return() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));

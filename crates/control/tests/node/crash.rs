@@ -1,5 +1,6 @@
 //! A node killed at random moments of fetch and swap, and started again.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fondaco_testing::random;
@@ -11,15 +12,15 @@ const ROUNDS: u64 = 20;
 const ROUNDS_BETWEEN_LOOKS: u64 = 5;
 const PADDING: usize = 2000;
 
-fn survive(builds: &Builds, padding: usize, rate: u64) {
+fn survive(build_of: impl Fn(u64) -> PathBuf, padding: usize, rate: u64) {
     let mut random = random("kills of a node");
     let dir = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::start(dir.path());
     node.client.create(1);
-    node.client.push(&builds.build(1));
+    node.client.push(&build_of(1));
     for build in 2..2 + ROUNDS {
         node.client.set_rate(rate);
-        node.client.begin_push(&builds.build(build));
+        node.client.begin_push(&build_of(build));
         // Twice in a row at times, so that what resumes is killed too.
         for _ in 0..=random.u64(..2) {
             let moment = Instant::now() + Duration::from_micros(random.u64(..150_000));
@@ -56,10 +57,22 @@ fn survive(builds: &Builds, padding: usize, rate: u64) {
 #[test]
 fn a_kill_while_copying_leaves_whole_versions_and_no_leaks() {
     // About a megabyte: killed at any time from the first file to long after the swap.
-    survive(&Builds::elsewhere(PADDING), PADDING, 8 << 20);
+    let builds = Builds::elsewhere(PADDING);
+    survive(|build| builds.build(build), PADDING, 8 << 20);
+}
+
+#[test]
+fn a_kill_while_chunks_are_made_leaves_whole_versions() {
+    let builds = Builds::elsewhere(PADDING);
+    let build_of = |build| match build {
+        1 => builds.build(1),
+        build => builds.patches_only(build),
+    };
+    survive(build_of, PADDING, 8 << 20);
 }
 
 #[test]
 fn a_kill_while_linking_leaves_whole_versions_and_no_leaks() {
-    survive(&Builds::beside(), 50, 500 << 10);
+    let builds = Builds::beside();
+    survive(|build| builds.build(build), 50, 500 << 10);
 }

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fondaco_control::{Config, Fondaco, Running};
-use fondaco_format::Compression;
+use fondaco_format::{
+    ChunkPlan, Compression, DATA_HEADER_BYTES, MANIFEST_FILE, Manifest, PatchEntry, RECORD_HEADER_BYTES, write_patch,
+};
 pub use fondaco_testing::eventually;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -75,6 +77,37 @@ impl Builds {
         let mut records = self.records(build);
         records.insert(key(number).into_bytes(), changed.into());
         self.write(&format!("build-{build}-changed-{number}"), &records, PARTITIONS)
+    }
+
+    /// Writes a build of which only the manifest and the patches are there, which make it from the build before.
+    pub fn patches_only(&self, build: u64) -> PathBuf {
+        let base = Manifest::read(&self.dir.path().join(format!("build-{}-{PARTITIONS}", build - 1))).unwrap();
+        let dir = self.build(build);
+        let mut manifest = Manifest::read(&dir).unwrap();
+        for (base, chunk) in base.chunks.iter().zip(&manifest.chunks) {
+            let [data, index] = [&chunk.data.name, &chunk.index.name].map(|name| dir.join(name));
+            let records = &std::fs::read(&data).unwrap()[DATA_HEADER_BYTES..];
+            let plan = ChunkPlan {
+                partition: chunk.partition,
+                chunk: chunk.chunk,
+                chunk_count: 2,
+                records_expected: chunk.records,
+                bytes_expected: (records.len() - chunk.records as usize * RECORD_HEADER_BYTES) as u64,
+            };
+            let (patch, bytes) = write_patch(base.data.checksum, &plan, records, Vec::new()).unwrap();
+            std::fs::write(dir.join(&patch.name), bytes).unwrap();
+            manifest.patches.push(PatchEntry {
+                partition: chunk.partition,
+                chunk: chunk.chunk,
+                base: base.data.clone(),
+                patch,
+            });
+            std::fs::remove_file(data)
+                .and_then(|()| std::fs::remove_file(index))
+                .unwrap();
+        }
+        std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes()).unwrap();
+        dir
     }
 
     fn records(&self, build: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {

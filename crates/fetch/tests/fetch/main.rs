@@ -7,6 +7,7 @@ mod one_source;
 mod partitions;
 mod peers;
 mod place;
+mod rebuilds;
 mod remote;
 mod several;
 mod sharing;

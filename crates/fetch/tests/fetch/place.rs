@@ -52,6 +52,15 @@ impl Source {
         if linkable {
             fs::write(dir.path().join(GIVEN_AWAY_FILE), "").unwrap();
         }
+        Self::in_dir(dir, linkable)
+    }
+
+    /// A source with the version in this directory, whose files are copied.
+    pub fn of(dir: TempDir) -> Arc<Self> {
+        Self::in_dir(dir, false)
+    }
+
+    fn in_dir(dir: TempDir, linkable: bool) -> Arc<Self> {
         Arc::new(Self {
             dir,
             linkable,

@@ -6,6 +6,7 @@
 pub(crate) mod data;
 pub(crate) mod index;
 pub(crate) mod reader;
+pub(crate) mod sink;
 mod starts;
 pub(crate) mod writer;
 

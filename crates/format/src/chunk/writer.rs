@@ -11,16 +11,14 @@ use fondaco_model::{KEY_BYTES_MAX, PartitionId};
 use super::ChunkIdentity;
 use super::data::{DATA_HEADER_BYTES, DataHeader};
 use super::index::{IndexHeader, blocks, bucket_count};
+use super::sink::{BUFFER_BYTES, Sink};
 use super::starts::Starts;
-use crate::checksum::Checksummer;
 use crate::compression::EncodedValue;
 use crate::error::FormatError;
 use crate::hash::{bucket_of_hash, chunk_of_hash};
-use crate::manifest::{ChunkEntry, FileEntry};
-use crate::names::{DATA_KIND, INDEX_KIND, chunk_file_name};
+use crate::manifest::ChunkEntry;
+use crate::names::{DATA_KIND, INDEX_KIND};
 use crate::record::{RECORD_BYTES_MAX, write_record};
-
-const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// The properties of a chunk that must be known before its first record.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +36,16 @@ pub struct ChunkPlan {
     pub bytes_expected: u64,
 }
 
+impl ChunkPlan {
+    pub(crate) fn identity(&self) -> ChunkIdentity {
+        ChunkIdentity {
+            partition: self.partition,
+            chunk: self.chunk,
+            chunk_count: self.chunk_count,
+        }
+    }
+}
+
 /// Writes one chunk.
 pub struct ChunkWriter<W: Write> {
     plan: ChunkPlan,
@@ -50,59 +58,10 @@ pub struct ChunkWriter<W: Write> {
     last_hash: u64,
 }
 
-/// A writer that counts and checksums the bytes, and writes them in large pieces.
-struct Sink<W> {
-    writer: W,
-    buffer: Vec<u8>,
-    bytes_flushed: u64,
-    checksum: Checksummer,
-}
-
-impl<W: Write> Sink<W> {
-    fn new(writer: W) -> Self {
-        Self {
-            writer,
-            buffer: Vec::with_capacity(BUFFER_BYTES),
-            bytes_flushed: 0,
-            checksum: Checksummer::new(),
-        }
-    }
-
-    fn position(&self) -> u64 {
-        self.bytes_flushed + self.buffer.len() as u64
-    }
-
-    fn flush(&mut self) -> Result<(), FormatError> {
-        self.checksum.update(&self.buffer);
-        self.writer.write_all(&self.buffer).map_err(FormatError::Write)?;
-        self.bytes_flushed += self.buffer.len() as u64;
-        self.buffer.clear();
-        // Do not keep the memory of a single huge record.
-        self.buffer.shrink_to(BUFFER_BYTES);
-        Ok(())
-    }
-
-    fn finish(mut self, plan: &ChunkPlan, kind: &str) -> Result<(FileEntry, W), FormatError> {
-        self.flush()?;
-        self.writer.flush().map_err(FormatError::Write)?;
-        let checksum = self.checksum.finish();
-        let entry = FileEntry {
-            name: chunk_file_name(plan.partition, plan.chunk, checksum, kind),
-            bytes: self.bytes_flushed,
-            checksum,
-        };
-        Ok((entry, self.writer))
-    }
-}
-
 impl<W: Write> ChunkWriter<W> {
     /// Starts a chunk whose data goes to `data`. Writes are few and large: no buffering is needed.
     pub fn new(plan: ChunkPlan, data: W) -> Result<Self, FormatError> {
-        let identity = ChunkIdentity {
-            partition: plan.partition,
-            chunk: plan.chunk,
-            chunk_count: plan.chunk_count,
-        };
+        let identity = plan.identity();
         assert!(
             plan.chunk < plan.chunk_count,
             "chunk {} of {}",
@@ -159,7 +118,7 @@ impl<W: Write> ChunkWriter<W> {
         self.records += 1;
         self.last_hash = hash;
         if self.data.buffer.len() >= BUFFER_BYTES {
-            self.data.flush()?;
+            self.data.write_buffer().map_err(FormatError::Write)?;
         }
         Ok(())
     }
@@ -186,7 +145,7 @@ impl<W: Write> ChunkWriter<W> {
         for block in blocks(header, starts) {
             sink.buffer.extend_from_slice(&block.map_err(FormatError::Table)?);
             if sink.buffer.len() >= BUFFER_BYTES {
-                sink.flush()?;
+                sink.write_buffer().map_err(FormatError::Write)?;
             }
         }
         let (index_entry, index) = sink.finish(&self.plan, INDEX_KIND)?;

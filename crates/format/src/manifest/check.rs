@@ -2,7 +2,7 @@
 
 use super::{ChunkEntry, FileEntry, Manifest};
 use crate::names::{
-    DATA_KIND, DICTIONARY_FILE_V1, INDEX_KIND, chunk_file_name, dictionary_file_name, is_further_kind,
+    DATA_KIND, DICTIONARY_FILE_V1, INDEX_KIND, PATCH_KIND, chunk_file_name, dictionary_file_name, is_further_kind,
     unnamed_chunk_file,
 };
 
@@ -43,7 +43,26 @@ impl Manifest {
             };
             check_file(file, &expected)?;
         }
+        self.check_patches()?;
         self.check_increment()
+    }
+
+    /// A patch belongs to a chunk, which has at most one.
+    fn check_patches(&self) -> Result<(), String> {
+        let mut chunks = self.chunks.iter();
+        for patch in &self.patches {
+            let place = (patch.partition, patch.chunk);
+            if !chunks.any(|chunk| (chunk.partition, chunk.chunk) == place) {
+                return Err(format!(
+                    "a patch of chunk {} of partition {} is out of order",
+                    place.1, place.0
+                ));
+            }
+            let name = |file: &FileEntry, kind| chunk_file_name(place.0, place.1, file.checksum, kind);
+            check_file(&patch.base, &name(&patch.base, DATA_KIND))?;
+            check_file(&patch.patch, &name(&patch.patch, PATCH_KIND))?;
+        }
+        Ok(())
     }
 
     /// Each file must have the name derived from its chunk and its content, so that no name leads to another directory

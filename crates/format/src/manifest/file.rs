@@ -1,9 +1,9 @@
 //! Serialises the manifest.
 //!
-//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}}`. The checksum covers the exact bytes of the inner
-//! object, so that a changed byte in it is noticed. It identifies the version: two builds of the same input have the
-//! same checksum, and differ only in `built`, which the checksum does not cover. Nothing may depend on the contents of
-//! `built`.
+//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}, "patches": […]}`. The checksum covers the exact bytes
+//! of the inner object, so that a changed byte in it is noticed. It identifies the version: two builds of the same input
+//! have the same checksum, and differ only in `built`, which the checksum does not cover. Nothing may depend on the
+//! contents of `built`. The checksum does not cover `patches`, either: what is made with a patch has a checksum.
 //!
 //! In version 1 of the format the inner object contained what is now `built`, and a version is identified by the
 //! checksum of the whole file. Cluster metadata refers to versions by these identities, so they stay.
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use fondaco_model::ValueType;
 
-use super::{Built, Manifest};
+use super::{Built, Manifest, PatchEntry};
 use crate::checksum::Checksum;
 use crate::error::FormatError;
 use crate::names::MANIFEST_FILE;
@@ -30,6 +30,8 @@ struct Envelope<'a> {
     /// Missing in version 1.
     #[serde(default)]
     built: Built,
+    #[serde(default)]
+    patches: Vec<PatchEntry>,
 }
 
 /// The part that is parsed first: it tells whether the rest can be parsed.
@@ -49,11 +51,17 @@ impl Manifest {
         #[derive(Serialize)]
         struct Outer<'a> {
             built: &'a Built,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            patches: &'a [PatchEntry],
         }
         assert_eq!(self.format_version, FORMAT_VERSION, "previous formats are not written");
         // Plain data with text keys: serialising it into memory cannot fail.
         let inner = serde_json::to_string_pretty(self).expect("a manifest is plain data");
-        let built = serde_json::to_string(&Outer { built: &self.built }).expect("it is plain data");
+        let built = serde_json::to_string(&Outer {
+            built: &self.built,
+            patches: &self.patches,
+        });
+        let built = built.expect("it is plain data");
         let built = built.trim_start_matches('{');
         let checksum = Checksum::of(inner.as_bytes());
         format!("{{\"manifest\": {inner},\n\"checksum\": \"{checksum}\",\n{built}\n").into_bytes()
@@ -90,6 +98,7 @@ impl Manifest {
             1 => parse_version_1(inner),
             _ => serde_json::from_str(inner).map(|manifest| Self {
                 built: envelope.built,
+                patches: envelope.patches,
                 ..manifest
             }),
         };

@@ -83,6 +83,21 @@ impl ChunkEntry {
     }
 }
 
+/// A file from which a chunk is rebuilt, where the data file of an earlier version is: see
+/// [`Patch`](crate::Patch). Nothing depends on it: the chunk may always be fetched whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchEntry {
+    /// The partition of the chunk.
+    pub partition: PartitionId,
+    /// The number of the chunk in the partition.
+    pub chunk: u32,
+    /// The data file of the chunk in the earlier version.
+    pub base: FileEntry,
+    /// The patch.
+    pub patch: FileEntry,
+}
+
 /// The circumstances of a build. They are not part of the version's identity: two copies of one version may differ in
 /// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,6 +168,10 @@ pub struct Manifest {
     pub chunks: Vec<ChunkEntry>,
     /// The source of keys and values.
     pub schema: Schema,
+    /// The patches beside the chunks where the version was built, in the order of the chunks. They are no part of the
+    /// version's identity, and nodes do not keep them.
+    #[serde(skip)]
+    pub patches: Vec<PatchEntry>,
     /// The circumstances of the build.
     #[serde(skip)]
     pub built: Built,
@@ -189,6 +208,11 @@ impl Manifest {
         others.chain(&self.dictionary).chain(indexes)
     }
 
+    /// All files of the place where the version was built: patches, too.
+    pub fn files_with_patches(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files().chain(self.patches.iter().map(|patch| &patch.patch))
+    }
+
     /// The chunks of some partitions, in order.
     pub fn chunks_of(&self, partitions: &PartitionSet) -> impl Iterator<Item = &ChunkEntry> {
         self.chunks.iter().filter(|chunk| partitions.contains(chunk.partition))
@@ -199,7 +223,7 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::error::FormatError;
-    use crate::names::{DATA_KIND, INDEX_KIND};
+    use crate::names::{DATA_KIND, INDEX_KIND, PATCH_KIND};
 
     fn manifest() -> Manifest {
         let partition = PartitionId::new(1);
@@ -233,6 +257,12 @@ mod tests {
                 values: vec![],
                 encoding: ValueEncoding::Json,
             },
+            patches: vec![PatchEntry {
+                partition,
+                chunk: 0,
+                base: FurtherFile::new(partition, 0, DATA_KIND, 4000, Checksum::of(b"base")).file,
+                patch: file(PATCH_KIND),
+            }],
             built: Built {
                 created_unix_ms: 1,
                 built_by: "test".into(),
@@ -258,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_outside_of_built_is_an_error() {
+    fn any_flipped_bit_in_the_identified_part_is_an_error() {
         let bytes = manifest().to_bytes();
         let identity = Manifest::identity(&bytes).unwrap();
         for at in 0..bytes.len() {
@@ -266,8 +296,9 @@ mod tests {
                 let mut flipped = bytes.clone();
                 flipped[at] ^= 1 << bit;
                 if let Ok((read, found)) = Manifest::identified(&flipped) {
-                    let built = manifest().built;
-                    assert_eq!(Manifest { built, ..read }, manifest(), "byte {at} bit {bit}");
+                    let (built, patches) = (manifest().built, manifest().patches);
+                    let read = Manifest { built, patches, ..read };
+                    assert_eq!(read, manifest(), "byte {at} bit {bit}");
                     assert_eq!(found, identity);
                 }
             }
@@ -286,6 +317,11 @@ mod tests {
         let identity = |manifest: &Manifest| Manifest::identity(&manifest.to_bytes()).unwrap();
         assert_ne!(later.to_bytes(), manifest().to_bytes());
         assert_eq!(identity(&later), identity(&manifest()));
+        let without_patches = Manifest {
+            patches: vec![],
+            ..manifest()
+        };
+        assert_eq!(identity(&without_patches), identity(&manifest()));
         let other = Manifest {
             cut_unix_ms: None,
             ..manifest()
@@ -343,7 +379,22 @@ mod tests {
         refused(&|manifest| manifest.chunks[0].further[0].file.checksum = Checksum::of(b"other"));
         refused(&|manifest| manifest.chunks[0].further.swap(0, 1));
         refused(&|manifest| manifest.chunks[0].further[1] = further("inverted"));
-        for kind in ["", "data", "index", "part", "link", "a/b", "..", "A", &"a".repeat(33)] {
+        refused(&|manifest| manifest.patches[0].patch.name = "../../etc/passwd".into());
+        refused(&|manifest| manifest.patches[0].base.name = manifest.chunks[0].index.name.clone());
+        refused(&|manifest| manifest.patches.push(manifest.patches[0].clone()));
+        refused(&|manifest| manifest.patches[0].chunk = 1);
+        for kind in [
+            "",
+            "data",
+            "index",
+            "patch",
+            "part",
+            "link",
+            "a/b",
+            "..",
+            "A",
+            &"a".repeat(33),
+        ] {
             refused(&|manifest| manifest.chunks[0].further = vec![further(kind)]);
         }
         // Microseconds.

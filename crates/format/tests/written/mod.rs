@@ -96,6 +96,7 @@ pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
             values: vec![column("value")],
             encoding: ValueEncoding::Raw,
         },
+        patches: Vec::new(),
         built: Built {
             created_unix_ms: 0,
             built_by: "test".into(),

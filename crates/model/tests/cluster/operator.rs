@@ -253,6 +253,28 @@ fn a_rollback_asks_the_nodes_that_have_the_version() {
 }
 
 #[test]
+fn a_difference_is_pushed_only_onto_its_base() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let checksum = |build: &str| detail(build).manifest_checksum;
+    let [a, b, c] = ["a", "b", "c"].map(checksum);
+    let check = |cluster: &Cluster, base: &str| operator::check_base(&cluster.view, &name("s"), base, &c);
+    assert_eq!(check(&cluster, &a), Ok(()), "nothing is lost");
+    cluster.pushed(1, "s", "a");
+    assert_eq!(check(&cluster, &a), Ok(()));
+    cluster.pushed(1, "s", "b");
+    let changed = OperatorError::BaseChanged {
+        store: name("s"),
+        base: a.clone(),
+        current: b.clone(),
+    };
+    assert_eq!(check(&cluster, &a), Err(changed));
+    assert_eq!(check(&cluster, &b), Ok(()));
+    cluster.pushed(1, "s", "c");
+    assert_eq!(check(&cluster, &a), Ok(()), "it is current already");
+}
+
+#[test]
 fn a_store_has_one_push_and_pushes_are_bounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in 0..=PUSHES_MAX {

@@ -27,6 +27,9 @@ pub struct NewPush {
     /// read from there, less the store's rewind, so that the same events count in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_unix_ms: Option<u64>,
+    /// Whether a version that was built from a difference may be pushed though its base is not the current version.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any_base: bool,
 }
 
 /// The state of a push.

@@ -53,6 +53,9 @@ pub struct VersionResource {
     pub compression: Option<String>,
     /// The location where it was built.
     pub source: Option<String>,
+    /// The checksum that identifies it.
+    #[serde(default)]
+    pub checksum: Option<String>,
     /// Its directory on the answering node; null if the node has no file of it.
     pub directory: Option<String>,
     /// Why it cannot be served.
@@ -146,6 +149,7 @@ impl From<VersionStatus> for VersionResource {
             built_unix_ms: detail.map(|detail| detail.built_unix_ms),
             compression: detail.map(|detail| detail.compression.clone()),
             source: detail.map(|detail| detail.source.clone()),
+            checksum: detail.map(|detail| detail.manifest_checksum.clone()),
             directory: status.dir.map(|dir| dir.display().to_string()),
             error: match status.state {
                 Availability::Failed(reason) => Some(reason),

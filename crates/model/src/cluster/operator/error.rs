@@ -162,6 +162,20 @@ pub enum OperatorError {
         /// The version being pushed.
         version: VersionNumber,
     },
+    /// The version was built from another one than the current one: what came between would be lost.
+    #[error(
+        "the version was built from a difference to the version with checksum {base}, and the current one of store \
+         {store:?} is {current}: build it again from the difference and the current version, with fondaco push {store} \
+         … --incremental, or replace what the store has all the same: fondaco deploy {store} LOCATION --any-base"
+    )]
+    BaseChanged {
+        /// The store.
+        store: StoreName,
+        /// The checksum of the version that it was built from.
+        base: String,
+        /// The checksum of the current version.
+        current: String,
+    },
     /// The store was never pushed to.
     #[error("store {store:?} has no push: start one: fondaco push {store} INPUT… --key COLUMN")]
     PushNotFound {

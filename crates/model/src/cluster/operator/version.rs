@@ -23,6 +23,27 @@ pub struct PushedEvents {
     pub started_unix_ms: Option<u64>,
 }
 
+/// Checks that a version which was built from a difference was built from the current version of the store; it may also
+/// be the current one itself.
+///
+/// # Errors
+/// No such store, or another current version.
+pub fn check_base(view: &ClusterView, name: &StoreName, base: &str, own: &str) -> Result<(), OperatorError> {
+    let record = &super::store(view, name)?.record;
+    let current = record
+        .versions
+        .current()
+        .and_then(|current| record.details.get(&current));
+    match current.map(|current| &*current.manifest_checksum) {
+        Some(current) if current != base && current != own => Err(OperatorError::BaseChanged {
+            store: name.clone(),
+            base: base.to_owned(),
+            current: current.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the start of the
 /// push less the store's rewind; and if the version is known to contain all events up to a time, those after it.
 ///

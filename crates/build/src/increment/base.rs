@@ -1,0 +1,148 @@
+//! The version that an incremental build changes.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use fondaco_format::{Checksum, Checksummer, ChunkEntry, FORMAT_VERSION, FileEntry, Manifest, Schema, ValueEncoding};
+use fondaco_model::{StoreName, ValueType};
+
+use crate::error::BuildError;
+
+/// A complete version in a directory of this machine.
+pub(super) struct Base {
+    pub(super) dir: PathBuf,
+    pub(super) manifest: Manifest,
+    pub(super) identity: Checksum,
+    pub(super) dictionary: Option<Vec<u8>>,
+}
+
+impl Base {
+    /// Reads the manifest, and checks that a difference to the version can be built.
+    pub(super) fn open(dir: &Path, store: &StoreName) -> Result<Self, BuildError> {
+        let refused = |reason: String| Err(BuildError::base(dir, reason));
+        let (manifest, identity) = Manifest::read_identified(dir).map_err(|error| BuildError::base(dir, error))?;
+        if manifest.store != *store {
+            return refused(format!("it was built for store {:?}: name that store", manifest.store));
+        }
+        if manifest.value_type == ValueType::Graph {
+            return refused("it is a graph, whose records depend on each other: build it from all its edges".into());
+        }
+        if manifest.format_version != FORMAT_VERSION {
+            return refused(format!(
+                "it has format version {}, and this program writes {FORMAT_VERSION}: build it from all records once",
+                manifest.format_version
+            ));
+        }
+        if let Some(further) = manifest.chunks.iter().find_map(|chunk| chunk.further.first()) {
+            return refused(format!(
+                "its chunks have files of kind {:?}, which are not made again: build it from all records",
+                further.kind
+            ));
+        }
+        let mut partitions = manifest.chunks.chunk_by(|a, b| a.partition == b.partition);
+        if let Some(chunks) = partitions.find(|chunks| !chunks.len().is_power_of_two()) {
+            return refused(format!(
+                "partition {} has {} chunks, which is no power of two: build it from all records",
+                chunks[0].partition,
+                chunks.len()
+            ));
+        }
+        let mut base = Self {
+            dir: dir.to_owned(),
+            manifest,
+            identity,
+            dictionary: None,
+        };
+        for file in base.manifest.files() {
+            let found = fs::metadata(dir.join(&file.name)).map_or(0, |found| found.len());
+            if found != file.bytes {
+                let name = &file.name;
+                return refused(format!(
+                    "{name:?} has {found} bytes, but its manifest says {}: fetch or build it again",
+                    file.bytes
+                ));
+            }
+        }
+        if let Some(entry) = &base.manifest.dictionary {
+            let mut bytes = Vec::new();
+            base.read(entry, |reader| reader.read_to_end(&mut bytes).map(drop))?;
+            base.dictionary = Some(bytes);
+        }
+        Ok(base)
+    }
+
+    /// The chunks of a partition.
+    pub(super) fn chunks_of(&self, partition: u32) -> &[ChunkEntry] {
+        let chunks = &self.manifest.chunks;
+        let begin = chunks.partition_point(|chunk| chunk.partition.get() < partition);
+        let end = chunks.partition_point(|chunk| chunk.partition.get() <= partition);
+        &chunks[begin..end]
+    }
+
+    /// Hands over a file, and verifies it.
+    pub(super) fn read<T>(
+        &self,
+        entry: &FileEntry,
+        work: impl FnOnce(&mut Checked) -> io::Result<T>,
+    ) -> Result<T, BuildError> {
+        let path = self.dir.join(&entry.name);
+        let failed = |error: io::Error| BuildError::base(&self.dir, format!("cannot read {:?}: {error}", entry.name));
+        let mut reader = Checked {
+            file: File::open(&path).map_err(failed)?,
+            checksum: Checksummer::new(),
+        };
+        let result = work(&mut reader).map_err(failed)?;
+        io::copy(&mut reader, &mut io::sink()).map_err(failed)?;
+        match reader.checksum.finish() == entry.checksum {
+            true => Ok(result),
+            false => Err(BuildError::base(
+                &self.dir,
+                format!("{:?} is corrupt: fetch or build the version again", entry.name),
+            )),
+        }
+    }
+
+    /// Refuses a difference whose values are made in another way than those of the version.
+    pub(super) fn check_schema(&self, schema: &Schema) -> Result<(), BuildError> {
+        let own = &self.manifest.schema;
+        let described = |schema: &Schema| {
+            let names: Vec<&str> = schema.values.iter().map(|column| &*column.name).collect();
+            match schema.encoding {
+                ValueEncoding::Raw => "the content of one column".to_owned(),
+                ValueEncoding::Json => format!("JSON objects of the columns {}", names.join(", ")),
+            }
+        };
+        // JSON lines may leave out columns, and no columns are known of an input without rows.
+        let is_known = |schema: &Schema| schema.values.iter().all(|column| column.r#type != "json");
+        let are_known = !own.values.is_empty() && !schema.values.is_empty() && is_known(own) && is_known(schema);
+        let names =
+            |schema: &Schema| -> Vec<String> { schema.values.iter().map(|column| column.name.clone()).collect() };
+        let differ = schema.encoding == ValueEncoding::Json && are_known && names(own) != names(schema);
+        if own.encoding == schema.encoding && !differ {
+            return Ok(());
+        }
+        Err(BuildError::base(
+            &self.dir,
+            format!(
+                "its values are {}, and those of the difference {}: choose the same with --value or --values",
+                described(own),
+                described(schema)
+            ),
+        ))
+    }
+}
+
+/// A file that is read, and its checksum so far.
+pub(super) struct Checked {
+    file: File,
+    checksum: Checksummer,
+}
+
+impl Read for Checked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.checksum.update(&buffer[..count]);
+        Ok(count)
+    }
+}

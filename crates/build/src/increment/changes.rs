@@ -1,0 +1,182 @@
+//! The difference in the order of the chunks: in nameless temporary files, in the form of a patch.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fondaco_format::{ChunkPlan, Encoder, chunk_of_hash, write_change};
+use parking_lot::Mutex;
+
+use super::base::Base;
+use super::each;
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::output::{chunk_count, chunk_error, chunks_of, units};
+use crate::progress::Progress;
+use crate::sort::{Drain, Part, PartitionTally, Record, Scratch, Sorted, temporary_file};
+
+/// How many bytes are written to a temporary file at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The changes of one chunk: a range of a temporary file.
+#[derive(Clone)]
+pub(super) struct Stretch {
+    file: Arc<File>,
+    range: Range<u64>,
+}
+
+impl Stretch {
+    /// Its length in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl Read for Stretch {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len().min(self.length() as usize);
+        let count = self.file.read_at(&mut buffer[..wanted], self.range.start)?;
+        self.range.start += count as u64;
+        Ok(count)
+    }
+}
+
+/// The changes of all chunks.
+pub(super) struct Changes {
+    /// By partition and number of the chunk.
+    pub(super) by_chunk: BTreeMap<(u32, u32), Stretch>,
+    /// The number of chunks of each partition that has changes.
+    pub(super) chunk_counts: BTreeMap<u32, u32>,
+    pub(super) duplicates: u64,
+}
+
+/// Sorts the difference, whose rows from the file `first_deletion` on delete their keys.
+pub(super) fn sort_changes(
+    options: &BuildOptions,
+    base: &Base,
+    sorted: Sorted,
+    drain: Drain<'_>,
+    first_deletion: u32,
+    progress: &Progress,
+) -> Result<Changes, BuildError> {
+    let count_of = |partition: u32, tally: PartitionTally| match base.chunks_of(partition).len() {
+        0 => chunk_count(tally, options.chunk_bytes_target),
+        count => count as u64,
+    };
+    let tallies = sorted.tallies.iter().enumerate();
+    let plans: Vec<_> = tallies
+        .map(|(partition, tally)| chunks_of(partition as u32, *tally, count_of(partition as u32, *tally)))
+        .collect();
+    let units = units(&plans, sorted.layout.bucket_bits);
+    let parts: Vec<Mutex<Part>> = sorted.parts.into_iter().map(Mutex::new).collect();
+    let begin = || Sorting::new(options, base, &plans, first_deletion);
+    let each_unit = |number: usize, sorting: &mut Sorting<'_>| {
+        let mut dropped = 0;
+        let mut scratch = std::mem::take(&mut sorting.scratch);
+        for bucket in units[number].buckets.clone() {
+            progress.check()?;
+            let part = std::mem::take(&mut *parts[bucket].lock());
+            let records = part.records;
+            dropped += drain.drain(part, sorted.layout.bucket_bits, &mut scratch, &mut |record| {
+                sorting.add(record)
+            })?;
+            progress.records_written.fetch_add(records, Ordering::Relaxed);
+        }
+        sorting.scratch = scratch;
+        sorting.end_chunk()?;
+        Ok((dropped, std::mem::take(&mut sorting.done)))
+    };
+    let done = each(options.threads, units.len(), begin, each_unit)?;
+    let counts = plans.iter().enumerate().filter(|(_, chunks)| !chunks.is_empty());
+    let mut changes = Changes {
+        by_chunk: BTreeMap::new(),
+        chunk_counts: counts.map(|(at, chunks)| (at as u32, chunks.len() as u32)).collect(),
+        duplicates: 0,
+    };
+    for (dropped, stretches) in done {
+        changes.duplicates += dropped;
+        changes.by_chunk.extend(stretches);
+    }
+    Ok(changes)
+}
+
+/// The state of a thread that sorts.
+struct Sorting<'a> {
+    options: &'a BuildOptions,
+    plans: &'a [Vec<ChunkPlan>],
+    first_deletion: u32,
+    encoder: Encoder,
+    scratch: Scratch,
+    file: Arc<File>,
+    /// The bytes in the file.
+    written: u64,
+    buffer: Vec<u8>,
+    /// The present chunk, and where its changes begin in the file.
+    chunk: Option<((u32, u32), u64)>,
+    done: Vec<((u32, u32), Stretch)>,
+}
+
+impl<'a> Sorting<'a> {
+    fn new(
+        options: &'a BuildOptions,
+        base: &Base,
+        plans: &'a [Vec<ChunkPlan>],
+        first_deletion: u32,
+    ) -> Result<Self, BuildError> {
+        let encoder = Encoder::new(options.compression, base.dictionary.as_deref());
+        Ok(Self {
+            options,
+            plans,
+            first_deletion,
+            encoder: encoder.map_err(|error| chunk_error(options, error))?,
+            scratch: Scratch::default(),
+            file: Arc::new(temporary_file(&options.temporary)?),
+            written: 0,
+            buffer: Vec::new(),
+            chunk: None,
+            done: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
+        let count = self.plans[record.partition as usize].len() as u32;
+        let chunk = (record.partition, chunk_of_hash(record.hash, count));
+        if self.chunk.is_none_or(|(present, _)| present != chunk) {
+            self.end_chunk()?;
+            self.chunk = Some((chunk, self.written));
+        }
+        let value = match record.row.file() >= self.first_deletion {
+            true => None,
+            false => Some(self.encoder.encode(record.value)),
+        };
+        let value = value.transpose().map_err(|error| chunk_error(self.options, error))?;
+        write_change(&mut self.buffer, record.key, value);
+        match self.buffer.len() >= BUFFER_BYTES {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), BuildError> {
+        let written = self.file.write_all_at(&self.buffer, self.written);
+        written.map_err(|error| BuildError::temporary(&self.options.temporary, error))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * BUFFER_BYTES);
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) -> Result<(), BuildError> {
+        self.flush()?;
+        if let Some((chunk, start)) = self.chunk.take() {
+            let file = Arc::clone(&self.file);
+            let range = start..self.written;
+            self.done.push((chunk, Stretch { file, range }));
+        }
+        Ok(())
+    }
+}

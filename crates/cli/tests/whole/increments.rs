@@ -1,0 +1,141 @@
+//! Pushes of differences to the current version.
+
+use std::fs;
+
+use fondaco_format::Manifest;
+
+use super::node::Dev;
+
+fn row(n: u32, round: u32) -> (String, String) {
+    (n.to_string(), format!("{round}:{n}:{}", "x".repeat(100)))
+}
+
+fn get(dev: &Dev, key: &str) -> Option<String> {
+    redis::cmd("GET").arg(key).query(&mut dev.redis()).unwrap()
+}
+
+#[test]
+fn a_difference_is_pushed_on_top_of_the_current_version() {
+    let dev = Dev::start();
+    let path = |name: &str| dev.path(name).to_str().unwrap().to_owned();
+    dev.csv("all.csv", (0..1000).map(|n| row(n, 1)));
+    dev.csv("changed.csv", (0..1020).step_by(20).map(|n| row(n, 2)));
+    dev.csv("gone.csv", [5, 7, 5000].map(|n| row(n, 0)));
+    let columns = ["--key", "key", "--value", "value"];
+    let push = |inputs: &[&str], more: &[&str]| [&["push", "s"], inputs, &columns, more].concat().join("\n");
+    let done = |command: String| dev.json(&command.split('\n').collect::<Vec<_>>());
+    let refused = |code, command: String| dev.refused(code, &command.split('\n').collect::<Vec<_>>());
+    let [all, changed, gone, v1, v2, v3] = ["all.csv", "changed.csv", "gone.csv", "v1", "v2", "v3"].map(path);
+
+    let error = refused(1, push(&[&changed], &["--incremental"]));
+    assert!(error.contains("no store \"s\""), "{error}");
+    dev.done(&["store", "create", "s"]);
+    let error = refused(1, push(&[&changed], &["--incremental"]));
+    assert!(
+        error.contains("store \"s\" has no version to change: push all records first"),
+        "{error}"
+    );
+    for option in [["--compress", "zstd"], ["--chunk-size", "1MiB"], ["--edges", "a,b"]] {
+        refused(2, push(&[&changed], &[&["--incremental"][..], &option].concat()));
+    }
+    refused(2, push(&[&changed], &["--delete", &gone]));
+
+    done(push(&[&all], &["--output", &v1]));
+    let pushed = done(push(
+        &[&changed, "--delete", &gone],
+        &["--incremental", "--output", &v2],
+    ));
+    let increment = &pushed["build"]["increment"];
+    assert_eq!(
+        (&increment["deleted"], &increment["absent"]),
+        (&2.into(), &1.into()),
+        "{pushed}"
+    );
+    let served = |key: u32, round: Option<u32>| {
+        assert_eq!(
+            get(&dev, &format!("s:{key}")),
+            round.map(|round| row(key, round).1),
+            "{key}"
+        );
+    };
+    let check = || {
+        for (key, round) in [
+            (0, Some(2)),
+            (1, Some(1)),
+            (5, None),
+            (7, None),
+            (1000, Some(2)),
+            (999, Some(1)),
+        ] {
+            served(key, round);
+        }
+    };
+    check();
+    let manifest = Manifest::read(v2.as_ref()).unwrap();
+    assert!(!manifest.patches.is_empty() && manifest.records == 999);
+    assert!(dev.done(&["inspect", &v2, "--verify"]).contains("patches"));
+
+    // Where the current version was built, it is not any more: the node has it.
+    fs::remove_dir_all(&v2).unwrap();
+    let pushed = done(push(&["--delete", &gone], &["--incremental"]));
+    assert_eq!(pushed["build"]["increment"]["absent"], 3, "{pushed}");
+    check();
+
+    // A version that was built from another one than the current would undo what came between.
+    let build = [
+        "build", "s", &changed, "--key", "key", "--value", "value", "--base", &v1, "--output", &v3,
+    ];
+    dev.done(&build);
+    let error = dev.refused(1, &["deploy", "s", &v3]);
+    assert!(
+        error.contains("--incremental") && error.contains("--any-base"),
+        "{error}"
+    );
+    check();
+    dev.done(&["deploy", "s", &v3, "--any-base"]);
+    served(5, Some(1));
+    dev.done(&["deploy", "s", &v3]);
+}
+
+#[test]
+fn stores_of_other_kinds_refuse_or_take_differences() {
+    let dev = Dev::start();
+    let csv = |name: &str, rows: &[(u32, u32)]| {
+        let rows: Vec<_> = rows.iter().map(|&(n, round)| row(n, round)).collect();
+        dev.csv(name, rows).to_str().unwrap().to_owned()
+    };
+    let (all, changed) = (csv("all.csv", &[(1, 1), (2, 1)]), csv("changed.csv", &[(2, 2)]));
+    let push = |store: &str, input: &str, more: &[&str]| -> Vec<String> {
+        let command = ["push", store, input, "--key", "key", "--value", "value"];
+        command.iter().chain(more).map(|&word| word.to_owned()).collect()
+    };
+    let refused = |command: Vec<String>| dev.refused(1, &command.iter().map(String::as_str).collect::<Vec<_>>());
+    let done = |command: Vec<String>| dev.done(&command.iter().map(String::as_str).collect::<Vec<_>>());
+
+    dev.done(&["store", "create", "versioned", "--kind", "versioned"]);
+    let error = refused(push("versioned", &changed, &["--incremental"]));
+    assert!(error.contains("store versioned is versioned"), "{error}");
+
+    let edges = dev.csv("edges.csv", [("a".to_owned(), "b".to_owned())]);
+    let edges = edges.to_str().unwrap();
+    dev.done(&[
+        "push",
+        "graph",
+        &format!("KNOWS={edges}"),
+        "--edges",
+        "key,value",
+        "--create",
+    ]);
+    let error = refused(push("graph", &changed, &["--incremental"]));
+    assert!(error.contains("graph"), "{error}");
+
+    dev.done(&["store", "create", "counts", "--kind", "hybrid", "--stream", "log"]);
+    done(push("counts", &all, &[]));
+    done(push(
+        "counts",
+        &changed,
+        &["--incremental", "--as-of", "2026-01-01T00:00:00Z"],
+    ));
+    assert_eq!(get(&dev, "counts:1"), Some(row(1, 1).1));
+    assert_eq!(get(&dev, "counts:2"), Some(row(2, 2).1));
+}
