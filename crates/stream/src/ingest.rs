@@ -34,6 +34,8 @@ const NEAR_RECORDS: u64 = 10_000;
 
 /// At most so far may the times at which a partition logs its records go back, in milliseconds, beside the grace of late events.
 const BACK_MS_MAX: u64 = 60 * 60 * 1000;
+/// And at least so far: the end of a partition is known for a few seconds.
+const BACK_MS_MIN: u64 = 10_000;
 /// For how many keys updates are replaced by what they make at a time.
 const FOLDED_KEYS_MAX: usize = 256;
 
@@ -99,6 +101,8 @@ struct LaneState {
     end: u64,
     /// When the last record that was applied since the process began was logged.
     logged_ms: Option<u64>,
+    /// All records that were logged before this time were read.
+    read_ms: Option<u64>,
     /// Why the last step failed, if it did.
     error: Option<String>,
 }
@@ -191,6 +195,12 @@ impl Feed {
         }
     }
 
+    /// When the newest record of all that were applied since the process began was logged.
+    fn newest_ms(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.lanes.values().filter_map(|lane| lane.logged_ms).max()
+    }
+
     /// Takes note of new cohorts and topic partitions.
     fn look(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
@@ -214,8 +224,8 @@ impl Feed {
             let mut folding = state.folding.clone();
             let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
             if folding.from.is_none() || folding.cohort != cohort {
-                let back_ms = grace_ms.saturating_add(grace_ms.min(BACK_MS_MAX));
-                let until_ms = state.logged_ms().saturating_sub(back_ms);
+                let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
+                let until_ms = state.read_ms().saturating_sub(back_ms);
                 // The whole table is looked through: not for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
@@ -296,6 +306,8 @@ impl Feed {
             }
         };
         let reader = self.number << 32 | u64::from(cohort);
+        // What any partition has logged before this one is asked for its end.
+        let newest_ms = self.newest_ms();
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
@@ -322,6 +334,10 @@ impl Feed {
             lane.end = read.end;
             if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
                 lane.logged_ms = Some(last.logged_ms);
+                lane.read_ms = lane.read_ms.max(lane.logged_ms);
+            }
+            if lane.next == Some(read.end) {
+                lane.read_ms = lane.read_ms.max(newest_ms);
             }
         }
         Ok(applied)
@@ -382,15 +398,10 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 }
 
 impl State {
-    /// What all partitions have logged up to now, in milliseconds since 1970, as far as is known: 0 if it is not. A partition that was read to
-    /// its end has logged what the newest one has. A clock that is ahead alone does not matter.
-    fn logged_ms(&self) -> u64 {
-        let newest_ms = self.lanes.values().filter_map(|lane| lane.logged_ms).max();
-        let of_lane = |lane: &LaneState| match lane.next.is_some() && lane.lag_records() == 0 {
-            true => newest_ms,
-            false => lane.logged_ms,
-        };
-        let least = self.lanes.values().map(|lane| of_lane(lane).unwrap_or(0)).min();
+    /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not known. A
+    /// clock that is ahead alone does not matter.
+    fn read_ms(&self) -> u64 {
+        let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
         least.unwrap_or(0).min(now_ms())
     }
 

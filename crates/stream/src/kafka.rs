@@ -29,6 +29,8 @@ pub const ID_HEADER: &str = "event-id";
 /// The header with the type of an event: `update`, if the record's value is one.
 pub const TYPE_HEADER: &str = "event-type";
 
+/// How often a partition is assigned whose first records come too early.
+const ASSIGNED_MAX: usize = 10;
 /// How long a question to a broker may take.
 const ASK_MAX: Duration = Duration::from_secs(2);
 /// For how long nothing is asked after a question had no answer.
@@ -59,6 +61,8 @@ type BaseConsumer = consumer::BaseConsumer<Logging>;
 pub struct KafkaCluster {
     config: ClientConfig,
     state: Mutex<State>,
+    /// Held while a partition is assigned to a consumer.
+    assigning: Mutex<()>,
     /// Until when nothing is asked, and why.
     down: Mutex<Option<(Instant, String)>>,
 }
@@ -82,6 +86,8 @@ struct Place {
     end: u64,
     /// When the end was seen.
     end_at: Option<Instant>,
+    /// Whether there was an error after records: librdkafka says it once, and may fetch no more.
+    is_broken: bool,
     used: Instant,
 }
 
@@ -110,6 +116,7 @@ impl KafkaCluster {
         Self {
             config,
             state: Mutex::default(),
+            assigning: Mutex::default(),
             down: Mutex::default(),
         }
     }
@@ -199,6 +206,7 @@ impl KafkaCluster {
             next: offset,
             end: offset,
             end_at: None,
+            is_broken: false,
             used: Instant::now(),
         })
     }
@@ -213,12 +221,29 @@ impl KafkaCluster {
         let consumer = self.consumer(number, topic)?;
         let mut list = TopicPartitionList::new();
         let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        list.add_partition_offset(topic, partition, at)
-            .and_then(|()| consumer.incremental_assign(&list))
-            .map_err(|error| unavailable(topic, &error))?;
-        let queue = consumer.split_partition_queue(topic, partition);
-        queue.ok_or_else(|| StreamError::NoTopic {
+        let failed = |error: KafkaError| unavailable(topic, &error);
+        list.add_partition_offset(topic, partition, at).map_err(failed)?;
+        let _assigning = self.assigning.lock();
+        for _ in 0..ASSIGNED_MAX {
+            consumer.incremental_assign(&list).map_err(failed)?;
+            let queue = consumer.split_partition_queue(topic, partition);
+            let queue = queue.ok_or_else(|| StreamError::NoTopic {
+                topic: topic.to_owned(),
+            })?;
+            // Records that came before the queue was split off are in that of the whole consumer, ahead of all others.
+            let mut is_whole = true;
+            while let Some(found) = consumer.poll(Duration::ZERO) {
+                is_whole &= !found.is_ok_and(|found| found.topic() == topic && found.partition() == partition);
+            }
+            if is_whole {
+                return Ok(queue);
+            }
+            drop(queue);
+            consumer.incremental_unassign(&list).map_err(failed)?;
+        }
+        Err(StreamError::Unavailable {
             topic: topic.to_owned(),
+            reason: format!("the records of partition {partition} come before it was begun"),
         })
     }
 
@@ -318,12 +343,12 @@ impl Source for KafkaTopic {
         let mut place = self.cluster.take(&name, offset)?;
         let read = self.read_at(&mut place, number, bytes_max);
         match &read {
-            Ok(batch) => {
+            Ok(batch) if !place.is_broken => {
                 place.next = batch.next;
                 self.cluster.put_back(&name, place);
             }
-            // It begins anew.
-            Err(_) => {
+            // It begins anew, and meets the error again.
+            Ok(_) | Err(_) => {
                 drop(place);
                 self.cluster.give_up(&name)?;
             }
@@ -354,7 +379,10 @@ impl KafkaTopic {
                     place.end_at = Some(Instant::now());
                     break;
                 }
-                Some(Err(_)) if !batch.records.is_empty() => break,
+                Some(Err(_)) if !batch.records.is_empty() => {
+                    place.is_broken = true;
+                    break;
+                }
                 Some(Err(error)) => return Err(self.failed(&error, place.next, partition)),
             }
         }

@@ -12,6 +12,8 @@
 //!
 //! What is not there yet is made: an object, an empty list or map, a zero. An operation that does not fit what is there has no effect.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
@@ -20,6 +22,8 @@ use crate::event::Poison;
 /// The longest update, and the longest value that updates make, in bytes.
 pub(crate) const UPDATE_BYTES_MAX: usize = 1 << 20;
 
+/// The largest increment.
+const INCREMENT_MAX: u64 = 1 << 53;
 /// The most characters of a number.
 const DIGITS_MAX: usize = 20;
 
@@ -97,7 +101,7 @@ impl Update {
                     }
                 }
                 Some(by) => {
-                    let whole = by.as_i64().filter(|_| name == "increment");
+                    let whole = increment(by).filter(|_| name == "increment");
                     update.whole = whole
                         .ok_or_else(|| Poison(format!("operation {name:?} of an update names no fields: {by}")))?;
                 }
@@ -118,6 +122,11 @@ impl Update {
     }
 }
 
+/// A number that can be added: the order of increments would matter where sums do not fit, so they are far from that.
+fn increment(by: &Value) -> Option<i64> {
+    by.as_i64().filter(|by| by.unsigned_abs() <= INCREMENT_MAX)
+}
+
 /// In the order in which they apply.
 const NAMES: [&str; 5] = ["set", "remove", "add", "append", "increment"];
 
@@ -129,7 +138,7 @@ impl Operation {
             ("add", Value::Array(elements)) => Self::Add(elements.clone()),
             ("add", Value::Object(entries)) => Self::Enter(entries.clone()),
             ("append", Value::Array(elements)) => Self::Append(elements.clone()),
-            ("increment", by) => Self::Increment(by.as_i64()?),
+            ("increment", by) => Self::Increment(increment(by)?),
             _ => return None,
         })
     }
@@ -140,7 +149,10 @@ impl Operation {
             (Self::Set(Value::Null), _) => _ = object.remove(field),
             (Self::Set(value), _) => _ = object.insert(field.to_owned(), value.clone()),
             (Self::Remove(_), None) => {}
-            (Self::Remove(elements), Some(Value::Array(list))) => list.retain(|known| !elements.contains(known)),
+            (Self::Remove(elements), Some(Value::Array(list))) => {
+                let elements = Elements::of(elements);
+                list.retain(|known| !elements.have(known));
+            }
             (Self::Remove(keys), Some(Value::Object(map))) => {
                 keys.iter()
                     .filter_map(Value::as_str)
@@ -149,11 +161,9 @@ impl Operation {
             (Self::Add(elements), known @ (None | Some(Value::Array(_)))) => {
                 let mut list = known.map(Value::take).unwrap_or_else(|| Value::Array(Vec::new()));
                 if let Value::Array(list) = &mut list {
-                    for element in elements {
-                        if !list.contains(element) {
-                            list.push(element.clone());
-                        }
-                    }
+                    let mut known = Elements::of(list);
+                    let new = elements.iter().filter(|element| known.insert(element));
+                    list.extend(new.cloned());
                 }
                 object.insert(field.to_owned(), list);
             }
@@ -171,6 +181,24 @@ impl Operation {
             (Self::Remove(_) | Self::Add(_) | Self::Append(_) | Self::Enter(_), Some(_)) => return false,
         }
         true
+    }
+}
+
+/// Elements of a list, by their texts: lists may be long.
+struct Elements(HashSet<String>);
+
+impl Elements {
+    fn of(list: &[Value]) -> Self {
+        Self(list.iter().map(Value::to_string).collect())
+    }
+
+    fn have(&self, element: &Value) -> bool {
+        self.0.contains(&element.to_string())
+    }
+
+    /// Returns whether it is new.
+    fn insert(&mut self, element: &Value) -> bool {
+        self.0.insert(element.to_string())
     }
 }
 
@@ -358,6 +386,7 @@ mod tests {
             (r#"{"put":{"a":1}}"#, "unknown operation \"put\""),
             (r#"{"increment":1,"set":{"a":1}}"#, "or one increment"),
             (r#"{"increment":1.5}"#, "names no fields: 1.5"),
+            (r#"{"increment":{"a":9007199254740993}}"#, "field \"a\""),
             (r#"{"set":1}"#, "names no fields: 1"),
             (r#"{"increment":{"a":"1"}}"#, "field \"a\""),
             (r#"{"append":{"a":1}}"#, "field \"a\""),

@@ -250,7 +250,8 @@ fn a_log_that_lost_its_end_is_read_again() {
     let engine = memory();
     let overlay = overlay_in(&engine, options(1), &partitions(0..8));
     let before = EventLog::new(memory()).topic("t", 1).unwrap();
-    let events: Vec<Event> = (0..10).map(|key| event(&format!("k{key}"), Some("x"), None)).collect();
+    let mut events: Vec<Event> = (0..10).map(|key| event(&format!("k{key}"), Some("x"), None)).collect();
+    events[1].change = Change::Update(r#"{"increment": 5}"#.into());
     before.append(&events, START_MS).unwrap();
     feed_all(&[feed(&overlay, &before)]);
     // As after a loss of power: the offsets of the lost events are given to others.
@@ -260,6 +261,7 @@ fn a_log_that_lost_its_end_is_read_again() {
     feed_all(&[feed(&overlay, &after)]);
     assert_eq!(value_of(&overlay, "new"), value("y"));
     assert_eq!(value_of(&overlay, "k9"), value("x"), "it was read before");
+    assert_eq!(value_of(&overlay, "k1"), value("5"), "it is the same update");
     let lost: Vec<_> = overlay.lost().iter().map(|lost| (lost.from, lost.to)).collect();
     assert_eq!(lost, [(4, 10)]);
 }

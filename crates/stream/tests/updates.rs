@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
@@ -16,6 +17,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const START_MS: u64 = 1_000_000;
 const GRACE_MS: u64 = 1000;
+/// How far times may go back beside that.
+const BACK_MS: u64 = 10_000;
 const PARTITIONS: u32 = 4;
 
 /// A topic whose events come in any partition.
@@ -251,7 +254,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
     let find = |key: &str| overlay.find(key.as_bytes()).unwrap();
     let before = [find("k0"), find("k2")];
     // One partition is enough: the others were read to their ends.
-    append("k3", 0, START_MS + 400 + 2 * GRACE_MS, 0);
+    append("k3", 0, START_MS + 400 + GRACE_MS + BACK_MS, 0);
     let expected = 599 + 1 + 1;
     eventually("updates to be forgotten", || {
         (records(&engine, &kept) == expected).then_some(())
@@ -352,4 +355,59 @@ fn a_failed_write_repeats_no_increment() {
         other => panic!("{other:?}"),
     });
     assert_eq!(sums, [334, 333, 333]);
+}
+
+#[test]
+fn a_partition_that_cannot_be_read_keeps_updates() {
+    /// A topic whose partition 1 fails as long as it is told to.
+    #[derive(Default)]
+    struct Half(Topic, AtomicU64);
+    impl Source for Half {
+        fn partitions(&self) -> Result<u32, StreamError> {
+            self.0.partitions()
+        }
+        fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
+            self.0.offset_at(partition, time_ms)
+        }
+        fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+            if partition == 1 && self.1.load(Relaxed) > 0 {
+                let (topic, reason) = ("t".to_owned(), "its broker is away".to_owned());
+                return Err(StreamError::Unavailable { topic, reason });
+            }
+            self.0.read(reader, partition, offset, bytes_max)
+        }
+    }
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let overlay = open(&engine);
+    let topic = Arc::new(Half::default());
+    let options = FeedOptions {
+        start_ms: 0,
+        lag_ms_max: 0,
+        is_paused: false,
+        on_ready: Box::new(|| ()),
+    };
+    let feed = Arc::new(Feed::new(Arc::clone(&overlay), Arc::clone(&topic) as _, options));
+    let ingest = Ingest::start(2).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    let add = |partition: u32, by: u64, time_ms: u64| {
+        let change = update(&json!({"increment": by}));
+        topic.0.log(partition, time_ms, event("k2", change, time_ms));
+    };
+    (0..PARTITIONS).for_each(|partition| add(partition, 1, START_MS));
+    let is_sum = |sum: &str| {
+        eventually(&format!("the sum to be {sum}"), || {
+            let found = overlay.find(b"k2").unwrap();
+            (found == Found::Value(sum.to_owned().into())).then_some(())
+        });
+    };
+    is_sum("4");
+    topic.1.store(1, Relaxed);
+    add(1, 100, START_MS + 1);
+    add(0, 10, START_MS + 10 * BACK_MS);
+    is_sum("14");
+    // There is time for two looks.
+    std::thread::sleep(Duration::from_millis(1200));
+    topic.1.store(0, Relaxed);
+    is_sum("114");
+    assert_eq!(overlay.applied().late, 0);
 }

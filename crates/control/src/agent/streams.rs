@@ -42,6 +42,8 @@ pub(crate) struct Streams {
     opening: Mutex<BTreeMap<ReplicaKey, Opening>>,
     /// Rung when one was opened.
     opened: Condvar,
+    /// The latest overlay of each version.
+    latest: Mutex<BTreeMap<ReplicaKey, Weak<Overlay>>>,
     /// Wakes the agent.
     change_signal: Arc<ChangeSignal>,
     state: Mutex<State>,
@@ -91,6 +93,7 @@ impl Streams {
             clusters: Mutex::default(),
             change_signal,
             opening: Mutex::default(),
+            latest: Mutex::default(),
             opened: Condvar::new(),
             ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
             state: Mutex::default(),
@@ -150,6 +153,7 @@ impl Streams {
             }
             state.is_clean
         };
+        self.latest.lock().retain(|_, overlay| overlay.strong_count() > 0);
         // Once requests see no overlay that is to be deleted: they do after this look.
         if is_same && !is_clean && !view.remembered && !view.is_partial {
             match self.delete_given_up(view, versions) {
@@ -165,6 +169,12 @@ impl Streams {
         let (options, start_ms) = (wanted.options.clone(), wanted.start_ms);
         let mut opening = self.opening.lock();
         if !opening.contains_key(key) {
+            // One that was given up lives until its last step ends: two would apply the same events.
+            let latest = self.latest.lock();
+            if latest.get(key).is_some_and(|overlay| overlay.strong_count() > 0) {
+                return Ok(None);
+            }
+            drop(latest);
             opening.insert(key.clone(), None);
             let (streams, own_key) = (Arc::clone(self), key.clone());
             let thread = std::thread::Builder::new().name("open overlay".to_owned());
@@ -194,7 +204,10 @@ impl Streams {
     fn feed(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Feed>, StreamError> {
         let source = self.source(&wanted)?;
         let below = self.below(&wanted);
+        let key = (wanted.options.store.clone(), wanted.options.version);
         let overlay = Overlay::open(Arc::clone(self.engine(wanted.engine)), wanted.options, below)?;
+        let overlay = Arc::new(overlay);
+        self.latest.lock().insert(key, Arc::downgrade(&overlay));
         let change_signal = Arc::clone(&self.change_signal);
         let options = FeedOptions {
             start_ms: wanted.start_ms,
@@ -202,7 +215,7 @@ impl Streams {
             is_paused: wanted.is_paused,
             on_ready: Box::new(move || change_signal.raise()),
         };
-        Ok(Arc::new(Feed::new(Arc::new(overlay), source, options)))
+        Ok(Arc::new(Feed::new(overlay, source, options)))
     }
 
     /// The version below an overlay, as it is open at the time.

@@ -449,5 +449,8 @@ fn streams(walk: &mut Walk) {
     walk.step("POST", events, "/v1/stores/pymk/events", json!({"events": []}), 409);
     walk.step("GET", stream, "/v1/stores/counts/stream", Value::Null, 200);
     walk.step("GET", stream, "/v1/stores/pymk/stream", Value::Null, 409);
+    let poison = "/v1/stores/{store}/stream/poison";
+    walk.step("GET", poison, "/v1/stores/counts/stream/poison", Value::Null, 200);
+    walk.step("GET", poison, "/v1/stores/pymk/stream/poison", Value::Null, 409);
     walk.step("DELETE", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 204);
 }

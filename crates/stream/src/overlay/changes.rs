@@ -16,6 +16,11 @@ use crate::progress::poison_key;
 use crate::source::Logged;
 use crate::update::Update;
 
+/// How much of a reason is noted: it may name what is in the record.
+const REASON_BYTES_MAX: usize = 1024;
+/// For so many keys with updates at most, their values are in one batch.
+pub(super) const PENDING_MAX: usize = 512;
+
 /// The effects of records, before they are written.
 pub(super) struct Changes<'a> {
     pub(super) overlay: &'a Overlay,
@@ -47,7 +52,8 @@ impl<'a> Changes<'a> {
         });
         let (event, update) = match checked {
             Ok(event) => event,
-            Err(reason) => {
+            Err(mut reason) => {
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 let known = self.overlay.counts.lock().poison + self.counted.poison;
                 if known < POISON_MAX {
                     let key = poison_key(partition, record.offset);
@@ -122,6 +128,10 @@ impl<'a> Changes<'a> {
                 self.pending.insert(key, pending);
                 return Ok(());
             }
+            Some(known) if known.is_folded && time_ms <= known.time_ms => {
+                self.counted.late += 1;
+                return Ok(());
+            }
             Some(known) if rank(known.time_ms, known.value.as_ref()) >= new.rank() => {
                 self.counted.superseded += 1;
                 return Ok(());
@@ -132,6 +142,7 @@ impl<'a> Changes<'a> {
         let record = Record {
             time_ms,
             merged: None,
+            is_folded: false,
             value: new.value,
         };
         self.write(key, &record);

@@ -15,6 +15,8 @@ use crate::update::{Content, Update};
 
 /// How many updates of a key are replaced by what they make at a time.
 const FOLDED_MAX: usize = 4096;
+/// And of how many bytes, or a single one.
+const FOLDED_BYTES_MAX: usize = 4 << 20;
 
 /// Events of one key that are yet to be merged.
 pub(super) struct Pending {
@@ -89,8 +91,10 @@ impl Changes<'_> {
         let before = updates.len();
         updates.dedup_by_key(|update| update.place);
         if known.is_some_and(|known| known.merged.is_some()) {
+            // A topic that has lost its end was read again.
+            let has_lost = !self.overlay.lost.lock().is_empty();
             for update in std::mem::take(updates) {
-                if !update.has_id || self.overlay.events.get(&head.update(&update.place))?.is_none() {
+                if !(update.has_id || has_lost) || self.overlay.events.get(&head.update(&update.place))?.is_none() {
                     updates.push(update);
                 }
             }
@@ -187,8 +191,12 @@ impl Changes<'_> {
             None => overlay.below(key)?,
         };
         if updates.is_empty() {
-            let (time_ms, merged) = (from_ms, None);
-            return Ok(Some(Record { time_ms, merged, value }));
+            return Ok(Some(Record {
+                time_ms: from_ms,
+                merged: None,
+                is_folded: false,
+                value,
+            }));
         }
         let merged = Merged {
             ordered_ms: from_ms,
@@ -230,6 +238,7 @@ fn merge<'a>(
     let record = Record {
         time_ms,
         merged: Some(merged),
+        is_folded: false,
         value: content.value(),
     };
     (record, unfit)
@@ -239,7 +248,7 @@ fn merge<'a>(
 fn whole_of(record: Record) -> Option<Whole> {
     record.merged.is_none().then_some(Whole {
         time_ms: record.time_ms,
-        is_folded: false,
+        is_folded: record.is_folded,
         value: record.value,
     })
 }
@@ -319,11 +328,13 @@ impl Overlay {
             return Ok(true);
         }
         let mut changes = Changes::new(self);
-        let mut folded = Vec::new();
+        let (mut folded, mut bytes) = (Vec::new(), 0);
         let (mut is_all, mut is_done) = (true, true);
         for update in self.updates(head)? {
             let (event_key, place, text) = update?;
-            is_done = place.time_ms > until_ms || folded.len() < FOLDED_MAX;
+            bytes += text.len();
+            is_done =
+                place.time_ms > until_ms || folded.is_empty() || folded.len() < FOLDED_MAX && bytes < FOLDED_BYTES_MAX;
             if place.time_ms > until_ms || !is_done {
                 is_all = false;
                 break;
@@ -332,6 +343,10 @@ impl Overlay {
             changes.batch.delete(&*self.events, event_key);
         }
         let table_key = Bytes::from(head.table_key());
+        if !progress.partitions().contains(self.partition_of(&table_key)) {
+            // It was given up, and is not deleted yet.
+            return Ok(true);
+        }
         let Some((last, _)) = folded.last() else {
             return Ok(true);
         };
@@ -359,6 +374,7 @@ impl Overlay {
             _ => {
                 changes.batch.delete(&*self.events, head.whole());
                 record.merged = None;
+                record.is_folded = true;
             }
         }
         changes.write(table_key, &record);

@@ -21,7 +21,7 @@ use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::changes::Changes;
+use self::changes::{Changes, PENDING_MAX};
 use self::record::{DELETED, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
@@ -64,6 +64,8 @@ pub struct Overlay {
     is_ready: AtomicBool,
     /// The partitions that it holds.
     held: ArcSwap<PartitionSet>,
+    /// Those that it does not hold any more, whose records are yet to be deleted. Locked before the progress.
+    given_up: Mutex<PartitionSet>,
     /// The number of the next cohort: none is used again.
     next_cohort: AtomicU32,
     keys: AtomicU64,
@@ -125,6 +127,7 @@ impl Overlay {
             ready: ArcSwap::default(),
             is_ready: AtomicBool::new(false),
             held: ArcSwap::default(),
+            given_up: Mutex::default(),
             next_cohort: AtomicU32::new(0),
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
@@ -153,7 +156,9 @@ impl Overlay {
             overlay
                 .next_cohort
                 .store(last.map_or(0, |(&last, _)| last + 1), Relaxed);
-            overlay.held.store(Arc::new(progress.partitions()));
+            let held = progress.partitions();
+            *overlay.given_up.lock() = overlay.stored()?.without(&held);
+            overlay.held.store(Arc::new(held));
             overlay.note_ready(&progress);
         }
         Ok(overlay)
@@ -260,14 +265,16 @@ impl Overlay {
     /// # Errors
     /// An error of the engine; it has to be called again.
     pub fn set_held(&self, held: &PartitionSet) -> Result<bool, StreamError> {
-        if **self.held.load() == *held {
+        let mut given_up = self.given_up.lock();
+        if **self.held.load() == *held && given_up.is_empty() {
             return Ok(false);
         }
         let mut progress = self.lock()?;
         let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
-        if lost.is_empty() && gained.is_empty() {
+        *given_up = given_up.with(&lost);
+        if given_up.is_empty() && gained.is_empty() {
             self.held.store(Arc::new(held.clone()));
             return Ok(false);
         }
@@ -276,10 +283,10 @@ impl Overlay {
         }
         after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
         self.write_progress(&mut progress, after.clone())?;
-        // Also of those that are gained: a crash may have come before an earlier deletion.
-        for partition in lost.with(&gained).iter() {
+        for partition in given_up.iter() {
             self.delete_partition(partition)?;
         }
+        *given_up = PartitionSet::EMPTY;
         if !gained.is_empty() {
             let next = self.next_cohort.fetch_add(1, Relaxed);
             let cohort = Cohort {
@@ -304,6 +311,21 @@ impl Overlay {
         Ok(())
     }
 
+    /// The partitions that have records: the deletion of some may have been cut short.
+    fn stored(&self) -> Result<PartitionSet, StreamError> {
+        let mut stored = PartitionSet::EMPTY;
+        for table in [&self.table, &self.events] {
+            let mut from = place(PartitionId::new(0), 0);
+            while let Some((key, _)) = table.scan(&from, None)?.next().transpose()? {
+                let partition = key.first_chunk().ok_or_else(|| self.damaged(&key))?;
+                let partition = u32::from(u16::from_be_bytes(*partition));
+                stored.insert(PartitionId::new(partition));
+                from = place(PartitionId::new(partition + 1), 0);
+            }
+        }
+        Ok(stored)
+    }
+
     fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
         let (from, to) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
         for table in [&self.table, &self.events] {
@@ -318,7 +340,8 @@ impl Overlay {
                 let deleted = batch.len() as u64;
                 self.write(batch)?;
                 if Arc::ptr_eq(table, &self.table) {
-                    self.keys.fetch_sub(deleted, Relaxed);
+                    // Of a write that failed it is not known how many keys it has added.
+                    self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
                 }
             }
         }
@@ -436,7 +459,7 @@ impl Overlay {
     /// Does nothing if it has come elsewhere. Returns how many records were read of them.
     ///
     /// # Errors
-    /// An error of the engine: nothing was applied, or all of it.
+    /// An error of the engine: it is applied up to the offset that the cohort has come to.
     pub(crate) fn apply(&self, cohort: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
         let mut progress = self.lock()?;
         let Some(known) = progress.cohorts.get(&cohort) else {
@@ -449,11 +472,35 @@ impl Overlay {
             return Ok(0);
         }
         let limit = progress.limit(cohort, partition).unwrap_or(u64::MAX);
-        let records = &read.records[..read.records.partition_point(|record| record.offset < limit)];
-        let mut changes = Changes::new(self);
-        for record in records {
-            changes.add(partition, record, &known.partitions)?;
+        let mut rest = &read.records[..read.records.partition_point(|record| record.offset < limit)];
+        let count = rest.len();
+        while let Some(known) = progress.cohorts.get(&cohort) {
+            let held = known.partitions.clone();
+            let mut changes = Changes::new(self);
+            let mut taken = 0;
+            while taken < rest.len() && changes.pending.len() < PENDING_MAX {
+                changes.add(partition, &rest[taken], &held)?;
+                taken += 1;
+            }
+            rest = &rest[taken..];
+            let next = rest
+                .first()
+                .map_or(read.next.min(limit).max(from), |record| record.offset);
+            self.write_changes(&mut progress, changes, (cohort, partition, next))?;
+            if rest.is_empty() {
+                break;
+            }
         }
+        Ok(count - rest.len())
+    }
+
+    /// Writes what events have changed, and where a cohort goes on in a topic partition.
+    fn write_changes(
+        &self,
+        progress: &mut Progress,
+        mut changes: Changes<'_>,
+        (cohort, partition, next): (u32, u32, u64),
+    ) -> Result<(), StreamError> {
         changes.merge_all()?;
         let Changes {
             mut batch,
@@ -463,10 +510,10 @@ impl Overlay {
         } = changes;
         let mut after = progress.clone();
         if let Some(known) = after.cohorts.get_mut(&cohort) {
-            known.offsets.insert(partition, read.next.min(limit).max(from));
+            known.offsets.insert(partition, next);
         }
         after.join();
-        after.write_changes(&progress, &*self.notes, &mut batch);
+        after.write_changes(progress, &*self.notes, &mut batch);
         self.make_room_in_filter(new_keys.len())?;
         // Before they are written: a reader must not miss them.
         let filter = self.filter.load();
@@ -477,11 +524,17 @@ impl Overlay {
         let has_joined = after.cohorts.len() != progress.cohorts.len();
         *progress = after;
         if has_joined {
-            self.note_ready(&progress);
+            self.note_ready(progress);
         }
         self.keys.fetch_add(new_keys.len() as u64, Relaxed);
         self.counts.lock().add(&counted);
-        Ok(records.len())
+        Ok(())
+    }
+
+    /// The partition of a key in the table.
+    fn partition_of(&self, table_key: &[u8]) -> PartitionId {
+        let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
+        self.options.partitions.partition_of(self.slots.slot(key))
     }
 
     /// Makes the filter larger if so many more keys need it.

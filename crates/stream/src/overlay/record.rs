@@ -46,6 +46,8 @@ pub(super) struct Record {
     pub(super) time_ms: u64,
     /// If there are updates that are kept.
     pub(super) merged: Option<Merged>,
+    /// Whether it was made from updates that are not kept: no event may come before it any more.
+    pub(super) is_folded: bool,
     /// `None` if it is deleted.
     pub(super) value: Option<Bytes>,
 }
@@ -70,8 +72,12 @@ impl Record {
                 all_fit: flags & UNFIT == 0,
             }),
         };
-        let value = (flags & DELETED == 0).then_some(record);
-        Some(Self { time_ms, merged, value })
+        Some(Self {
+            time_ms,
+            merged,
+            is_folded: flags & FOLDED != 0,
+            value: (flags & DELETED == 0).then_some(record),
+        })
     }
 
     pub(super) fn encode(&self) -> Bytes {
@@ -80,7 +86,8 @@ impl Record {
         let merged = self
             .merged
             .map_or(0, |merged| if merged.all_fit { MERGED } else { MERGED | UNFIT });
-        record.put_u8(merged | if value.is_some() { 0 } else { DELETED });
+        let folded = if self.is_folded { FOLDED } else { 0 };
+        record.put_u8(merged | folded | if value.is_some() { 0 } else { DELETED });
         record.put_u64(self.time_ms);
         if let Some(merged) = &self.merged {
             record.put_u64(merged.ordered_ms);
