@@ -25,7 +25,7 @@ pub enum Change {
     Put(Bytes),
     /// The key has no value.
     Delete,
-    /// Operations change parts of the value: a [JSON object](crate::update).
+    /// Operations change parts of the value: a JSON object, as `docs/streams.md` describes it.
     Update(Bytes),
 }
 
@@ -34,7 +34,8 @@ pub enum Change {
 #[error("{0}")]
 pub struct Poison(pub String);
 
-/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all later ones.
+/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all
+/// later ones.
 const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The longest identifier of an event, in bytes.
 const ID_BYTES_MAX: usize = 1024;
@@ -64,7 +65,8 @@ impl Event {
     /// Checks that it can be applied, if it is logged at this time, in milliseconds since 1970.
     ///
     /// # Errors
-    /// A key, a value or an identifier of a length that is not kept, an update that is none, or a time that is too far ahead.
+    /// A key, a value or an identifier of a length that is not kept, an update that is none, or a time that is too far
+    /// ahead.
     pub fn check(&self, logged_ms: u64) -> Result<(), Poison> {
         self.checked(logged_ms).map(|_| ())
     }
@@ -99,8 +101,8 @@ impl Event {
         }
     }
 
-    /// Appends its encoded form: flags, the time if there is one, the length of the identifier and the identifier if there is one, the
-    /// length of the key, the key, the value or the update.
+    /// Appends its encoded form: flags, the time if there is one, the length of the identifier and the identifier if
+    /// there is one, the length of the key, the key, the value or the update.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let kind = match &self.change {
             Change::Put(_) => HAS_VALUE,

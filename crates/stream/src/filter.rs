@@ -1,7 +1,8 @@
 //! A filter that says of most keys without a record that they have none, by one access to memory.
 //!
-//! A blocked Bloom filter (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters", 2007): all bits of a
-//! key are in one cache line. With 16 bits a key, fewer than one absent key in 200 is not recognised (see the test).
+//! A blocked Bloom filter (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters", 2007): all
+//! bits of a key are in one cache line. With 16 bits a key, fewer than one absent key in 200 is not recognised (see
+//! the test).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

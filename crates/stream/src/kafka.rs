@@ -1,8 +1,9 @@
 //! Topics of Kafka, read with librdkafka.
 //!
-//! Whatever the number of stores, a Kafka has a few consumers, each of which reads many partitions, each at one place. Those who read
-//! the same partition at different places, as two versions of a store do, are with different consumers: so there are as many as
-//! the most readers that any partition has. Consumers are in no group: partitions are assigned by us, and offsets kept with the data.
+//! Whatever the number of stores, a Kafka has a few consumers, each of which reads many partitions, each at one
+//! place. Those who read the same partition at different places, as two versions of a store do, are with different
+//! consumers: so there are as many as the most readers that any partition has. Consumers are in no group: partitions
+//! are assigned by us, and offsets kept with the data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 
 mod error;
 mod event;
+mod feed;
 mod filter;
 mod ingest;
 mod kafka;
@@ -17,7 +18,8 @@ mod update;
 
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
-pub use ingest::{Feed, FeedOptions, FeedStatus, Ingest, SourceStatus};
+pub use feed::{Feed, FeedOptions, FeedStatus, SourceStatus};
+pub use ingest::Ingest;
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions};

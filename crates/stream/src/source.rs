@@ -13,15 +13,15 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoTopic`], or [`StreamError::Unavailable`].
     fn partitions(&self) -> Result<u32, StreamError>;
 
-    /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the end if
-    /// there is none.
+    /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the
+    /// end if there is none.
     ///
     /// # Errors
     /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError>;
 
-    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet. A reader that goes on where
-    /// it ended is served best; each has a number of its own.
+    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet. A
+    /// reader that goes on where it ended is served best; each has a number of its own.
     ///
     /// # Errors
     /// [`StreamError::NoPartition`], [`StreamError::Lost`], or [`StreamError::Unavailable`].

@@ -1,6 +1,7 @@
 //! Changes of parts of a value.
 //!
-//! An update is a JSON object. Its operations apply to the fields of a value that is a JSON object itself, in this order:
+//! An update is a JSON object. Its operations apply to the fields of a value that is a JSON object itself, in this
+//! order:
 //!
 //! ```text
 //! {"set":       {"name": "x", "old": null},       null removes the field
@@ -10,7 +11,8 @@
 //!  "increment": {"views": 1}}                     or, of a value that is a whole number itself: {"increment": 1}
 //! ```
 //!
-//! What is not there yet is made: an object, an empty list or map, a zero. An operation that does not fit what is there has no effect.
+//! What is not there yet is made: an object, an empty list or map, a zero. An operation that does not fit what is
+//! there has no effect.
 
 use std::collections::HashSet;
 

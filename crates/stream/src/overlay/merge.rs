@@ -1,8 +1,8 @@
 //! Keys with updates: their events in the order of event times, whatever the order in which they were read.
 //!
-//! The value of a key is what its updates make, in their order, of its last whole value, or of the version's. Updates are kept beside the
-//! value, for as long as an earlier event may come. A new one that is the last, or that only adds to numbers as all
-//! after it do, is applied to the value; otherwise all are applied again.
+//! The value of a key is what its updates make, in their order, of its last whole value, or of the version's. Updates
+//! are kept beside the value, for as long as an earlier event may come. A new one that is the last, or that only adds
+//! to numbers as all after it do, is applied to the value; otherwise all are applied again.
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
@@ -132,7 +132,8 @@ impl Changes<'_> {
         Ok(Some(record))
     }
 
-    /// The record of a key after all its events; `None` if nothing has changed. Leaves the updates that have to be kept.
+    /// The record of a key after all its events; `None` if nothing has changed. Leaves the updates that have to be
+    /// kept.
     fn again(
         &mut self,
         key: &Bytes,
@@ -285,8 +286,9 @@ impl Overlay {
         Update::parse(text).map_err(|_| self.damaged(event_key))
     }
 
-    /// Replaces updates up to a time by what they make, since no earlier event may come, unless there are cohorts after this one: of so many
-    /// keys at most, from a place in the table of events on. Returns the place to go on at, if there are more.
+    /// Replaces updates up to a time by what they make, since no earlier event may come, unless there are cohorts
+    /// after this one: of so many keys at most, from a place in the table of events on. Returns the place to go on
+    /// at, if there are more.
     ///
     /// # Errors
     /// An error of the engine or of the version, or damaged data.

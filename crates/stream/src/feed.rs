@@ -1,0 +1,445 @@
+//! An overlay and the topic that feeds it: which topic partition is read next, and how far each was read.
+//!
+//! A *lane* is a topic partition as one cohort of the overlay reads it. At most one thread works on a lane at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fondaco_model::PartitionSet;
+use parking_lot::Mutex;
+
+use crate::error::StreamError;
+use crate::overlay::{Overlay, OverlayOptions};
+use crate::progress::LostRecords;
+use crate::source::Source;
+
+/// How much one step reads, in bytes.
+const STEP_BYTES: usize = 1 << 20;
+/// How long a partition without new records is left alone; it doubles up to the longest.
+pub(crate) const IDLE_MIN: Duration = Duration::from_millis(1);
+pub(crate) const IDLE_MAX: Duration = Duration::from_millis(50);
+/// How long a partition is left alone after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How often a feed looks for new partitions of its topic.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Once a later cohort is so many records behind the first one, that one waits for it.
+const NEAR_RECORDS: u64 = 10_000;
+
+/// At most so far may the times at which a partition logs its records go back, in milliseconds, beside the grace of
+/// late events.
+const BACK_MS_MAX: u64 = 60 * 60 * 1000;
+/// And at least so far: the end of a partition is known for a few seconds.
+const BACK_MS_MIN: u64 = 10_000;
+/// For how many keys updates are replaced by what they make at a time.
+const FOLDED_KEYS_MAX: usize = 256;
+
+/// How an overlay is fed.
+pub struct FeedOptions {
+    /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
+    pub start_ms: u64,
+    /// How old the newest record that was applied may be when the overlay begins to answer, in milliseconds.
+    pub lag_ms_max: u64,
+    /// Whether it reads nothing for now.
+    pub is_paused: bool,
+    /// Called, on a thread of the ingest, when more partitions answer.
+    pub on_ready: Box<dyn Fn() + Send + Sync>,
+}
+
+/// An overlay and the topic that feeds it.
+pub struct Feed {
+    /// Distinguishes it from all others of the process.
+    number: u64,
+    overlay: Arc<Overlay>,
+    source: Arc<dyn Source>,
+    start_ms: u64,
+    lag_ms_max: AtomicU64,
+    is_paused: AtomicBool,
+    on_ready: Box<dyn Fn() + Send + Sync>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: BTreeMap<Lane, LaneState>,
+    /// The partitions of the topic, and when they were counted.
+    looked: Option<Instant>,
+    running: usize,
+    last_step: Option<Instant>,
+    /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
+    error: Option<String>,
+    folding: Folding,
+}
+
+/// How far updates were replaced by what they make.
+#[derive(Debug, Clone, Default)]
+struct Folding {
+    /// Up to which time, in milliseconds since 1970.
+    until_ms: u64,
+    /// The newest cohort then: a later one may have to read earlier events.
+    cohort: u32,
+    /// Where to go on, if it is under way.
+    from: Option<Vec<u8>>,
+}
+
+/// A cohort and a topic partition.
+pub(crate) type Lane = (u32, u32);
+
+#[derive(Debug, Clone, Default)]
+struct LaneState {
+    is_running: bool,
+    due: Option<Instant>,
+    idle: Duration,
+    /// The offset to read next, once it has begun.
+    next: Option<u64>,
+    /// The end of the partition when it was last looked at.
+    end: u64,
+    /// When the last record that was applied since the process began was logged.
+    logged_ms: Option<u64>,
+    /// All records that were logged before this time were read.
+    read_ms: Option<u64>,
+    /// Why the last step failed, if it did.
+    error: Option<String>,
+}
+
+/// A topic partition as an overlay has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// The topic partition.
+    pub partition: u32,
+    /// How many records are yet to be read, if it has been read at all since the process began.
+    pub lag_records: Option<u64>,
+    /// The age of the last record that was applied, in milliseconds; 0 if all were read, or none was
+    /// applied since the process began.
+    pub lag_ms: u64,
+}
+
+/// How far an overlay has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedStatus {
+    /// Each topic partition; the furthest behind, if partitions of the store differ.
+    pub partitions: Vec<SourceStatus>,
+    /// The last error, if the last step failed.
+    pub error: Option<String>,
+    /// Which records were gone before they were read.
+    pub lost: Vec<LostRecords>,
+}
+
+impl Feed {
+    /// Feeds an overlay from a source.
+    pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, options: FeedOptions) -> Self {
+        static FEEDS: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: FEEDS.fetch_add(1, Relaxed),
+            overlay,
+            source,
+            start_ms: options.start_ms,
+            lag_ms_max: AtomicU64::new(options.lag_ms_max),
+            is_paused: AtomicBool::new(options.is_paused),
+            on_ready: options.on_ready,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The overlay.
+    pub fn overlay(&self) -> &Arc<Overlay> {
+        &self.overlay
+    }
+
+    /// Sets the partitions that the node holds. Records of others are deleted; the stream is read from the beginning
+    /// for new ones.
+    ///
+    /// # Errors
+    /// An error of the engine; it has to be called again.
+    pub fn set_held(&self, held: &PartitionSet) -> Result<(), StreamError> {
+        if self.overlay.set_held(held)? {
+            self.state.lock().looked = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it is one of an overlay with these options, from this time on.
+    pub fn is_for(&self, options: &OverlayOptions, start_ms: u64) -> bool {
+        self.overlay.options() == options && self.start_ms == start_ms
+    }
+
+    /// Sets how old the newest record that was applied may be when the overlay begins to answer, in milliseconds; and
+    /// pauses it, or lets it go on.
+    pub fn set(&self, lag_ms_max: u64, is_paused: bool) {
+        self.lag_ms_max.store(lag_ms_max, Relaxed);
+        self.is_paused.store(is_paused, Relaxed);
+    }
+
+    /// How far it has come.
+    pub fn status(&self) -> FeedStatus {
+        let state = self.state.lock();
+        let mut partitions = BTreeMap::<u32, SourceStatus>::new();
+        for (&(_, partition), lane) in &state.lanes {
+            let lag_records = lane.next.map(|_| lane.lag_records());
+            let known = partitions.entry(partition).or_insert(SourceStatus {
+                partition,
+                lag_records: Some(0),
+                lag_ms: 0,
+            });
+            known.lag_records = known.lag_records.zip(lag_records).map(|(known, new)| known.max(new));
+            known.lag_ms = known.lag_ms.max(lane.lag_ms().unwrap_or(0));
+        }
+        FeedStatus {
+            partitions: partitions.into_values().collect(),
+            error: state.error(),
+            lost: self.overlay.lost(),
+        }
+    }
+
+    /// When the newest record of all that were applied since the process began was logged.
+    fn newest_ms(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.lanes.values().filter_map(|lane| lane.logged_ms).max()
+    }
+
+    /// Whether it is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(Relaxed)
+    }
+
+    /// How many threads work for it, and when the last step began: the smaller, the sooner it is its turn.
+    pub(crate) fn turn(&self) -> (usize, Option<Instant>) {
+        let state = self.state.lock();
+        (state.running, state.last_step)
+    }
+
+    /// Takes note of how a look at its topic ended.
+    pub(crate) fn looked(&self, result: &Result<(), StreamError>) {
+        self.state.lock().error = result.as_ref().err().map(ToString::to_string);
+    }
+
+    /// Takes note of new cohorts and topic partitions.
+    pub(crate) fn look(&self) -> Result<(), StreamError> {
+        let partitions = self.source.partitions()?;
+        let cohorts = self.overlay.cohorts()?;
+        let lanes: BTreeSet<Lane> = cohorts
+            .iter()
+            .flat_map(|(cohort, _)| (0..partitions).map(|partition| (*cohort, partition)))
+            .collect();
+        let mut state = self.state.lock();
+        state.lanes.retain(|lane, _| lanes.contains(lane));
+        lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
+        drop(state);
+        self.fold()
+    }
+
+    /// Goes on to replace updates by what they make, once no earlier event may come.
+    fn fold(&self) -> Result<(), StreamError> {
+        let grace_ms = self.overlay.options().grace_ms;
+        let mut folding = {
+            let state = self.state.lock();
+            let mut folding = state.folding.clone();
+            let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
+            if folding.from.is_none() || folding.cohort != cohort {
+                let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
+                let until_ms = state.read_ms().saturating_sub(back_ms);
+                // The whole table is looked through: not for every event.
+                if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
+                    return Ok(());
+                }
+                let from = Some(Vec::new());
+                folding = Folding { until_ms, cohort, from };
+            }
+            folding
+        };
+        if let Some(from) = &folding.from {
+            let folded = self
+                .overlay
+                .fold(folding.until_ms, folding.cohort, from, FOLDED_KEYS_MAX);
+            folding.from = folded?;
+        }
+        let mut state = self.state.lock();
+        if folding.from.is_some() {
+            state.looked = None;
+        }
+        state.folding = folding;
+        Ok(())
+    }
+
+    /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
+    pub(crate) fn takes_look(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
+        if is_due {
+            state.looked = Some(now);
+        }
+        is_due
+    }
+
+    /// When a lane is due next.
+    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let state = self.state.lock();
+        let idle = state.lanes.values().filter(|lane| !lane.is_running);
+        let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
+        let look = state.looked.map_or(now, |looked| looked + LOOK_EVERY);
+        let due = due.map_or(look, |due| due.min(look));
+        Some(due).filter(|_| !self.is_paused.load(Relaxed))
+    }
+
+    /// The lane for the next step, which is then marked as running.
+    pub(crate) fn take(&self, now: Instant) -> Option<Lane> {
+        let mut state = self.state.lock();
+        let first = state.lanes.keys().next()?.0;
+        let waits = first_waits(&state.lanes, first);
+        let lanes = state.lanes.iter_mut().filter(|((cohort, _), lane)| {
+            let is_due = lane.due.is_none_or(|due| due <= now);
+            is_due && !lane.is_running && !(waits && *cohort == first)
+        });
+        // The one that has waited longest: one with many records must not keep others from theirs.
+        let (&lane, found) = lanes.min_by_key(|(_, lane)| lane.due)?;
+        found.is_running = true;
+        state.running += 1;
+        state.last_step = Some(now);
+        Some(lane)
+    }
+
+    /// Reads and applies records of a lane. Returns how many.
+    pub(crate) fn step(&self, (cohort, partition): Lane) -> Result<usize, StreamError> {
+        let offsets = |overlay: &Overlay| {
+            let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
+            Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
+        };
+        let Some(known) = offsets(&self.overlay)? else {
+            // It has joined another one.
+            self.state.lock().looked = None;
+            return Ok(0);
+        };
+        let from = match known {
+            Some(from) => from,
+            None => {
+                let begin = self.source.offset_at(partition, self.start_ms)?;
+                self.overlay.begin(cohort, partition, begin)?;
+                begin
+            }
+        };
+        let reader = self.number << 32 | u64::from(cohort);
+        // What any partition has logged before this one is asked for its end.
+        let newest_ms = self.newest_ms();
+        let read = match self.source.read(reader, partition, from, STEP_BYTES) {
+            Err(lost @ StreamError::Lost { first, end, .. }) => {
+                tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
+                // A topic that ends before has lost its last records, or is another one: offsets are given out again.
+                let (to, lost_from, lost_to) = match from > end {
+                    true => (self.source.offset_at(partition, self.start_ms)?, end, from),
+                    false => (first, from, first),
+                };
+                let records = LostRecords {
+                    partition,
+                    from: lost_from,
+                    to: lost_to,
+                };
+                self.overlay.pass_over(cohort, from, to, records)?;
+                return Err(lost);
+            }
+            read => read?,
+        };
+        let applied = self.overlay.apply(cohort, partition, from, &read)?;
+        let next = offsets(&self.overlay)?.flatten();
+        let mut state = self.state.lock();
+        if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
+            lane.next = next.or(Some(from));
+            lane.end = read.end;
+            if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
+                lane.logged_ms = Some(last.logged_ms);
+                lane.read_ms = lane.read_ms.max(lane.logged_ms);
+            }
+            if lane.next == Some(read.end) {
+                lane.read_ms = lane.read_ms.max(newest_ms);
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Takes note of how a step ended.
+    pub(crate) fn done(&self, lane: Lane, result: Result<usize, StreamError>) {
+        let (now, cohort) = (Instant::now(), lane.0);
+        let mut state = self.state.lock();
+        state.running -= 1;
+        let error = result.as_ref().err().map(ToString::to_string);
+        if let Some(lane) = state.lanes.get_mut(&lane) {
+            if let (Some(new), true) = (&error, lane.error != error) {
+                tracing::warn!(store = %self.overlay.options().store, error = new, "events cannot be read or applied: trying again");
+            }
+            lane.error = error;
+            lane.is_running = false;
+            lane.idle = match &result {
+                Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
+                Ok(_) => Duration::ZERO,
+                Err(_) => AFTER_ERROR,
+            };
+            lane.due = Some(now + lane.idle);
+        }
+        let is_within = |lane: &LaneState| {
+            lane.next.is_some()
+                && lane
+                    .lag_ms()
+                    .is_some_and(|lag_ms| lag_ms <= self.lag_ms_max.load(Relaxed))
+        };
+        let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
+        if of_cohort.peek().is_some() && of_cohort.all(|(_, lane)| is_within(lane)) {
+            drop(state);
+            // It is noted again after the next step.
+            match self.overlay.set_ready(cohort) {
+                Ok(true) => (self.on_ready)(),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(store = %self.overlay.options().store, %error, "cannot note that a stream was read");
+                }
+            }
+        }
+    }
+}
+
+/// Whether the first cohort waits, so that another one can catch up with it.
+fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
+    let mut behind = BTreeMap::<u32, Option<u64>>::new();
+    for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
+        let ahead = lanes.get(&(first, partition)).and_then(|lane| lane.next);
+        // One that cannot be read is not waited for, nor one that is ahead: that one waits.
+        let gap = ahead.zip(lane.next.filter(|_| lane.error.is_none()));
+        let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
+        let sum = behind.entry(cohort).or_insert(Some(0));
+        *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
+    }
+    behind.values().flatten().any(|&gap| gap <= NEAR_RECORDS)
+}
+
+impl State {
+    /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not
+    /// known. A clock that is ahead alone does not matter.
+    fn read_ms(&self) -> u64 {
+        let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
+        least.unwrap_or(0).min(now_ms())
+    }
+
+    fn error(&self) -> Option<String> {
+        let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
+        self.error.as_ref().or_else(|| errors.next()).cloned()
+    }
+}
+
+impl LaneState {
+    fn lag_records(&self) -> u64 {
+        self.next.map_or(0, |next| self.end.saturating_sub(next))
+    }
+
+    /// `None` if there are more records, and none was applied since the process began.
+    fn lag_ms(&self) -> Option<u64> {
+        match self.lag_records() {
+            0 => Some(0),
+            _ => Some(now_ms().saturating_sub(self.logged_ms?)),
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

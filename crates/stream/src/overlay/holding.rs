@@ -1,0 +1,183 @@
+//! The partitions that an overlay holds, in cohorts, and how far each cohort has read the stream.
+//!
+//! A partition that is given up is first taken from the progress, and then deleted; one that is gained has no
+//! records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use fondaco_engine::WriteBatch;
+use fondaco_model::{PartitionId, PartitionSet};
+
+use super::record::place;
+use super::{DELETED_MAX, Overlay};
+use crate::error::StreamError;
+use crate::progress::{Cohort, LostRecords, Progress};
+
+impl Overlay {
+    /// Takes note that a cohort is within its bound. Returns whether that is news.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn set_ready(&self, cohort: u32) -> Result<bool, StreamError> {
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        match after.cohorts.get_mut(&cohort) {
+            Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
+            _ => return Ok(false),
+        }
+        self.write_progress(&mut progress, after)?;
+        Ok(true)
+    }
+
+    pub(super) fn note_ready(&self, progress: &Progress) {
+        let ready = progress.ready();
+        self.is_ready.store(false, Release);
+        // The version may have partitions that this does not know of yet, or not any more.
+        let is_ready = ready.len() == self.options.partitions.get() as usize;
+        self.ready.store(Arc::new(ready));
+        self.is_ready.store(is_ready, Release);
+    }
+
+    /// Sets the partitions that the node holds, of as many as the version has. Returns whether they were others.
+    ///
+    /// # Errors
+    /// An error of the engine; it has to be called again.
+    pub fn set_held(&self, held: &PartitionSet) -> Result<bool, StreamError> {
+        let mut given_up = self.given_up.lock();
+        if **self.held.load() == *held && given_up.is_empty() {
+            return Ok(false);
+        }
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        let before = after.partitions();
+        let (lost, gained) = (before.without(held), held.without(&before));
+        *given_up = given_up.with(&lost);
+        if given_up.is_empty() && gained.is_empty() {
+            self.held.store(Arc::new(held.clone()));
+            return Ok(false);
+        }
+        for cohort in after.cohorts.values_mut() {
+            cohort.partitions = cohort.partitions.without(&lost);
+        }
+        after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
+        self.write_progress(&mut progress, after.clone())?;
+        for partition in given_up.iter() {
+            self.delete_partition(partition)?;
+        }
+        *given_up = PartitionSet::EMPTY;
+        if !gained.is_empty() {
+            let next = self.next_cohort.fetch_add(1, Relaxed);
+            let cohort = Cohort {
+                partitions: gained,
+                ..Cohort::default()
+            };
+            after.cohorts.insert(next, cohort);
+            self.write_progress(&mut progress, after)?;
+        }
+        self.held.store(Arc::new(held.clone()));
+        Ok(true)
+    }
+
+    fn write_progress(&self, progress: &mut Progress, after: Progress) -> Result<(), StreamError> {
+        let mut batch = WriteBatch::new();
+        after.write_changes(progress, &*self.notes, &mut batch);
+        if !batch.is_empty() {
+            self.write(batch)?;
+        }
+        *progress = after;
+        self.note_ready(progress);
+        Ok(())
+    }
+
+    /// The partitions that have records: the deletion of some may have been cut short.
+    pub(super) fn stored(&self) -> Result<PartitionSet, StreamError> {
+        let mut stored = PartitionSet::EMPTY;
+        for table in [&self.table, &self.events] {
+            let mut from = place(PartitionId::new(0), 0);
+            while let Some((key, _)) = table.scan(&from, None)?.next().transpose()? {
+                let partition = key.first_chunk().ok_or_else(|| self.damaged(&key))?;
+                let partition = u32::from(u16::from_be_bytes(*partition));
+                stored.insert(PartitionId::new(partition));
+                from = place(PartitionId::new(partition + 1), 0);
+            }
+        }
+        Ok(stored)
+    }
+
+    fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
+        let (from, to) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
+        for table in [&self.table, &self.events] {
+            loop {
+                let mut batch = WriteBatch::new();
+                for entry in table.scan(&from, Some(&to))?.take(DELETED_MAX) {
+                    batch.delete(&**table, entry?.0);
+                }
+                if batch.is_empty() {
+                    break;
+                }
+                let deleted = batch.len() as u64;
+                self.write(batch)?;
+                if Arc::ptr_eq(table, &self.table) {
+                    // Of a write that failed it is not known how many keys it has added.
+                    self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The
+    /// first one is ahead of all others.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn cohorts(&self) -> Result<Vec<(u32, Cohort)>, StreamError> {
+        let progress = self.lock()?;
+        let cohorts = progress.cohorts.iter();
+        Ok(cohorts.map(|(&number, cohort)| (number, cohort.clone())).collect())
+    }
+
+    /// Sets where a cohort begins in a topic partition, unless it has begun.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        if let Some(cohort) = after.cohorts.get_mut(&cohort) {
+            cohort.offsets.entry(partition).or_insert(offset);
+        }
+        after.join();
+        self.write_progress(&mut progress, after)
+    }
+
+    /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
+    /// if it has come elsewhere.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
+        let partition = lost.partition;
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        match after.cohorts.get_mut(&cohort) {
+            Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
+            _ => return Ok(()),
+        }
+        let mut batch = WriteBatch::new();
+        lost.write(&*self.notes, &mut batch);
+        after.join();
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        *progress = after;
+        self.note_ready(&progress);
+        self.lost.lock().push(lost);
+        Ok(())
+    }
+
+    /// Which records were gone before they were read.
+    pub fn lost(&self) -> Vec<LostRecords> {
+        self.lost.lock().clone()
+    }
+}
