@@ -60,6 +60,7 @@ impl Difference {
             },
             base: base.to_owned(),
             deletes: inputs(&self.delete),
+            has_final_values: false,
         }
     }
 

@@ -32,6 +32,20 @@ pub struct ControlPort {
     pub tls: Tls,
 }
 
+impl ControlPort {
+    /// How to reach another process of the cluster, at the address of its control port.
+    pub fn at(&self, address: &str) -> Self {
+        let is_tls = self.http.as_ref().is_some_and(|said| said.starts_with("https://"));
+        Self {
+            http: Some(match is_tls {
+                true => format!("https://{address}"),
+                false => address.to_owned(),
+            }),
+            ..self.clone()
+        }
+    }
+}
+
 /// TLS options for connections to a node.
 #[derive(Debug, Clone, Args)]
 pub struct Tls {

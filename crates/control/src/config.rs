@@ -71,6 +71,8 @@ pub struct Config {
     pub versioned: VersionedConfig,
     /// How Kafka is reached.
     pub kafka: KafkaConfig,
+    /// The program that compacts hybrid stores, with the command `store compact`: without it no node does.
+    pub program: Option<PathBuf>,
     /// How a leading controller gets machines on demand; it gets none if `None`.
     pub machines: Option<MachinesConfig>,
 }
@@ -285,6 +287,7 @@ impl Config {
             boot_id_file: Self::BOOT_ID_FILE.into(),
             versioned: VersionedConfig::default(),
             kafka: KafkaConfig::default(),
+            program: None,
             machines: None,
         }
     }

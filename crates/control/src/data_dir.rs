@@ -114,6 +114,11 @@ impl DataDir {
         self.root.join("uploads")
     }
 
+    /// The directory of compactions.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
     pub(crate) fn trash(&self) -> PathBuf {
         self.root.join("trash")
     }

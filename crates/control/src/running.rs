@@ -11,6 +11,7 @@ use fondaco_node::Server;
 use tokio::sync::{oneshot, watch};
 
 use crate::agent::{AgentWork, MEMORY_AFTER};
+use crate::compaction::CompactionWork;
 use crate::config::Role;
 use crate::controller::ControllerWork;
 use crate::error::ControlError;
@@ -34,6 +35,7 @@ pub struct Running {
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) reporting: Option<ReportingWork>,
+    pub(crate) compaction: Option<CompactionWork>,
     pub(crate) traces: TracesWork,
     pub(crate) coordination: Arc<dyn Coordination>,
     pub(crate) mirror: JoinHandle<()>,
@@ -117,6 +119,7 @@ impl Running {
     }
 
     pub(crate) fn stop(self) {
+        drop(self.compaction);
         drop(self.reporting);
         // The server may have ended by itself; then there is no receiver.
         let _ = self.ended.send(true);

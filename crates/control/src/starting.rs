@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
 use crate::audit::Audit;
 use crate::bootstrap::Bootstrap;
+use crate::compaction::{CompactionParts, CompactionWork};
 use crate::config::{Config, Role, ZooKeeperConfig};
 use crate::controller::{Balancing, Candidate, ControllerWork};
 use crate::data_dir::DataDir;
@@ -169,10 +170,12 @@ impl Fondaco {
             events: place.events,
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
+        let work = place.data_dir.as_ref().map(DataDir::work);
         let works = starting.works(place.data_dir)?;
         let (ended, watch) = watch::channel(false);
         let leader = starting.leader()?;
         let reporting = starting.reporting(&works, &leader)?;
+        let compaction = starting.compaction(&works, work)?;
         let traces = starting.traces()?;
         let app = starting.app(&works, leader, stores_dir, place.dev)?;
         let evicted = app.traffic.evicted();
@@ -191,6 +194,7 @@ impl Fondaco {
             router: works.router,
             controller: works.controller,
             reporting,
+            compaction,
             traces,
             coordination: Arc::clone(&starting.coordination),
             mirror: mirror_thread,
@@ -397,6 +401,27 @@ impl Starting<'_> {
             leader: Arc::clone(leader),
         };
         ReportingWork::start(parts).map(Some)
+    }
+
+    /// A node compacts stores, if it knows the program that does.
+    fn compaction(&self, works: &Works, work: Option<PathBuf>) -> Result<Option<CompactionWork>, ControlError> {
+        let (Some(agent), Some(work), Some(program)) = (&works.agent, work, &self.config.program) else {
+            return Ok(None);
+        };
+        let mut environment = vec![("FONDACO_HTTP", self.advertised_http()?.into())];
+        environment.extend(self.config.token.as_ref().map(|token| ("FONDACO_TOKEN", token.into())));
+        if let Some(tls) = &self.config.tls {
+            let trusted = self.config.peers.certificates.as_ref().unwrap_or(&tls.certificate);
+            environment.push(("FONDACO_CA", trusted.into()));
+        }
+        let parts = CompactionParts {
+            program: program.clone(),
+            environment,
+            work,
+            agent: Arc::clone(agent),
+            mirror: self.mirror.clone(),
+        };
+        CompactionWork::start(parts).map(Some)
     }
 
     /// Spans of requests are sent to a collector.

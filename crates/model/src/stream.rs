@@ -25,6 +25,9 @@ pub struct StreamSettings {
     /// Whether nodes read no events for now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_paused: bool,
+    /// After how long a span of events, in milliseconds, they are put into a new version; 0 for never.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compact_ms: u64,
 }
 
 /// Changes of a stream's settings; `None` leaves one as it is. How late events may be never changes: nodes would have
@@ -37,6 +40,13 @@ pub struct StreamChange {
     pub lag_ms: Option<u64>,
     /// Whether nodes read no events for now.
     pub is_paused: Option<bool>,
+    /// After how long a span of events, in milliseconds, they are put into a new version; 0 for never.
+    pub compact_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Where the events of a store come from.
@@ -81,6 +91,7 @@ impl StreamSettings {
             grace_ms: 7 * DAY_MS,
             engine: EngineKind::Disk,
             is_paused: false,
+            compact_ms: 0,
         }
     }
 
@@ -91,6 +102,7 @@ impl StreamSettings {
             rewind_ms: change.rewind_ms.unwrap_or(self.rewind_ms),
             lag_ms: change.lag_ms.unwrap_or(self.lag_ms),
             is_paused: change.is_paused.unwrap_or(self.is_paused),
+            compact_ms: change.compact_ms.unwrap_or(self.compact_ms),
             ..self
         }
     }

@@ -63,6 +63,34 @@ pub enum StreamError {
         end: u64,
     },
 
+    /// Earlier events than the time that was asked for may still come.
+    #[error(
+        "events of store {store} up to {until_ms}, in milliseconds since 1970, may still come: the node knows them up to \
+         {settled_ms}, which later events move on"
+    )]
+    NotSettled {
+        /// The store.
+        store: String,
+        /// What was asked for.
+        until_ms: u64,
+        /// Up to when no event may come any more; 0 if the node has read none since it began.
+        settled_ms: u64,
+    },
+
+    /// Updates were replaced by what they make up to a later time than was asked for.
+    #[error(
+        "updates of store {store} up to {folded_ms}, in milliseconds since 1970, were replaced by what they make: what those up to \
+         {until_ms} made is not known any more, ask for a later time"
+    )]
+    Folded {
+        /// The store.
+        store: String,
+        /// What was asked for.
+        until_ms: u64,
+        /// The time of such an update.
+        folded_ms: u64,
+    },
+
     /// A step panicked: that is a fault of the program.
     #[error("a step of reading a stream panicked: see the log")]
     Panicked,

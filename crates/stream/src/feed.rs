@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_model::PartitionSet;
+use fondaco_model::{PartitionId, PartitionSet};
 use parking_lot::Mutex;
 
 use crate::error::StreamError;
-use crate::overlay::{Overlay, OverlayOptions};
+use crate::overlay::{Overlay, OverlayOptions, SettledPage};
 use crate::progress::LostRecords;
 use crate::source::Source;
 
@@ -34,6 +34,8 @@ const BACK_MS_MAX: u64 = 60 * 60 * 1000;
 const BACK_MS_MIN: u64 = 10_000;
 /// For how many keys updates are replaced by what they make at a time.
 const FOLDED_KEYS_MAX: usize = 256;
+/// How long updates are kept for one who reads what events up to a time made, after each page.
+const HOLD: Duration = Duration::from_secs(60);
 
 /// How an overlay is fed.
 pub struct FeedOptions {
@@ -70,6 +72,8 @@ struct State {
     /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
     folding: Folding,
+    /// Up to which time, in milliseconds since 1970, updates may be replaced by what they make, and until when.
+    hold: Option<(u64, Instant)>,
 }
 
 /// How far updates were replaced by what they make.
@@ -120,6 +124,8 @@ pub struct SourceStatus {
 pub struct FeedStatus {
     /// Each topic partition; the furthest behind, if partitions of the store differ.
     pub partitions: Vec<SourceStatus>,
+    /// Up to which time no event may come any more, in milliseconds since 1970; 0 if none was read since the process began.
+    pub settled_ms: u64,
     /// The last error, if the last step failed.
     pub error: Option<String>,
     /// Which records were gone before they were read.
@@ -187,9 +193,44 @@ impl Feed {
         }
         FeedStatus {
             partitions: partitions.into_values().collect(),
+            settled_ms: self.settled_ms(&state),
             error: state.error(),
             lost: self.overlay.lost(),
         }
+    }
+
+    /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records.
+    fn settled_ms(&self, state: &State) -> u64 {
+        let grace_ms = self.overlay.options().grace_ms;
+        let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
+        state.read_ms().saturating_sub(back_ms)
+    }
+
+    /// What the events up to a time have made of the keys of a partition, from a hash on, of about so many bytes: what a
+    /// version that contains these events has. Keys whose later events replace all that was before are left out. `None`
+    /// if the partition does not answer. Later updates are kept for a minute, so that the next page can be read.
+    ///
+    /// # Errors
+    /// An error of the engine or of the version, damaged data, [`StreamError::NotSettled`], or [`StreamError::Folded`].
+    pub fn settled(
+        &self,
+        partition: PartitionId,
+        from: u64,
+        until_ms: u64,
+        bytes_max: usize,
+    ) -> Result<Option<SettledPage>, StreamError> {
+        let mut state = self.state.lock();
+        let settled_ms = self.settled_ms(&state);
+        if until_ms > settled_ms {
+            return Err(StreamError::NotSettled {
+                store: self.overlay.options().store.to_string(),
+                until_ms,
+                settled_ms,
+            });
+        }
+        state.hold = Some((until_ms, Instant::now() + HOLD));
+        drop(state);
+        self.overlay.settled(partition, from, until_ms, bytes_max)
     }
 
     /// When the newest record of all that were applied since the process began was logged.
@@ -234,17 +275,24 @@ impl Feed {
         let grace_ms = self.overlay.options().grace_ms;
         let mut folding = {
             let state = self.state.lock();
+            let now = Instant::now();
+            let held_ms = state
+                .hold
+                .filter(|(_, end)| now < *end)
+                .map_or(u64::MAX, |(held_ms, _)| held_ms);
             let mut folding = state.folding.clone();
             let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
             if folding.from.is_none() || folding.cohort != cohort {
-                let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
-                let until_ms = state.read_ms().saturating_sub(back_ms);
+                let until_ms = self.settled_ms(&state).min(held_ms);
                 // The whole table is looked through: not for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
                 }
                 let from = Some(Vec::new());
                 folding = Folding { until_ms, cohort, from };
+            }
+            if folding.until_ms > held_ms {
+                return Ok(());
             }
             folding
         };

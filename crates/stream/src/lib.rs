@@ -22,6 +22,6 @@ pub use feed::{Feed, FeedOptions, FeedStatus, SourceStatus};
 pub use ingest::Ingest;
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
-pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions};
+pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage};
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};

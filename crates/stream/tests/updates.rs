@@ -1,5 +1,6 @@
 //! Updates of parts of values: their order, events that come again, and what is kept of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
 use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
 use fondaco_stream::{
-    Batch, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
+    Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
 };
 use fondaco_testing::{eventually, random};
 use parking_lot::Mutex;
@@ -68,16 +69,21 @@ fn below(key: &[u8]) -> Option<Bytes> {
 }
 
 fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
+    open_on(engine, None, Arc::new(|key| Ok(below(key))))
+}
+
+/// Opens an overlay of a version that contains all events up to a time.
+fn open_on(engine: &Arc<dyn Engine>, as_of_ms: Option<u64>, base: Below) -> Arc<Overlay> {
     let options = OverlayOptions {
         store: "s".parse().unwrap(),
         store_id: 7,
         created_unix_ms: 5,
         version: VersionNumber::new(1).unwrap(),
         partitions: 8.try_into().unwrap(),
-        as_of_ms: None,
+        as_of_ms,
         grace_ms: GRACE_MS,
     };
-    let overlay = Overlay::open(Arc::clone(engine), options, Arc::new(|key| Ok(below(key)))).unwrap();
+    let overlay = Overlay::open(Arc::clone(engine), options, base).unwrap();
     overlay.set_held(&all()).unwrap();
     Arc::new(overlay)
 }
@@ -291,6 +297,69 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
         (find("k0") == Found::Value("new".into())).then_some(())
     });
     assert_eq!(records(&engine, &kept), 1);
+}
+
+/// What events up to a time have made, page by page.
+fn settled(feed: &Feed, until_ms: u64) -> BTreeMap<Bytes, Option<Bytes>> {
+    let mut changes = BTreeMap::new();
+    for partition in all().iter() {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let page = feed.settled(partition, from, until_ms, 1).unwrap().unwrap();
+            assert!(page.changes.len() <= 1, "pages are short");
+            changes.extend(page.changes);
+            next = page.next;
+        }
+    }
+    changes
+}
+
+#[test]
+fn a_version_with_earlier_events_answers_the_same() {
+    let mut with_changes = 0;
+    for seed in 0..8 {
+        let mut random = random(&format!("compaction {seed}"));
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        let overlay = open(&engine);
+        let topic = Arc::new(Topic::default());
+        let (feed, ingest) = (feed(&overlay, &topic), Ingest::start(2).unwrap());
+        ingest.set_feeds(vec![Arc::clone(&feed)]);
+        let mut events = Vec::new();
+        for round in 0..20 {
+            let now_ms = START_MS + round * 1500;
+            for number in 0..random.u32(..40) {
+                let time_ms = now_ms - random.u64(..GRACE_MS);
+                let event = random_event(&mut random, number, time_ms);
+                topic.log(random.u32(..PARTITIONS), now_ms, event.clone());
+                events.push(event);
+            }
+            (0..PARTITIONS).for_each(|partition| topic.log(partition, now_ms, event("tick", Change::Delete, now_ms)));
+        }
+        wait_until_read(&feed);
+        let until_ms = START_MS + 19 * 1500 - GRACE_MS - BACK_MS;
+        eventually("all partitions to be known", || {
+            (feed.status().settled_ms == until_ms && *overlay.ready() == all()).then_some(())
+        });
+        let changes = settled(&feed, until_ms);
+        with_changes += changes.len();
+        assert!(matches!(
+            feed.settled(PartitionId::new(0), 0, until_ms + 1, 1),
+            Err(StreamError::NotSettled { .. })
+        ));
+        let base = move |key: &[u8]| changes.get(key).cloned().unwrap_or_else(|| below(key));
+        let (engine, of_version): (Arc<dyn Engine>, _) = (Arc::new(MemoryEngine::new()), base.clone());
+        let next = open_on(&engine, Some(until_ms), Arc::new(move |key| Ok(of_version(key))));
+        read_all(&next, &topic);
+        assert!(next.applied().cut > 0, "seed {seed}");
+        for key in (0..6).map(|key| format!("k{key}")) {
+            let found = match next.find(key.as_bytes()).unwrap() {
+                Found::Nothing => base(key.as_bytes()).map_or(Found::Deleted, Found::Value),
+                found => found,
+            };
+            assert_eq!(Some(found), expected(&key, &events), "seed {seed}, {key}");
+        }
+    }
+    assert!(with_changes > 20, "{with_changes}");
 }
 
 /// An engine whose writes fail now and then, before or after they take effect.

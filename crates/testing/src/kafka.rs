@@ -51,7 +51,23 @@ impl KafkaWriter {
         value: Option<&str>,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) {
+        self.send_at(None, partition, key, value, headers);
+    }
+
+    /// Sends a record as [`send`](Self::send) does, with a time of its own, in milliseconds since 1970.
+    ///
+    /// # Panics
+    /// If too many are on their way.
+    pub fn send_at<'a>(
+        &self,
+        time_ms: Option<i64>,
+        partition: i32,
+        key: Option<&str>,
+        value: Option<&str>,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) {
         let mut record = BaseRecord::<str, str>::to(&self.topic).partition(partition);
+        record.timestamp = time_ms;
         record.key = key;
         record.payload = value;
         let mut all = OwnedHeaders::new();

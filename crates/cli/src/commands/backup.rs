@@ -168,16 +168,7 @@ impl Ports for ControlPort {
     }
 
     fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>> {
-        let is_tls = self.http.as_ref().is_some_and(|said| said.starts_with("https://"));
-        let http = match is_tls {
-            true => format!("https://{address}"),
-            false => address.to_owned(),
-        };
-        let port = Self {
-            http: Some(http),
-            ..self.clone()
-        };
-        Ok(Box::new(Client::of_node(&port)?))
+        Ok(Box::new(Client::of_node(&self.at(address))?))
     }
 }
 

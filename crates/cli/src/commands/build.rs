@@ -193,6 +193,7 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     let from = Earlier {
         known: known.as_ref().map(|known| known as &dyn KnownIds),
         base: options.base.as_deref(),
+        has_final_values: false,
     };
     let result = run(&options.input, partitions, from, location.as_ref(), &interrupt, output)?;
     output.result(&result, |result| {
@@ -211,6 +212,8 @@ pub struct Earlier<'a> {
     pub known: Option<&'a dyn KnownIds>,
     /// The version that the input is a difference to.
     pub base: Option<&'a Path>,
+    /// Whether values of the difference are as those of that version, however those were made.
+    pub has_final_values: bool,
 }
 
 /// Builds a version at `location`, which may be `None` for a dry run, and shows progress.
@@ -238,6 +241,7 @@ pub fn run(
                 build: build.clone(),
                 base: base.to_owned(),
                 deletes: options.delete.clone(),
+                has_final_values: from.has_final_values,
             };
             let report = watched(&progress, interrupt, output, || {
                 fondaco_build::build_increment(&options, &progress)

@@ -1,6 +1,6 @@
 //! The version that a difference changes: `--incremental` of `fondaco push`.
 //!
-//! It is read where it was built, if that is a directory of this machine that still has it. Otherwise it is fetched, as
+//! It is read where it was built, or from the node's data directory, if one is a directory of this machine that has all of it. Otherwise it is fetched, as
 //! nodes fetch it: from where it was built, or from nodes.
 
 use std::path::{Path, PathBuf};
@@ -106,9 +106,10 @@ impl CurrentVersion {
             .source
             .as_ref()
             .and_then(|source| source.parse::<Location>().ok());
-        if let Some(dir) = source.as_ref().and_then(Location::local_path)
-            && is_whole(dir, checksum)
-        {
+        // Where it was built, or in the data directory of a node with all partitions on this machine.
+        let built = source.as_ref().and_then(Location::local_path);
+        let of_node = current.directory.as_deref().map(Path::new);
+        if let Some(dir) = built.into_iter().chain(of_node).find(|dir| is_whole(dir, checksum)) {
             let dir = dir.to_owned();
             return Ok(Self { dir, _scratch: None });
         }

@@ -5,6 +5,7 @@ pub mod balance;
 mod bring;
 pub mod build;
 pub mod cluster;
+mod compact;
 pub mod completions;
 pub mod config;
 pub mod graph;

@@ -3,10 +3,11 @@
 //! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the cluster to fetch and
 //! swap, and watches: the nodes do the work, and continue if the watching command ends.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, Command, FromArgMatches};
 use fondaco_build::KnownIds;
 use fondaco_control::http::{DryRunResource, NewPush, NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
@@ -72,8 +73,51 @@ pub struct PushOptions {
     #[command(flatten)]
     rollout: RolloutOptions,
 
+    /// Whether the values of the input are as those of the version, however those were made.
+    #[arg(skip)]
+    has_final_values: bool,
+
     #[command(flatten)]
     node: ControlPort,
+}
+
+/// What events up to a time have changed, and how it is pushed.
+pub struct ChangedFiles<'a> {
+    pub store: &'a StoreName,
+    /// Files with the columns key and value.
+    pub changed: &'a [PathBuf],
+    /// Files with the column key.
+    pub deleted: &'a [PathBuf],
+    pub as_of_unix_ms: u64,
+    pub upload: bool,
+    pub memory_bytes: u64,
+    /// The directory for temporary files.
+    pub work: &'a Path,
+}
+
+impl PushOptions {
+    /// The incremental push of what events have changed.
+    pub fn of_changes(files: &ChangedFiles<'_>, node: ControlPort) -> anyhow::Result<Self> {
+        let mut arguments: Vec<OsString> = vec!["push".into(), files.store.as_str().into()];
+        arguments.extend(["--key", "key", "--value", "value", "--incremental"].map(Into::into));
+        arguments.extend(["--memory".into(), files.memory_bytes.to_string().into()]);
+        arguments.extend(["--work".into(), files.work.into()]);
+        arguments.extend(files.changed.iter().map(Into::into));
+        arguments.extend(
+            files
+                .deleted
+                .iter()
+                .flat_map(|path| ["--delete".into(), OsString::from(path)]),
+        );
+        let parsed = Self::augment_args(Command::new("push")).try_get_matches_from(arguments);
+        Ok(Self {
+            upload: files.upload,
+            as_of: Some(files.as_of_unix_ms),
+            has_final_values: true,
+            node,
+            ..Self::from_arg_matches(&parsed?)?
+        })
+    }
 }
 
 /// `fondaco deploy`.
@@ -174,6 +218,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let from = build::Earlier {
         known: served.as_ref().map(|served| served as &dyn KnownIds),
         base: current.as_ref().map(CurrentVersion::dir),
+        has_final_values: options.has_final_values,
     };
     if options.input.dry_run {
         let built = build::run(&options.input, partitions, from, None, &interrupt, output)?;

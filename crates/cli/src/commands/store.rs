@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::WrongUsage;
 use super::build::parse_bytes;
+use super::compact::{self, CompactOptions};
 use super::stream_options::{self, StreamAlterations, StreamArguments};
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
@@ -28,6 +29,8 @@ pub enum StoreCommand {
     Show(NameOptions),
     /// List the records of a hybrid store's topic that are no events, as a node has read them
     Poison(PoisonOptions),
+    /// Make a new version of a hybrid store of the current one and its events
+    Compact(CompactOptions),
     /// Change a store
     Alter(AlterOptions),
     /// Drop a store with all its versions
@@ -273,6 +276,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let list: PoisonList = Client::new(&options.node)?.get(&path)?;
             output.result(&list, stream_options::poison_text)
         }
+        StoreCommand::Compact(options) => compact::compact(options, output),
         StoreCommand::Show(options) => {
             let client = Client::new(&options.node)?;
             let path = format!("/v1/stores/{}", options.name);

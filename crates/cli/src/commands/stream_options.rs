@@ -28,6 +28,10 @@ pub struct StreamArguments {
     /// How much later than it happened an event may be logged; later ones do not count; 7days by default
     #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
     grace: Option<u64>,
+
+    /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
+    compact_every: Option<u64>,
 }
 
 impl StreamArguments {
@@ -40,6 +44,7 @@ impl StreamArguments {
             grace_ms: self.grace,
             engine,
             paused: false,
+            compact_ms: self.compact_every,
         })
     }
 }
@@ -60,6 +65,11 @@ pub struct StreamAlterations {
     /// Whether nodes read no events for now: true or false
     #[arg(long, value_name = "BOOL")]
     paused: Option<bool>,
+
+    /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does; 0 for
+    /// never
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
+    compact_every: Option<u64>,
 }
 
 impl StreamAlterations {
@@ -69,6 +79,7 @@ impl StreamAlterations {
             rewind_ms: self.rewind,
             lag_ms: self.max_lag,
             paused: self.paused,
+            compact_ms: self.compact_every,
         };
         (options != StreamOptions::default()).then_some(options)
     }
@@ -78,12 +89,16 @@ impl StreamAlterations {
 pub fn text(stream: &StreamResource) -> String {
     let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
     format!(
-        "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}",
+        "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
         stream.source,
         time(stream.rewind_ms),
         time(stream.lag_ms),
         time(stream.grace_ms),
         stream.engine.unwrap_or(EngineKind::Disk),
+        match stream.compact_ms {
+            None | Some(0) => String::new(),
+            every => format!("puts events into a new version every {}\n", time(every)),
+        },
         if stream.paused {
             "paused: no events are read\n"
         } else {

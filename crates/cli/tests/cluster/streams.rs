@@ -1,13 +1,15 @@
 //! Hybrid stores that count what a topic of a real Kafka says, while nodes are killed.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fondaco_testing::{Kafka, KafkaWriter, random};
 use redis::Commands as _;
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
-use super::node::{Node, until};
+use super::node::{Node, until, write_csv};
 use super::values;
 
 const COUNTERS: usize = 200;
@@ -101,4 +103,159 @@ fn increments_are_exact_although_nodes_are_killed() {
         check(&cluster, name, 1);
         others.for_each(|other| cluster.launch(other));
     }
+}
+
+/// A topic whose records get times of their own, and what they make of a store.
+struct Story {
+    topic: KafkaWriter,
+    sent: Vec<i64>,
+    values: BTreeMap<usize, Option<Value>>,
+}
+
+impl Story {
+    const KEYS: usize = 400;
+    const PARTITIONS: usize = 3;
+
+    fn begin(topic: KafkaWriter) -> Self {
+        let base = |key| (key, Some(json!({"value": format!("base {key}")})));
+        Self {
+            topic,
+            sent: vec![0; Self::PARTITIONS],
+            values: (0..Self::KEYS).map(base).collect(),
+        }
+    }
+
+    fn send(&mut self, time_ms: u64, key: usize, value: Option<&Value>, is_update: bool) {
+        let partition = key % Self::PARTITIONS;
+        self.sent[partition] += 1;
+        let headers = is_update.then_some(("event-type", "update"));
+        let (key, value) = (key.to_string(), value.map(Value::to_string));
+        let time_ms = Some(time_ms as i64);
+        self.topic
+            .send_at(time_ms, partition as i32, Some(&key), value.as_deref(), headers);
+    }
+
+    /// Half of the keys are changed, each in one of four ways.
+    fn tell(&mut self, time_ms: u64, round: usize) {
+        for key in (0..Self::KEYS).filter(|key| (key / 8 + round).is_multiple_of(2)) {
+            let value = match key % 4 {
+                0 => Some(json!({"value": format!("put {round}")})),
+                1 => None,
+                2 => {
+                    let mut value = self.values[&key].clone().unwrap_or(json!({}));
+                    value["n"] = json!(value["n"].as_u64().unwrap_or(0) + 1);
+                    self.send(time_ms, key, Some(&json!({"increment": {"n": 1}})), true);
+                    self.values.insert(key, Some(value));
+                    continue;
+                }
+                _ => {
+                    let mut value = self.values[&key].clone().unwrap_or(json!({}));
+                    value["value"] = json!(format!("set {round}"));
+                    self.send(time_ms, key, Some(&json!({"set": {"value": value["value"]}})), true);
+                    self.values.insert(key, Some(value));
+                    continue;
+                }
+            };
+            self.send(time_ms, key, value.as_ref(), false);
+            self.values.insert(key, value);
+        }
+        self.topic.flush();
+    }
+
+    fn check(&self, cluster: &Cluster) {
+        let keys: Vec<String> = self.values.keys().map(|key| format!("s:{key}")).collect();
+        for name in cluster.nodes() {
+            until(&format!("{name} answers all values"), || {
+                let values: redis::RedisResult<Vec<Option<String>>> = cluster.get(&name).redis().mget(&keys);
+                let parsed = |value: Option<String>| value.map(|value| serde_json::from_str(&value).unwrap());
+                values
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(parsed)
+                    .eq(self.values.values().cloned())
+            });
+        }
+    }
+}
+
+/// The overlays of a version on all nodes.
+fn overlays(cluster: &Cluster, version: u64) -> Vec<Value> {
+    let on_node = |name: String| {
+        let stream = cluster.get(&name).http_get("/v1/stores/s/stream");
+        let versions = stream["versions"].as_array().unwrap().clone();
+        versions.into_iter().filter(move |stream| stream["version"] == version)
+    };
+    cluster.nodes().into_iter().flat_map(on_node).collect()
+}
+
+#[test]
+fn events_outlive_their_topic_in_compacted_versions() {
+    let kafka = Kafka::start();
+    let mut story = Story::begin(kafka.make_topic("counts", Story::PARTITIONS as i32));
+    let cluster = Cluster::start(Shape::steady());
+    let stream = format!("kafka://{}/counts", kafka.address());
+    cluster.create(&[
+        "--kind", "hybrid", "--stream", &stream, "--grace", "1s", "--rewind", "1h",
+    ]);
+    let csv = cluster.dir.path().join("base.csv");
+    write_csv(
+        &csv,
+        (0..Story::KEYS).map(|key| (key.to_string(), format!("base {key}"))),
+    );
+    // Its values are objects, and are not made again of those that events have made.
+    cluster
+        .any()
+        .done(&["push", "s", csv.to_str().unwrap(), "--key", "key", "--quiet"]);
+    let refused = cluster.any().refused(1, &["store", "compact", "s"]);
+    assert!(refused.contains("too few events"), "{refused}");
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let now = now_ms();
+    story.tell(now - 100_000, 0);
+    story.tell(now - 90_000, 1);
+    let old = story.sent.clone();
+    story.tell(now - 5_000, 2);
+    story.check(&cluster);
+    let compact = || cluster.any().json(&["store", "compact", "s", "--quiet"]);
+    let compacted = compact();
+    assert_eq!(compacted["push"]["state"], "swapped", "{compacted}");
+    let version = compacted["push"]["version"].as_u64().unwrap();
+    story.check(&cluster);
+    for overlay in overlays(&cluster, version) {
+        let changed = Story::KEYS as u64 / 2;
+        assert!(overlay["keys"].as_u64() <= Some(changed), "{overlay}");
+    }
+    assert_eq!(compact(), json!({"changes": 0}));
+    // The topic forgets what is in the version, and a node that has nothing answers all.
+    for (partition, &offset) in old.iter().enumerate() {
+        story.topic.delete_before(partition as i32, offset);
+    }
+    story.tell(now - 4_000, 3);
+    // The time of these is still to come: all earlier ones are settled by the nodes' clocks.
+    story.tell(now + 60_000, 4);
+    story.check(&cluster);
+    until("the events of round 3 to be settled", || {
+        let settled = |overlay: &Value| overlay["settled_unix_ms"].as_u64() >= Some(now - 4_000);
+        overlays(&cluster, version).iter().all(settled)
+    });
+    let again = compact();
+    assert_eq!(again["push"]["state"], "swapped", "{again}");
+    story.check(&cluster);
+    let version = again["push"]["version"].as_u64().unwrap();
+    let found = overlays(&cluster, version);
+    assert!(found.iter().all(|overlay| overlay["lost"] == json!([])), "{found:?}");
+    // A node does it by itself.
+    cluster.any().done(&["store", "alter", "s", "--compact-every", "1s"]);
+    let key = Story::KEYS;
+    let (event_ms, new) = (now_ms(), json!({"value": "new"}));
+    story.send(event_ms, key, Some(&new), false);
+    story.values.insert(key, Some(new));
+    story.topic.flush();
+    until("a node to make a version with the new event", || {
+        let store = cluster.any().http_get("/v1/stores/s");
+        let versions = store["versions"].as_array().unwrap();
+        versions
+            .iter()
+            .any(|found| found["current"] == true && found["version"].as_u64() > Some(version))
+    });
+    story.check(&cluster);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fondaco_engine::Engine;
 use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord};
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{StoreName, StreamSettings, StreamSource, VersionNumber};
+use fondaco_model::{PartitionCount, PartitionSet, StoreName, StreamSettings, StreamSource, VersionNumber};
 use fondaco_replica::Engines;
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
@@ -69,8 +69,10 @@ pub(crate) struct OverlayStatus {
     pub(crate) applied: Applied,
     pub(crate) keys: u64,
     pub(crate) filter_bytes: u64,
-    /// How many of the partitions on the disk answer.
-    pub(crate) partitions_ready: u64,
+    /// How many partitions the version was built for.
+    pub(crate) partitions: PartitionCount,
+    /// The partitions on the disk that answer, of as many as the version was built for.
+    pub(crate) ready: PartitionSet,
 }
 
 impl Streams {
@@ -301,6 +303,11 @@ impl Streams {
         Some(Arc::clone(feed.overlay()))
     }
 
+    /// What feeds the overlay of a version.
+    pub(crate) fn of_version(&self, store: &StoreName, version: VersionNumber) -> Option<Arc<Feed>> {
+        self.state.lock().feeds.get(&(store.clone(), version)).cloned()
+    }
+
     /// The overlays of a store.
     pub(crate) fn overlays(&self, store: &StoreName) -> Vec<(VersionNumber, Arc<Overlay>)> {
         let state = self.state.lock();
@@ -322,7 +329,8 @@ impl Streams {
                 applied: overlay.applied(),
                 keys,
                 filter_bytes: filter_bytes as u64,
-                partitions_ready: overlay.ready().len() as u64,
+                partitions: overlay.options().partitions,
+                ready: PartitionSet::clone(&overlay.ready()),
             }
         };
         own.map(status).collect()

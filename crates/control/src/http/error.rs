@@ -8,6 +8,7 @@ use axum::{Json, body::Body};
 use fondaco_coordination::CoordinationError;
 use fondaco_fetch::FetchError;
 use fondaco_model::cluster::operator::OperatorError;
+use fondaco_stream::StreamError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -201,6 +202,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "the store was not dropped, or its data is not kept any more",
     ),
     (
+        "not_settled",
+        409,
+        "what the events up to this time make is not known yet, or not any more: ask for another time",
+    ),
+    (
         "conflict",
         409,
         "other processes changed the same entries again and again",
@@ -326,6 +332,7 @@ fn code_of(error: &ControlError) -> &'static str {
             CoordinationError::Unavailable { .. } | CoordinationError::Untrusted { .. } | CoordinationError::Closed,
         ) => "unavailable",
         ControlError::NoEventLog => "no_log",
+        ControlError::Stream(StreamError::NotSettled { .. } | StreamError::Folded { .. }) => "not_settled",
         ControlError::InvalidEvent { .. } => "invalid_request",
         ControlError::Admission(_)
         | ControlError::Stream(_)

@@ -55,6 +55,7 @@ pub use openapi::document;
 pub use records::NEXT_HEADER;
 pub(crate) use records::PAGES_AT_ONCE_MAX;
 pub use resources::*;
+pub use streams::CHANGED_TO_VALUE;
 pub(crate) use traffic::Traffic;
 
 use error::ApiError;
@@ -76,6 +77,11 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}/events", Method::POST, post(streams::log)),
         ("/v1/stores/{store}/stream", Method::GET, get(streams::show)),
         ("/v1/stores/{store}/stream/poison", Method::GET, get(streams::poison)),
+        (
+            "/v1/stores/{store}/stream/changes/{partition}",
+            Method::GET,
+            get(streams::changes),
+        ),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
         (

@@ -27,6 +27,7 @@ use super::{
         streams::log,
         streams::show,
         streams::poison,
+        streams::changes,
         pushes::start,
         pushes::show,
         pushes::cancel,

@@ -27,6 +27,7 @@ pub(super) fn right(path: &str, method: &Method) -> Right {
         | "/v1/stores/{store}/uploads/{upload}/files/{file}"
         | "/v1/stores/{store}/partitions/{partition}/records"
         | "/v1/stores/{store}/hints"
+        | "/v1/stores/{store}/stream/changes/{partition}"
             if is_read =>
         {
             Right::Data(Operator)

@@ -1,14 +1,20 @@
-//! `/v1/stores/{store}/events` and `/v1/stores/{store}/stream`: logging events, and how far they were read.
+//! `/v1/stores/{store}/events` and `/v1/stores/{store}/stream`: logging events, how far they were read, and what they
+//! made.
 
 use axum::Json;
-use axum::extract::State;
-use fondaco_model::StreamSource;
+use axum::extract::{Query, State};
+use axum::http::{HeaderName, Uri, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_stream::{Change, Event, Poison};
+use fondaco_model::{PartitionId, StoreName, StreamSource, VersionNumber};
+use fondaco_stream::{Change, Event, Poison, SettledPage};
+use serde::Deserialize;
 
 use super::app::App;
-use super::body::{JsonBody, StorePath};
+use super::body::{JsonBody, PathTexts, StorePath};
 use super::error::{ApiError, ErrorResource};
+use super::frame::Frame;
+use super::records::NEXT_HEADER;
 use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus};
 use crate::agent::topic_of;
 use crate::error::ControlError;
@@ -107,4 +113,75 @@ pub(super) async fn poison(State(app): State<App>, StorePath(name): StorePath) -
         Ok(PoisonList { source, records })
     });
     Ok(Json(list.await?))
+}
+
+/// About how many bytes a page of changes has; it has at least one key.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// The first byte of the record of a key that has a value, which follows; any other is of a deletion.
+pub const CHANGED_TO_VALUE: u8 = 1;
+
+/// The query of a request for changes.
+#[derive(Deserialize)]
+struct Asked {
+    version: VersionNumber,
+    until_unix_ms: u64,
+    #[serde(default)]
+    after: u64,
+}
+
+/// What the events of a hybrid store up to a time have made of the keys of a partition, page by page, as the answering
+/// node has read them: for a version that contains them.
+#[utoipa::path(get, path = "/v1/stores/{store}/stream/changes/{partition}", tag = "streams", params(
+    ("store" = String, Path, description = "The store"),
+    ("partition" = u32, Path, description = "The partition, of as many as the version was built for"),
+    ("version" = u64, Query, description = "The version that the events are on top of"),
+    ("until_unix_ms" = u64, Query, description = "Up to which time, in milliseconds since 1970: at most the node's `settled_unix_ms`"),
+    ("after" = Option<String>, Query, description = "The position to continue at: the header `fondaco-next` of the page before"),
+), responses(
+    (status = 200, description = "Keys, each with a byte 1 and its value, or a byte 0 if it was deleted, in the frames of backups; keys whose later events replace all that was before are left out", body = Vec<u8>, content_type = "application/octet-stream",
+        headers(("fondaco-next" = String, description = "The position of the next page; a last page has none"))),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_hybrid, unavailable, not_settled", body = ErrorResource),
+))]
+pub(super) async fn changes(
+    State(app): State<App>,
+    PathTexts((store, partition)): PathTexts<(StoreName, u32)>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let query = Query::try_from_uri(&uri);
+    let Query(asked) = query.map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
+    let Asked {
+        version,
+        until_unix_ms,
+        after,
+    } = asked;
+    // Shared with backups, so that clients get most of the disk. The semaphore is never closed.
+    let _permit = app.pages.acquire().await.ok();
+    let page = app.blocking(move |app| {
+        if app.operator.store(&store)?.definition.stream.is_none() {
+            return Err(OperatorError::NotHybrid { store }.into());
+        }
+        let feed = app
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.streams().of_version(&store, version));
+        let Some(feed) = feed else { return Ok(None) };
+        Ok(feed.settled(PartitionId::new(partition), after, until_unix_ms, PAGE_BYTES)?)
+    });
+    let Some(SettledPage { changes, next }) = page.await? else {
+        let message = format!("partition {partition} of version {version} does not answer here: ask another node");
+        return Err(ApiError::new("unavailable", message));
+    };
+    let mut body = Vec::new();
+    for (key, value) in changes {
+        let record = match &value {
+            Some(value) => [&[CHANGED_TO_VALUE], &value[..]].concat(),
+            None => vec![0],
+        };
+        // Writing to memory cannot fail.
+        let _ = Frame::write(&key, &record, &mut body);
+    }
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    let next = next.map(|next| (HeaderName::from_static(NEXT_HEADER), next.to_string()));
+    Ok((kind, AppendHeaders(next), body).into_response())
 }

@@ -452,5 +452,11 @@ fn streams(walk: &mut Walk) {
     let poison = "/v1/stores/{store}/stream/poison";
     walk.step("GET", poison, "/v1/stores/counts/stream/poison", Value::Null, 200);
     walk.step("GET", poison, "/v1/stores/pymk/stream/poison", Value::Null, 409);
+    let changes = "/v1/stores/{store}/stream/changes/{partition}";
+    let of = |store: &str, query: &str| format!("/v1/stores/{store}/stream/changes/0?{query}");
+    let query = "version=1&until_unix_ms=1";
+    walk.step("GET", changes, &of("counts", query), Value::Null, 503);
+    walk.step("GET", changes, &of("counts", "version=1"), Value::Null, 400);
+    walk.step("GET", changes, &of("pymk", query), Value::Null, 409);
     walk.step("DELETE", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 204);
 }

@@ -64,6 +64,7 @@ fn built(shape: Shape, rows: &[(String, String)], base: Option<(&Path, &[String]
                 build: options,
                 base: base.to_owned(),
                 deletes: vec![path("deleted.jsonl")],
+                has_final_values: false,
             };
             build_increment(&options, &Progress::new()).unwrap();
         }

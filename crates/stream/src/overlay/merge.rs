@@ -245,6 +245,15 @@ fn merge<'a>(
     (record, unfit)
 }
 
+/// What updates in their order make of a value.
+pub(super) fn merged_until(value: Option<Bytes>, updates: &[(Place, Update)]) -> Option<Bytes> {
+    let mut content = Content::of(value);
+    for (_, update) in updates {
+        content.apply(update);
+    }
+    content.value()
+}
+
 /// The whole value that a record without updates is.
 fn whole_of(record: Record) -> Option<Whole> {
     record.merged.is_none().then_some(Whole {
@@ -256,12 +265,12 @@ fn whole_of(record: Record) -> Option<Whole> {
 
 impl Overlay {
     /// What the version has for a key in the table.
-    fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
+    pub(super) fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
         let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
         (self.base)(key).map_err(|reason| StreamError::Version { reason })
     }
 
-    fn whole(&self, head: &Head) -> Result<Option<Whole>, StreamError> {
+    pub(super) fn whole(&self, head: &Head) -> Result<Option<Whole>, StreamError> {
         let key = head.whole();
         let whole = self.events.get(&key)?;
         let decode = |whole| Whole::decode(whole).ok_or_else(|| self.damaged(&head.table_key()));
@@ -269,7 +278,7 @@ impl Overlay {
     }
 
     /// The updates of a key that are kept: their keys in the table, their places, their texts.
-    fn updates(
+    pub(super) fn updates(
         &self,
         head: &Head,
     ) -> Result<impl Iterator<Item = Result<(Bytes, Place, Bytes), StreamError>>, StreamError> {
@@ -282,7 +291,7 @@ impl Overlay {
         }))
     }
 
-    fn parsed(&self, event_key: &[u8], text: &[u8]) -> Result<Update, StreamError> {
+    pub(super) fn parsed(&self, event_key: &[u8], text: &[u8]) -> Result<Update, StreamError> {
         Update::parse(text).map_err(|_| self.damaged(event_key))
     }
 

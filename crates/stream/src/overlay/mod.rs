@@ -11,6 +11,7 @@ mod holding;
 mod merge;
 mod options;
 mod record;
+mod settled;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -32,6 +33,7 @@ use crate::source::Batch;
 pub use self::options::OverlayOptions;
 pub use self::record::EVENT_KEY_BYTES_MAX;
 pub(crate) use self::record::EVENT_VALUE_BYTES_MAX;
+pub use self::settled::SettledPage;
 
 /// How many records that are no events are kept aside. More are only counted.
 const POISON_MAX: u64 = 1000;

@@ -217,6 +217,7 @@ impl ConfigurationFile {
         let partitions = partition_count(cluster.partitions.unwrap_or(PARTITIONS_DEFAULT))?;
         let mut config = Config::local(data, partitions);
         config.role = role;
+        config.program = std::env::current_exe().ok();
         config.resp_listen = resolve(self.resp.as_deref().unwrap_or(RESP_DEFAULT))?;
         config.http_listen = resolve(self.http.as_deref().unwrap_or(HTTP_DEFAULT))?;
         config.loops = self.loops.unwrap_or(0);

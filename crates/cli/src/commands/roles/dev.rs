@@ -175,6 +175,7 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
         }
     }
     let mut config = Config::local(&options.data, partition_count(options.partitions)?);
+    config.program = std::env::current_exe().ok();
     config.resp_listen = resolve(&options.resp)?;
     config.http_listen = resolve(&options.http)?;
     config.loops = options.loops;

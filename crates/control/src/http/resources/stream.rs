@@ -1,7 +1,7 @@
 //! Streams of hybrid stores.
 
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{StreamChange, StreamSettings, StreamSource, StreamSourceError};
+use fondaco_model::{PartitionSet, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -32,6 +32,9 @@ pub struct StreamResource {
     /// Whether nodes read no events for now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// After how long a span of events, in milliseconds, a node puts them into a new version; 0, the default, for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_ms: Option<u64>,
 }
 
 /// Changes of a hybrid store's stream. A setting that is missing stays as it is.
@@ -47,6 +50,9 @@ pub struct StreamOptions {
     /// Whether nodes read no events for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// After how long a span of events, in milliseconds, a node puts them into a new version; 0 for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_ms: Option<u64>,
 }
 
 impl From<StreamOptions> for StreamChange {
@@ -55,6 +61,7 @@ impl From<StreamOptions> for StreamChange {
             rewind_ms: options.rewind_ms,
             lag_ms: options.lag_ms,
             is_paused: options.paused,
+            compact_ms: options.compact_ms,
         }
     }
 }
@@ -72,6 +79,7 @@ impl StreamResource {
             grace_ms: self.grace_ms.unwrap_or(defaults.grace_ms),
             engine: self.engine.unwrap_or(defaults.engine),
             is_paused: self.paused,
+            compact_ms: self.compact_ms.unwrap_or(defaults.compact_ms),
             ..defaults
         })
     }
@@ -86,6 +94,7 @@ impl From<StreamSettings> for StreamResource {
             grace_ms: Some(settings.grace_ms),
             engine: Some(settings.engine),
             paused: settings.is_paused,
+            compact_ms: Some(settings.compact_ms),
         }
     }
 }
@@ -138,8 +147,18 @@ pub struct StreamStatus {
 pub struct VersionStream {
     /// The version.
     pub version: u64,
+    /// How many partitions it was built for.
+    #[serde(default)]
+    pub partitions_total: u32,
     /// How many of its partitions on the node answer: they have been close enough to the end of the stream.
     pub partitions_ready: u64,
+    /// These partitions, such as 0-3,7, of as many as the version was built for.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub ready: PartitionSet,
+    /// Up to which time, in milliseconds since 1970, no event may come any more; 0 if none was read since the process began.
+    #[serde(default)]
+    pub settled_unix_ms: u64,
     /// How many keys have events.
     pub keys: u64,
     /// The memory for recognising keys without events, in bytes.
@@ -229,7 +248,10 @@ impl From<OverlayStatus> for VersionStream {
         });
         Self {
             version: status.version.get(),
-            partitions_ready: status.partitions_ready,
+            partitions_total: status.partitions.get(),
+            partitions_ready: status.ready.len() as u64,
+            ready: status.ready,
+            settled_unix_ms: status.feed.settled_ms,
             keys: status.keys,
             filter_bytes: status.filter_bytes,
             applied: applied.applied,

@@ -1,0 +1,169 @@
+//! Compaction of hybrid stores that ask for it: `fondaco store compact`, run by a node in a process of its own, whose
+//! memory and faults are not the node's.
+//!
+//! The live node with the lowest number does it for the whole cluster. Should two nodes take that for themselves for a moment, the
+//! second push is refused.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_model::StoreName;
+use fondaco_model::cluster::{ClusterView, StoreRecord};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::agent::AgentWork;
+use crate::change_signal::ChangeSignal;
+use crate::error::ControlError;
+use crate::mirror::Mirror;
+use crate::worker::{Ending, Worker};
+
+/// How often stores are looked at.
+const PERIOD: Duration = Duration::from_secs(5);
+/// How often a running command is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a store is left alone after its command failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// What compaction needs.
+pub(crate) struct CompactionParts {
+    /// The program, which has the command.
+    pub(crate) program: PathBuf,
+    /// How it reaches this node: environment variables.
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// Where it works.
+    pub(crate) work: PathBuf,
+    pub(crate) agent: Arc<AgentWork>,
+    pub(crate) mirror: Mirror,
+}
+
+/// The thread that looks for stores to compact. Dropping it stops it, and the command that it runs.
+pub(crate) struct CompactionWork {
+    _worker: Worker,
+}
+
+impl CompactionWork {
+    pub(crate) fn start(parts: CompactionParts) -> Result<Self, ControlError> {
+        let signal = Arc::new(ChangeSignal::default());
+        let theirs = Arc::clone(&signal);
+        let worker = Worker::start("compaction", signal, move |ending| watch(&parts, &theirs, ending))?;
+        Ok(Self { _worker: worker })
+    }
+}
+
+fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
+    let mut failed: BTreeMap<StoreName, Instant> = BTreeMap::new();
+    // Up to which time events were looked for, whether or not there were any.
+    let mut done: BTreeMap<StoreName, u64> = BTreeMap::new();
+    loop {
+        let seen = signal.count();
+        if ending.has_come() {
+            return;
+        }
+        signal.wait(seen, PERIOD);
+        failed.retain(|_, when| when.elapsed() < AFTER_FAILURE);
+        let view = parts.mirror.view();
+        let stores = view.stores.values().map(|store| &store.record);
+        let mut stores = stores.filter(|store| !failed.contains_key(&store.definition.name));
+        let due = stores.find_map(|store| {
+            let name = &store.definition.name;
+            let until_ms = parts.due(&view, store, done.get(name).copied().unwrap_or(0));
+            until_ms.map(|until_ms| (name, until_ms))
+        });
+        let Some((name, until_ms)) = due else { continue };
+        tracing::info!(store = %name, "putting events into a new version");
+        match parts.run(name, signal, ending) {
+            Ok(()) => {
+                tracing::info!(store = %name, "put events into a new version");
+                done.insert(name.clone(), until_ms);
+            }
+            Err(reason) => {
+                tracing::warn!(store = %name, reason, "cannot put events into a new version: trying again in a minute");
+                failed.insert(name.clone(), Instant::now());
+            }
+        }
+    }
+}
+
+impl CompactionParts {
+    /// Up to when events can be put into a version, in milliseconds since 1970, if this node has to do that now for a store, of
+    /// which events up to a time were looked for.
+    fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<u64> {
+        let stream = store
+            .definition
+            .stream
+            .as_ref()
+            .filter(|stream| stream.compact_ms > 0)?;
+        let first_live = view.nodes.keys().find(|node| view.is_live(**node));
+        let is_ours = first_live.is_some_and(|first| self.agent.node() == Some(*first));
+        if !is_ours || view.remembered || store.pushing().is_some() {
+            return None;
+        }
+        let current = store.versions.current()?;
+        let events = store.details.get(&current)?.events?;
+        let since_ms = events.as_of_unix_ms.unwrap_or(events.from_unix_ms).max(done_ms);
+        let of_stream = self.agent.streams().status(&store.definition.name);
+        let of_current = of_stream.iter().find(|status| status.version == current)?;
+        let settled_ms = of_current.feed.settled_ms;
+        (settled_ms >= since_ms.saturating_add(stream.compact_ms)).then_some(settled_ms)
+    }
+
+    /// Runs the command to its end.
+    fn run(&self, store: &StoreName, signal: &ChangeSignal, ending: &Ending) -> Result<(), String> {
+        fs::create_dir_all(&self.work).map_err(|error| format!("cannot make {:?}: {error}", self.work))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["store", "compact", store.as_str(), "--upload", "--quiet", "--work"])
+            .arg(&self.work)
+            .env_remove("FONDACO_RESP")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let child = command.spawn();
+        let mut child = child.map_err(|error| format!("cannot start {:?}: {error}", self.program))?;
+        loop {
+            let seen = signal.count();
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) => return Err(errors(&mut child)),
+                Ok(None) => {}
+                Err(error) => return Err(format!("it cannot be waited for: {error}")),
+            }
+            if ending.has_come() {
+                end(&mut child);
+                return Err("this node is stopping".to_owned());
+            }
+            signal.wait(seen, TICK);
+        }
+    }
+}
+
+/// What a command that has ended said.
+fn errors(child: &mut Child) -> String {
+    let mut text = Vec::new();
+    // It said less than a pipe takes at once, or else ended by a signal.
+    let read = child
+        .stderr
+        .take()
+        .map(|pipe| pipe.take(64 << 10).read_to_end(&mut text));
+    match read {
+        Some(Ok(_)) => String::from_utf8_lossy(&text).trim().to_owned(),
+        _ => "it failed without a reason".to_owned(),
+    }
+}
+
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended a moment ago. Killed, it leaves files that the next one deletes.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}

@@ -1,0 +1,124 @@
+//! What events up to a time have made of keys, once no earlier event may come: what a version that contains them has.
+
+use bytes::{Buf, Bytes};
+use fondaco_model::PartitionId;
+
+use super::Overlay;
+use super::merge::merged_until;
+use super::record::{Head, PLACE_BYTES, Record, place};
+use crate::error::StreamError;
+
+/// Keys that events have changed, in the order of their hashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledPage {
+    /// Each with its value, or `None` if it was deleted.
+    pub changes: Vec<(Bytes, Option<Bytes>)>,
+    /// The hash of the next key, if there are more.
+    pub next: Option<u64>,
+}
+
+impl Overlay {
+    /// What the events up to a time, at which no earlier ones may come any more, have made of the keys of a partition: from
+    /// a hash on, of about so many bytes. Keys whose later events replace all that was before are left out. `None` if
+    /// the partition does not answer.
+    ///
+    /// # Errors
+    /// An error of the engine or of the version, damaged data, or [`StreamError::Folded`].
+    pub(crate) fn settled(
+        &self,
+        partition: PartitionId,
+        from: u64,
+        until_ms: u64,
+        bytes_max: usize,
+    ) -> Result<Option<SettledPage>, StreamError> {
+        let (begin, end) = (place(partition, from), place(PartitionId::new(partition.get() + 1), 0));
+        let mut page = SettledPage {
+            changes: Vec::new(),
+            next: None,
+        };
+        let (mut bytes, mut last) = (0, None);
+        for entry in self.table.scan(&begin, Some(&end))? {
+            let (table_key, record) = entry?;
+            let Some((mut head, key)) = table_key.split_at_checked(PLACE_BYTES) else {
+                return Err(self.damaged(&table_key));
+            };
+            head.advance(2);
+            let hash = head.get_u64();
+            if bytes >= bytes_max && last.is_some_and(|last| last != hash) {
+                page.next = Some(hash);
+                break;
+            }
+            last = Some(hash);
+            let record = Record::decode(record).ok_or_else(|| self.damaged(&table_key))?;
+            if let Some(value) = self.value_at(&table_key, record, until_ms)? {
+                bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+                page.changes.push((table_key.slice_ref(key), value));
+            }
+        }
+        // Records are deleted after their partition has ceased to answer.
+        Ok(self.ready().contains(partition).then_some(page))
+    }
+
+    /// The value of a key after its events up to a time; `None` if those have no effect any more.
+    fn value_at(
+        &self,
+        table_key: &Bytes,
+        mut record: Record,
+        until_ms: u64,
+    ) -> Result<Option<Option<Bytes>>, StreamError> {
+        if record.merged.is_some() {
+            // It must not change between this look and those at its events.
+            let _progress = self.lock()?;
+            let now = self.table.get(table_key)?;
+            record = match now.map(|now| Record::decode(now).ok_or_else(|| self.damaged(table_key))) {
+                Some(record) => record?,
+                // Its partition is given up.
+                None => return Ok(None),
+            };
+            if record.merged.is_some() {
+                return self.merged_at(table_key, until_ms);
+            }
+        }
+        match record.time_ms <= until_ms {
+            true => Ok(Some(record.value)),
+            false if record.is_folded => Err(self.folded(record.time_ms, until_ms)),
+            false => Ok(None),
+        }
+    }
+
+    /// The value of a key with updates that are kept after those up to a time.
+    fn merged_at(&self, table_key: &[u8], until_ms: u64) -> Result<Option<Option<Bytes>>, StreamError> {
+        let head = Head::of(table_key);
+        let whole = self.whole(&head)?;
+        if let Some(whole) = whole.as_ref().filter(|whole| whole.time_ms > until_ms) {
+            return match whole.is_folded {
+                true => Err(self.folded(whole.time_ms, until_ms)),
+                false => Ok(None),
+            };
+        }
+        let mut updates = Vec::new();
+        for update in self.updates(&head)? {
+            let (event_key, place, text) = update?;
+            if place.time_ms > until_ms {
+                break;
+            }
+            updates.push((place, self.parsed(&event_key, &text)?));
+        }
+        if updates.is_empty() {
+            return Ok(whole.map(|whole| whole.value));
+        }
+        let value = match whole {
+            Some(whole) => whole.value,
+            None => self.below(table_key)?,
+        };
+        Ok(Some(merged_until(value, &updates)))
+    }
+
+    fn folded(&self, folded_ms: u64, until_ms: u64) -> StreamError {
+        StreamError::Folded {
+            store: self.options.store.to_string(),
+            until_ms,
+            folded_ms,
+        }
+    }
+}
