@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use fondaco_testing::Kafka;
 
 use super::{Writer, create, events_read};
@@ -20,6 +20,8 @@ use crate::servers::fondaco::{Fondaco, Settings};
 const RATE: u64 = 10_000;
 const TICK: Duration = Duration::from_millis(1);
 const ROUNDS: u64 = 3;
+/// So many stores are deployed at a time.
+const DEPLOYING: usize = 6;
 
 pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let steps: [usize; 3] = if bench.quick { [1, 5, 10] } else { [1, 100, 500] };
@@ -34,13 +36,13 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let mut stores = Vec::new();
     for step in steps {
         let began = Instant::now();
-        for number in stores.len()..step {
-            let store = format!("store-{number}");
-            drop(kafka.make_topic(&store, 1));
-            create(server.control(), &store, &kafka, &store)?;
-            server.control().deploy(&store, &bench.version_for(&store, dataset)?)?;
-            stores.push(store);
+        let new: Vec<String> = (stores.len()..step).map(|number| format!("store-{number}")).collect();
+        for store in &new {
+            drop(kafka.make_topic(store, 1));
+            create(server.control(), store, &kafka, store)?;
         }
+        deploy_all(bench, &server, &new, dataset)?;
+        stores.extend(new);
         eprintln!("  {step} stores after {:.0} s", began.elapsed().as_secs_f64());
         settled(|| server.process().cpu_time())?;
         let mut cost = Costs::new();
@@ -73,6 +75,26 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             number(RATE as f64),
         )],
         ..Measured::default()
+    })
+}
+
+/// Deploys a version to each of these stores, several at a time.
+fn deploy_all(bench: &Bench, server: &Fondaco, stores: &[String], dataset: Dataset) -> Result<()> {
+    bench.parquet(dataset)?;
+    thread::scope(|scope| {
+        let parts = stores.chunks(stores.len().div_ceil(DEPLOYING).max(1));
+        let deploying = parts.map(|part| {
+            scope.spawn(move || -> Result<()> {
+                for store in part {
+                    server.control().deploy(store, &bench.version_for(store, dataset)?)?;
+                }
+                Ok(())
+            })
+        });
+        for thread in deploying.collect::<Vec<_>>() {
+            thread.join().map_err(|_| anyhow!("a thread that deploys panicked"))??;
+        }
+        Ok(())
     })
 }
 
