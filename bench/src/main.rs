@@ -100,7 +100,7 @@ enum Command {
     },
     /// Read a topic of Kafka to its end, and print what that cost.
     #[command(hide = true)]
-    Consume(rows::streams::ConsumeArguments),
+    Consume(rows::streams::applied::ConsumeArguments),
     /// Write to an engine and read from it, in an empty directory, and print the results.
     #[command(hide = true)]
     TryEngine {
@@ -181,7 +181,7 @@ fn main() -> ExitCode {
             records,
             cache_bytes,
         } => worker::run(engine, &dir, records, cache_bytes).map(|()| true),
-        Command::Consume(arguments) => rows::streams::consume(&arguments).map(|()| true),
+        Command::Consume(arguments) => rows::streams::applied::consume(&arguments).map(|()| true),
         Command::TryEngine {
             engine,
             dir,

@@ -260,6 +260,23 @@ impl Process {
             * 1024)
     }
 
+    /// The number of its threads, and how often these were switched to another one so far.
+    pub fn threads(&self) -> Result<(usize, u64)> {
+        let (mut threads, mut switches) = (0, 0);
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            // A thread may end meanwhile.
+            let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else {
+                continue;
+            };
+            let counts = status
+                .lines()
+                .filter_map(|line| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok());
+            switches += counts.sum::<u64>();
+            threads += 1;
+        }
+        Ok((threads, switches))
+    }
+
     /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)

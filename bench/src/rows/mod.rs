@@ -51,7 +51,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 28] = [
+pub const ROWS: [RowSpec; 32] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -175,7 +175,27 @@ pub const ROWS: [RowSpec; 28] = [
     RowSpec {
         name: "streams",
         work: "events of Kafka into the overlay of a hybrid store",
-        measure: streams::measure,
+        measure: streams::applied::measure,
+    },
+    RowSpec {
+        name: "fresh",
+        work: "from sending an event to Kafka to reading it",
+        measure: streams::fresh::measure,
+    },
+    RowSpec {
+        name: "stream-tail",
+        work: "p99 of reads while events come",
+        measure: streams::tail::measure,
+    },
+    RowSpec {
+        name: "stream-reads",
+        work: "reads of a hybrid store against reads of a batch store",
+        measure: streams::reads::measure,
+    },
+    RowSpec {
+        name: "many-streams",
+        work: "one node that reads the streams of many stores",
+        measure: streams::many::measure,
     },
     RowSpec {
         name: "graph-tail",

@@ -50,7 +50,14 @@ impl ControlPort {
         Ok(())
     }
 
-    /// Alters a versioned store.
+    /// Creates a hybrid store with these options.
+    pub fn create_hybrid(&self, store: &str, options: &[&str]) -> Result<()> {
+        let create = ["store", "create", store, "--kind", "hybrid"];
+        self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
+        Ok(())
+    }
+
+    /// Alters a versioned or a hybrid store.
     pub fn alter(&self, store: &str, options: &[&str]) -> Result<()> {
         self.command(&[&["store", "alter", store], options].concat())
             .run(COMMAND_LIMIT)?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fondaco_model::{PartitionId, PartitionSet};
 use parking_lot::Mutex;
 
+use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::overlay::{Overlay, OverlayOptions, SettledPage};
 use crate::progress::LostRecords;
@@ -20,6 +21,8 @@ const STEP_BYTES: usize = 1 << 20;
 /// How long a partition without new records is left alone; it doubles up to the longest.
 pub(crate) const IDLE_MIN: Duration = Duration::from_millis(1);
 pub(crate) const IDLE_MAX: Duration = Duration::from_millis(50);
+/// The same if the source rings an alarm.
+const WATCHED_IDLE: Duration = Duration::from_secs(1);
 /// How long a partition is left alone after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often a feed looks for new partitions of its topic.
@@ -93,6 +96,10 @@ pub(crate) type Lane = (u32, u32);
 #[derive(Debug, Clone, Default)]
 struct LaneState {
     is_running: bool,
+    /// Whether the source has rung the alarm since the last step began.
+    is_woken: bool,
+    /// Whether the source rings it for all records since the last step.
+    is_watched: bool,
     due: Option<Instant>,
     idle: Duration,
     /// The offset to read next, once it has begun.
@@ -320,6 +327,20 @@ impl Feed {
         is_due
     }
 
+    /// Whether it is a reader of this feed.
+    pub(crate) fn is_reader(&self, reader: u64) -> bool {
+        reader >> 32 == self.number
+    }
+
+    /// Takes note that there are new records for a reader of this feed.
+    pub(crate) fn wake(&self, reader: u64, partition: u32, now: Instant) {
+        let mut state = self.state.lock();
+        if let Some(lane) = state.lanes.get_mut(&(reader as u32, partition)) {
+            lane.is_woken = true;
+            lane.due = lane.due.min(Some(now));
+        }
+    }
+
     /// When a lane is due next.
     pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
         let state = self.state.lock();
@@ -342,13 +363,14 @@ impl Feed {
         // The one that has waited longest: one with many records must not keep others from theirs.
         let (&lane, found) = lanes.min_by_key(|(_, lane)| lane.due)?;
         found.is_running = true;
+        found.is_woken = false;
         state.running += 1;
         state.last_step = Some(now);
         Some(lane)
     }
 
     /// Reads and applies records of a lane. Returns how many.
-    pub(crate) fn step(&self, (cohort, partition): Lane) -> Result<usize, StreamError> {
+    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>) -> Result<usize, StreamError> {
         let offsets = |overlay: &Overlay| {
             let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
             Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
@@ -387,12 +409,14 @@ impl Feed {
             }
             read => read?,
         };
+        let is_watched = self.source.watch(reader, partition, alarm);
         let applied = self.overlay.apply(cohort, partition, from, &read)?;
         let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
         if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
             lane.next = next.or(Some(from));
             lane.end = read.end;
+            lane.is_watched = is_watched;
             if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
                 lane.logged_ms = Some(last.logged_ms);
                 lane.read_ms = lane.read_ms.max(lane.logged_ms);
@@ -417,6 +441,8 @@ impl Feed {
             lane.error = error;
             lane.is_running = false;
             lane.idle = match &result {
+                Ok(_) if lane.is_woken => Duration::ZERO,
+                Ok(_) if lane.is_watched && lane.next == Some(lane.end) => WATCHED_IDLE,
                 Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
                 Ok(_) => Duration::ZERO,
                 Err(_) => AFTER_ERROR,

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::feed::{Feed, IDLE_MAX, IDLE_MIN};
 
@@ -26,7 +27,7 @@ pub struct Ingest {
 struct Shared {
     feeds: Mutex<Vec<Arc<Feed>>>,
     is_ended: AtomicBool,
-    wake: Condvar,
+    alarm: Arc<Alarm>,
 }
 
 impl Ingest {
@@ -49,18 +50,15 @@ impl Ingest {
 
     /// Sets what is fed. Steps under way of others are finished.
     pub fn set_feeds(&self, feeds: Vec<Arc<Feed>>) {
-        *self.shared.feeds.lock() = feeds;
-        self.shared.wake.notify_all();
+        let former = std::mem::replace(&mut *self.shared.feeds.lock(), feeds);
+        self.shared.alarm.ring_all();
+        drop(former);
     }
 
     /// Ends all threads, each after its present step.
     pub fn close(&self) {
-        {
-            // A thread that is about to wait must not miss the call.
-            let _feeds = self.shared.feeds.lock();
-            self.shared.is_ended.store(true, Relaxed);
-            self.shared.wake.notify_all();
-        }
+        self.shared.is_ended.store(true, Relaxed);
+        self.shared.alarm.ring_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // It has panicked, and said so.
             let _ = thread.join();
@@ -75,10 +73,20 @@ impl Drop for Ingest {
 }
 
 fn run(shared: &Shared) {
-    while !shared.is_ended.load(Relaxed) {
+    loop {
+        let (records, changes) = shared.alarm.take();
+        // After that: a thread that is about to wait must not miss the end.
+        if shared.is_ended.load(Relaxed) {
+            return;
+        }
         let now = Instant::now();
-        let feeds = shared.feeds.lock().clone();
-        let mut feeds: Vec<_> = feeds.iter().filter(|feed| !feed.is_paused()).collect();
+        let all = shared.feeds.lock().clone();
+        for (reader, partition) in records {
+            if let Some(feed) = all.iter().find(|feed| feed.is_reader(reader)) {
+                feed.wake(reader, partition, now);
+            }
+        }
+        let mut feeds: Vec<_> = all.iter().filter(|feed| !feed.is_paused()).collect();
         feeds.sort_by_cached_key(|feed| feed.turn());
         let taken = feeds.into_iter().find_map(|feed| match feed.takes_look(now) {
             true => Some((feed, None)),
@@ -88,20 +96,13 @@ fn run(shared: &Shared) {
             Some((feed, None)) => {
                 feed.looked(&unless_panicked(|| feed.look()));
             }
-            Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane))),
+            Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane, &shared.alarm))),
+            // Most nodes have no hybrid store: their threads sleep.
+            None if all.is_empty() => shared.alarm.wait(changes, None),
             None => {
-                let mut feeds = shared.feeds.lock();
-                if shared.is_ended.load(Relaxed) {
-                    return;
-                }
-                // Most nodes have no hybrid store: their threads sleep.
-                if feeds.is_empty() {
-                    shared.wake.wait(&mut feeds);
-                    continue;
-                }
-                let next = feeds.iter().filter_map(|feed| feed.next_due(now)).min();
+                let next = all.iter().filter_map(|feed| feed.next_due(now)).min();
                 let wait = next.map_or(IDLE_MAX, |due| due.saturating_duration_since(now));
-                shared.wake.wait_for(&mut feeds, wait.clamp(IDLE_MIN, IDLE_MAX));
+                shared.alarm.wait(changes, Some(wait.clamp(IDLE_MIN, IDLE_MAX)));
             }
         }
     }

@@ -4,6 +4,7 @@
 //! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
+mod alarm;
 mod error;
 mod event;
 mod feed;
@@ -16,6 +17,7 @@ mod progress;
 mod source;
 mod update;
 
+pub use alarm::Alarm;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
 pub use feed::{Feed, FeedOptions, FeedStatus, SourceStatus};

@@ -1,5 +1,8 @@
 //! Where events come from.
 
+use std::sync::Arc;
+
+use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::event::{Event, Poison};
 
@@ -26,6 +29,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// [`StreamError::NoPartition`], [`StreamError::Lost`], or [`StreamError::Unavailable`].
     fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError>;
+
+    /// Has an alarm rung when a reader has read all records of a partition, and more have come. Returns whether it is
+    /// rung for all records that have come since the last read. A source that returns false has to be read again and again.
+    fn watch(&self, _reader: u64, _partition: u32, _alarm: &Arc<Alarm>) -> bool {
+        false
+    }
 }
 
 /// Records of one partition that follow one another.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
@@ -172,4 +172,25 @@ fn records_that_are_gone_before_they_are_read_are_reported() {
         [] => assert_eq!(overlay.find(b"k19").unwrap(), value("x")),
         _ => assert_eq!(lost, [(0, 10, 20)]),
     }
+}
+
+#[test]
+fn events_that_follow_silence_are_applied_at_once() {
+    let kafka = Kafka::start();
+    let topic = kafka.make_topic("rare", 3);
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let ingest = Ingest::start(2).unwrap();
+    ingest.set_feeds(vec![feed(&cluster, "rare", &overlay)]);
+    let send = |number: i32| {
+        let key = format!("k{number}");
+        topic.send(number % 3, Some(&key), Some("x"), None);
+        topic.flush();
+        wait_for(&overlay, &key, &value("x"));
+    };
+    send(0);
+    let began = Instant::now();
+    (1..=60).for_each(send);
+    // A partition that is not watched would be read once in a second.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }

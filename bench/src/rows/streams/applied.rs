@@ -15,15 +15,14 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use super::Measured;
+use super::{LIMIT, PARTITIONS};
 use crate::bench::Bench;
 use crate::machine::process::{Launch, cpu_time_of};
 use crate::report::markdown::number;
 use crate::report::{Figure, Line, Target};
+use crate::rows::Measured;
 use crate::servers::redis::Redis;
 
-const PARTITIONS: i32 = 4;
-const LIMIT: Duration = Duration::from_secs(300);
 const REDIS_MIN: f64 = 2.0;
 const PIPELINE: usize = 500;
 const STORE_PARTITIONS: u32 = 64;
@@ -84,7 +83,9 @@ pub fn consume(arguments: &ConsumeArguments) -> Result<()> {
                 }
                 Ok(())
             })?;
-            pipeline.query::<()>(&mut connection)?;
+            if !pipeline.is_empty() {
+                pipeline.query::<()>(&mut connection)?;
+            }
         }
         Consumed::Overlay => apply(arguments)?,
     }
@@ -177,7 +178,7 @@ struct Events {
     is_update: bool,
 }
 
-pub(super) fn measure(bench: &Bench) -> Result<Measured> {
+pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let of = |records: u64| if bench.quick { records / 50 } else { records };
     let all = [
         Events {

@@ -5,30 +5,28 @@
 //! consumers: so there are as many as the most readers that any partition has. Consumers are in no group: partitions
 //! are assigned by us, and offsets kept with the data.
 
+mod record;
+
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
+use rdkafka::bindings::{rd_kafka_get_watermark_offsets, rd_kafka_resp_err_t};
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{self, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
+use self::record::logged;
+pub use self::record::{ID_HEADER, TIME_HEADER, TYPE_HEADER};
+use crate::alarm::Alarm;
 use crate::error::StreamError;
-use crate::event::{Change, Event, Poison};
-use crate::source::{Batch, Logged, Source};
-
-/// The header with the time of an event: milliseconds since 1970, in decimal digits.
-pub const TIME_HEADER: &str = "event-time";
-/// The header with the identifier of an event.
-pub const ID_HEADER: &str = "event-id";
-/// The header with the type of an event: `update`, if the record's value is one.
-pub const TYPE_HEADER: &str = "event-type";
+use crate::source::{Batch, Source};
 
 /// How often a partition is assigned whose first records come too early.
 const ASSIGNED_MAX: usize = 10;
@@ -62,6 +60,8 @@ type BaseConsumer = consumer::BaseConsumer<Logging>;
 pub struct KafkaCluster {
     config: ClientConfig,
     state: Mutex<State>,
+    /// The client that asks questions: brokers answer in order, and those of a consumer wait for new records first.
+    asking: Mutex<Option<Arc<BaseConsumer>>>,
     /// Held while a partition is assigned to a consumer.
     assigning: Mutex<()>,
     /// Until when nothing is asked, and why.
@@ -89,6 +89,10 @@ struct Place {
     end_at: Option<Instant>,
     /// Whether there was an error after records: librdkafka says it once, and may fetch no more.
     is_broken: bool,
+    /// Whether an alarm is rung when records come to the empty queue.
+    is_watched: bool,
+    /// Whether the last read has emptied the queue.
+    is_emptied: bool,
     used: Instant,
 }
 
@@ -105,6 +109,8 @@ impl KafkaCluster {
         let mut config = ClientConfig::new();
         config.set("queued.max.messages.kbytes", "16384");
         config.set("fetch.wait.max.ms", "100");
+        // How long a partition that is full is not fetched: by default a second, in which it may become empty.
+        config.set("fetch.queue.backoff.ms", "20");
         for (name, value) in properties {
             config.set(name, value);
         }
@@ -117,6 +123,7 @@ impl KafkaCluster {
         Self {
             config,
             state: Mutex::default(),
+            asking: Mutex::default(),
             assigning: Mutex::default(),
             down: Mutex::default(),
         }
@@ -136,12 +143,23 @@ impl KafkaCluster {
         if let Some(consumer) = state.consumers.get(number) {
             return Ok(Arc::clone(consumer));
         }
-        let consumer: BaseConsumer = self
-            .config
-            .create_with_context(Logging)
-            .map_err(|error| unavailable(topic, &error))?;
-        state.consumers.push(Arc::new(consumer));
-        Ok(Arc::clone(&state.consumers[state.consumers.len() - 1]))
+        let consumer = self.new_consumer(topic)?;
+        state.consumers.push(Arc::clone(&consumer));
+        Ok(consumer)
+    }
+
+    fn new_consumer(&self, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
+        let made = self.config.create_with_context(Logging);
+        made.map(Arc::new).map_err(|error| unavailable(topic, &error))
+    }
+
+    fn asking(&self, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
+        let mut asking = self.asking.lock();
+        let consumer = match asking.take() {
+            Some(known) => known,
+            None => self.new_consumer(topic)?,
+        };
+        Ok(Arc::clone(asking.insert(consumer)))
     }
 
     /// Asks a broker, unless one has not answered a moment ago.
@@ -150,7 +168,7 @@ impl KafkaCluster {
         topic: &str,
         question: impl FnOnce(&BaseConsumer) -> Result<T, KafkaError>,
     ) -> Result<T, StreamError> {
-        let consumer = self.consumer(0, topic)?;
+        let consumer = self.asking(topic)?;
         if let Some((until, reason)) = &*self.down.lock()
             && Instant::now() < *until
         {
@@ -159,7 +177,10 @@ impl KafkaCluster {
                 reason: reason.clone(),
             });
         }
-        match question(&consumer) {
+        let answer = question(&consumer);
+        // Its events would be kept otherwise; they are logged.
+        while consumer.poll(Duration::ZERO).is_some() {}
+        match answer {
             Ok(answer) => {
                 *self.down.lock() = None;
                 Ok(answer)
@@ -208,6 +229,8 @@ impl KafkaCluster {
             end: offset,
             end_at: None,
             is_broken: false,
+            is_watched: false,
+            is_emptied: false,
             used: Instant::now(),
         })
     }
@@ -356,6 +379,25 @@ impl Source for KafkaTopic {
         }
         read
     }
+
+    fn watch(&self, reader: u64, partition: u32, alarm: &Arc<Alarm>) -> bool {
+        let Ok(number) = self.number(partition) else {
+            return false;
+        };
+        let name = (reader, self.topic.clone(), number);
+        let mut state = self.cluster.state.lock();
+        let Some((_, Some(place))) = state.places.get_mut(&name) else {
+            return false;
+        };
+        if !place.is_watched {
+            let alarm = Arc::clone(alarm);
+            place.queue.set_nonempty_callback(move || alarm.ring(reader, partition));
+            place.is_watched = true;
+            // Records may have come before.
+            return false;
+        }
+        place.is_emptied
+    }
 }
 
 impl KafkaTopic {
@@ -366,19 +408,23 @@ impl KafkaTopic {
             end: place.end,
         };
         let mut bytes = 0;
+        place.is_emptied = false;
         while bytes < bytes_max {
             match place.queue.poll(Duration::ZERO) {
-                None => break,
+                None => {
+                    place.is_emptied = true;
+                    break;
+                }
                 Some(Ok(message)) => {
                     let record = logged(&message);
                     bytes += message.key_len() + message.payload_len() + 64;
                     batch.next = record.offset + 1;
                     batch.records.push(record);
                 }
+                // The queue is read on: the alarm is only rung for one that was empty.
                 Some(Err(KafkaError::PartitionEOF(_))) => {
                     batch.end = batch.next;
                     place.end_at = Some(Instant::now());
-                    break;
                 }
                 Some(Err(_)) if !batch.records.is_empty() => {
                     place.is_broken = true;
@@ -392,6 +438,12 @@ impl KafkaTopic {
         match consumer.poll(Duration::ZERO) {
             Some(Err(error)) if batch.records.is_empty() => return Err(unavailable(&self.topic, &error)),
             _ => {}
+        }
+        if batch.next > batch.end
+            && let Some(end) = last_known_end(&consumer, &self.topic, partition)
+        {
+            batch.end = end;
+            place.end_at = Some(Instant::now());
         }
         let is_known = place.end_at.is_some_and(|at| at.elapsed() < END_KNOWN_FOR);
         if batch.next > batch.end || !is_known {
@@ -421,50 +473,18 @@ impl KafkaTopic {
     }
 }
 
-fn logged(message: &BorrowedMessage<'_>) -> Logged {
-    Logged {
-        offset: message.offset().max(0) as u64,
-        logged_ms: message.timestamp().to_millis().unwrap_or(0).max(0) as u64,
-        event: event(message).map_err(Poison),
-    }
-}
-
-fn event(message: &BorrowedMessage<'_>) -> Result<Event, String> {
-    let key = message.key().ok_or("the record has no key")?;
-    let (mut time_ms, mut id, mut is_update) = (None, None, false);
-    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    for header in headers {
-        let bytes = header.value.unwrap_or_default();
-        match header.key {
-            TIME_HEADER => {
-                let time = str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-                let no_time = || format!("the header {TIME_HEADER} is no number of milliseconds since 1970");
-                time_ms = Some(time.ok_or_else(no_time)?);
-            }
-            ID_HEADER => id = Some(Bytes::copy_from_slice(bytes)),
-            TYPE_HEADER if bytes == b"update" => is_update = true,
-            TYPE_HEADER => {
-                let found = String::from_utf8_lossy(bytes);
-                return Err(format!(
-                    "the header {TYPE_HEADER} is {found:?}: it can only be \"update\""
-                ));
-            }
-            _ => {}
-        }
-    }
-    let value = message.payload().map(Bytes::copy_from_slice);
-    let change = match (is_update, value) {
-        (false, value) => Change::of(value),
-        (true, Some(text)) => Change::Update(text),
-        (true, None) => return Err("an update without a value".to_owned()),
+/// The end of a partition as the broker said it with the last records, if any.
+fn last_known_end(consumer: &BaseConsumer, topic: &str, partition: i32) -> Option<u64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut first, mut end) = (-1, -1);
+    // SAFETY: the client lives as long as the consumer, the text ends with a zero, and librdkafka writes to the two
+    // numbers before it returns.
+    let error = unsafe {
+        let client = consumer.client().native_ptr();
+        rd_kafka_get_watermark_offsets(client, topic.as_ptr(), partition, &mut first, &mut end)
     };
-    let key = Bytes::copy_from_slice(key);
-    Ok(Event {
-        key,
-        change,
-        time_ms,
-        id,
-    })
+    let is_known = error == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+    is_known.then_some(end)?.try_into().ok()
 }
 
 fn unavailable(topic: &str, error: &KafkaError) -> StreamError {
