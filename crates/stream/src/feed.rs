@@ -2,7 +2,7 @@
 //!
 //! A *lane* is a topic partition as one cohort of the overlay reads it. At most one thread works on a lane at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -217,11 +217,12 @@ impl Feed {
     /// Takes note of new cohorts and topic partitions.
     pub(crate) fn look(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
-        let cohorts = self.overlay.cohorts()?;
-        let lanes: BTreeSet<Lane> = cohorts
-            .iter()
-            .flat_map(|(cohort, _)| (0..partitions).map(|partition| (*cohort, partition)))
-            .collect();
+        let lanes = self.overlay.lanes(partitions);
+        if let Err(StreamError::Partitions { .. }) = lanes {
+            // What has not been read yet may be anywhere.
+            self.state.lock().lanes.clear();
+        }
+        let lanes = lanes?;
         let mut state = self.state.lock();
         state.lanes.retain(|lane, _| lanes.contains(lane));
         lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
@@ -400,14 +401,18 @@ impl Feed {
 fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
     let mut behind = BTreeMap::<u32, Option<u64>>::new();
     for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
-        let ahead = lanes.get(&(first, partition)).and_then(|lane| lane.next);
+        let Some(ahead) = lanes.get(&(first, partition)) else {
+            // The first one does not read it.
+            continue;
+        };
         // One that cannot be read is not waited for, nor one that is ahead: that one waits.
-        let gap = ahead.zip(lane.next.filter(|_| lane.error.is_none()));
+        let gap = ahead.next.zip(lane.next.filter(|_| lane.error.is_none()));
         let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
         let sum = behind.entry(cohort).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
-    behind.values().flatten().any(|&gap| gap <= NEAR_RECORDS)
+    // One that has come as far, but reads more than the first one, need not be waited for.
+    behind.values().flatten().any(|gap| (1..=NEAR_RECORDS).contains(gap))
 }
 
 impl State {

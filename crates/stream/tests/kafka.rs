@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fondaco_engine::{Engine, MemoryEngine};
-use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
     Feed, FeedOptions, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
     TIME_HEADER, TYPE_HEADER,
@@ -21,6 +21,7 @@ fn overlay(version: u64) -> Arc<Overlay> {
         partitions: 8.try_into().unwrap(),
         as_of_ms: None,
         grace_ms: 3_600_000,
+        partitioner: Partitioner::Any,
     };
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let overlay = Overlay::open(engine, options, Arc::new(|_| Ok(None))).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
-use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
     Batch, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
 };
@@ -76,6 +76,7 @@ fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
         partitions: 8.try_into().unwrap(),
         as_of_ms: None,
         grace_ms: GRACE_MS,
+        partitioner: Partitioner::Any,
     };
     let overlay = Overlay::open(Arc::clone(engine), options, Arc::new(|key| Ok(below(key)))).unwrap();
     overlay.set_held(&all()).unwrap();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::WrongUsage;
 use super::build::parse_bytes;
-use super::stream_options::{self, StreamAlterations, StreamArguments};
+use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
 use crate::client::Client;
@@ -28,6 +28,8 @@ pub enum StoreCommand {
     Show(NameOptions),
     /// List the records of a hybrid store's topic that are no events, as a node has read them
     Poison(PoisonOptions),
+    /// Say in which partition of a topic records belong, for producers of a hybrid store whose partitioner is store
+    Partition(PartitionOptions),
     /// Change a store
     Alter(AlterOptions),
     /// Drop a store with all its versions
@@ -273,6 +275,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let list: PoisonList = Client::new(&options.node)?.get(&path)?;
             output.result(&list, stream_options::poison_text)
         }
+        StoreCommand::Partition(options) => output.result(&options.partitions()?, stream_options::partitions_text),
         StoreCommand::Show(options) => {
             let client = Client::new(&options.node)?;
             let path = format!("/v1/stores/{}", options.name);

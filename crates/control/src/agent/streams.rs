@@ -377,6 +377,7 @@ fn wanted(
             partitions: detail.partitions,
             as_of_ms: events.as_of_unix_ms,
             grace_ms: settings.grace_ms,
+            partitioner: settings.partitioner,
         },
         engine: settings.engine,
         source: settings.source.clone(),

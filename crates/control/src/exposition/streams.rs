@@ -23,7 +23,7 @@ impl Observed {
             .map(|store| (&store.name, agent.streams().status(&store.name)))
             .collect();
         lags(encoder, &all)?;
-        let facts: [OfVersion; 9] = [
+        let facts: [OfVersion; 10] = [
             ("keys", "keys that have events", |status| status.keys),
             ("events_applied", "events that have changed a key", |status| {
                 status.applied.applied
@@ -33,6 +33,9 @@ impl Observed {
                 "events that were earlier than what their key had",
                 |status| status.applied.superseded,
             ),
+            ("events_elsewhere", "events that belong to other nodes", |status| {
+                status.applied.elsewhere
+            }),
             ("events_late", "events that were logged too late to count", |status| {
                 status.applied.late
             }),
