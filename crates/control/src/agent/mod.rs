@@ -7,6 +7,7 @@
 mod counting;
 mod disk;
 mod fetches;
+mod log_retention;
 mod memory;
 mod node_file;
 mod peers;

@@ -16,6 +16,7 @@ use fondaco_stream::{
 use parking_lot::{Condvar, Mutex};
 
 use super::disk::Disk;
+use super::log_retention::LogRetention;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -34,6 +35,7 @@ pub(crate) struct Streams {
     disk: Weak<Disk>,
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
+    retention: Option<LogRetention>,
     kafka: KafkaConfig,
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
@@ -88,6 +90,7 @@ impl Streams {
         Ok(Self {
             engines,
             disk: Arc::downgrade(disk),
+            retention: log.clone().map(LogRetention::new),
             log,
             kafka,
             clusters: Mutex::default(),
@@ -107,6 +110,9 @@ impl Streams {
         view: &ClusterView,
         versions: &mut BTreeMap<ReplicaKey, LocalVersion>,
     ) -> bool {
+        if let Some(retention) = &self.retention {
+            retention.look(view);
+        }
         let known = self.state.lock().feeds.clone();
         let (mut feeds, mut failures) = (BTreeMap::new(), BTreeMap::new());
         for (key, local) in versions.iter_mut() {

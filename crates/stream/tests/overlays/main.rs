@@ -1,6 +1,7 @@
 //! Overlays that are fed from logs: what they say of keys, across restarts and changes of partitions.
 
 mod partitioned;
+mod trimmed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
