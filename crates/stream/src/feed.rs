@@ -83,6 +83,15 @@ struct Folding {
     from: Option<Vec<u8>>,
 }
 
+/// What a step has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Step {
+    /// How many records were applied.
+    applied: usize,
+    /// About how many bytes were read.
+    pub(crate) bytes: u64,
+}
+
 /// A cohort and a topic partition.
 pub(crate) type Lane = (u32, u32);
 
@@ -300,8 +309,8 @@ impl Feed {
         Some(lane)
     }
 
-    /// Reads and applies records of a lane. Returns how many.
-    pub(crate) fn step(&self, (cohort, partition): Lane) -> Result<usize, StreamError> {
+    /// Reads and applies records of a lane.
+    pub(crate) fn step(&self, (cohort, partition): Lane) -> Result<Step, StreamError> {
         let offsets = |overlay: &Overlay| {
             let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
             Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
@@ -309,7 +318,7 @@ impl Feed {
         let Some(known) = offsets(&self.overlay)? else {
             // It has joined another one.
             self.state.lock().looked = None;
-            return Ok(0);
+            return Ok(Step::default());
         };
         let from = match known {
             Some(from) => from,
@@ -354,11 +363,12 @@ impl Feed {
                 lane.read_ms = lane.read_ms.max(newest_ms);
             }
         }
-        Ok(applied)
+        let bytes = read.bytes();
+        Ok(Step { applied, bytes })
     }
 
     /// Takes note of how a step ended.
-    pub(crate) fn done(&self, lane: Lane, result: Result<usize, StreamError>) {
+    pub(crate) fn done(&self, lane: Lane, result: Result<Step, StreamError>) {
         let (now, cohort) = (Instant::now(), lane.0);
         let mut state = self.state.lock();
         state.running -= 1;
@@ -370,7 +380,7 @@ impl Feed {
             lane.error = error;
             lane.is_running = false;
             lane.idle = match &result {
-                Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
+                Ok(Step { applied: 0, .. }) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
                 Ok(_) => Duration::ZERO,
                 Err(_) => AFTER_ERROR,
             };

@@ -22,21 +22,38 @@ pub struct Ingest {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-#[derive(Default)]
+/// Told how many bytes a step has read; the next one begins when it returns.
+pub type Pace = Box<dyn Fn(u64) + Send + Sync>;
+
 struct Shared {
+    pace: Pace,
     feeds: Mutex<Vec<Arc<Feed>>>,
     is_ended: AtomicBool,
     wake: Condvar,
 }
 
 impl Ingest {
-    /// Starts so many threads.
+    /// Starts so many threads, which read as fast as they can.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn start(threads: usize) -> io::Result<Self> {
+        Self::start_paced(threads, Box::new(|_| ()))
+    }
+
+    /// Starts so many threads, which wait for others' sake after steps.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start_paced(threads: usize, pace: Pace) -> io::Result<Self> {
+        let shared = Shared {
+            pace,
+            feeds: Mutex::default(),
+            is_ended: AtomicBool::new(false),
+            wake: Condvar::new(),
+        };
         let ingest = Self {
-            shared: Arc::default(),
+            shared: Arc::new(shared),
             threads: Mutex::default(),
         };
         for number in 1..=threads.max(1) {
@@ -88,7 +105,14 @@ fn run(shared: &Shared) {
             Some((feed, None)) => {
                 feed.looked(&unless_panicked(|| feed.look()));
             }
-            Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane))),
+            Some((feed, Some(lane))) => {
+                let step = unless_panicked(|| feed.step(lane));
+                let bytes = step.as_ref().map_or(0, |step| step.bytes);
+                feed.done(lane, step);
+                if bytes > 0 {
+                    (shared.pace)(bytes);
+                }
+            }
             None => {
                 let mut feeds = shared.feeds.lock();
                 if shared.is_ended.load(Relaxed) {

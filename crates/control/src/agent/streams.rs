@@ -16,6 +16,7 @@ use fondaco_stream::{
 use parking_lot::{Condvar, Mutex};
 
 use super::disk::Disk;
+use super::ingest_pace::IngestPace;
 use super::log_retention::LogRetention;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
@@ -39,6 +40,7 @@ pub(crate) struct Streams {
     kafka: KafkaConfig,
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
+    pace: IngestPace,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
     opening: Mutex<BTreeMap<ReplicaKey, Opening>>,
@@ -85,8 +87,10 @@ impl Streams {
         disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
+        pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
+        let ingest = Ingest::start_paced(THREADS, Box::new(pace.passes()));
         Ok(Self {
             engines,
             disk: Arc::downgrade(disk),
@@ -98,7 +102,8 @@ impl Streams {
             opening: Mutex::default(),
             latest: Mutex::default(),
             opened: Condvar::new(),
-            ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
+            ingest: ingest.map_err(ControlError::io("start", "threads of streams"))?,
+            pace,
             state: Mutex::default(),
         })
     }
@@ -339,8 +344,14 @@ impl Streams {
         self.state.lock().failures.get(&(store.clone(), version)).cloned()
     }
 
+    /// The rate that streams are slowed down to for the sake of reads, in bytes a second; 0 if they are not.
+    pub(crate) fn rate_limit_bytes_per_second(&self) -> u64 {
+        self.pace.limit_bytes_per_second()
+    }
+
     /// Ends the threads.
     pub(crate) fn close(&self) {
+        self.pace.close();
         self.ingest.close();
     }
 }
