@@ -1,6 +1,6 @@
 # What can be done with this tree. `make` alone lists it.
 #
-# A fresh machine needs Rust (which one: rust-version in Cargo.toml), a C and C++ compiler, make, Java and Python 3.
+# A fresh machine needs Rust (which one: rust-version in Cargo.toml), a C and C++ compiler, make, perl, Java and Python 3.
 # Everything else that a target needs, it gets by itself, or says what it goes without.
 
 CARGO ?= cargo

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fondaco_model::balance::MachineSettings;
 use fondaco_model::{NodeId, PartitionCount, Placement, StoreName};
 use fondaco_node::{Password, PasswordDigest, User};
+use fondaco_stream::KafkaCluster;
 
 use crate::error::ControlError;
 
@@ -304,6 +305,7 @@ impl Config {
             return Err(ControlError::InvalidConfig(reason));
         }
         self.check_cluster()?;
+        KafkaCluster::check(&self.kafka.0).map_err(ControlError::InvalidConfig)?;
         if self.allow_insecure {
             return Ok(());
         }

@@ -39,6 +39,7 @@ pub use error::FetchError;
 pub use file::part_name;
 pub use https::agent_trusting;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
+pub use pacer::Pacer;
 pub use peer::{PeerClient, PeerPort, PeerSource};
 pub use plan::FetchPlan;
 pub use report::{CorruptFile, FetchReport};
@@ -46,7 +47,7 @@ pub use source::{FetchSource, LocationSource, PageCache, SourceError};
 pub use sources::Sources;
 pub use space::{Reservation, reserve_space};
 
-/// Values that change while a fetch runs.
+/// Values that change while a fetch runs, or other work that has a [`Pacer`].
 pub trait FetchTuning: Sync {
     /// The operator's limit in bytes a second; `None` for none.
     fn rate_limit_bytes_per_second(&self) -> Option<u64>;

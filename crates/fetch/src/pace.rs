@@ -153,7 +153,8 @@ impl FetchControl {
         self.bytes_total.store(bytes, Relaxed);
     }
 
-    pub(crate) fn set_rate_limit(&self, rate: Option<u64>) {
+    /// Sets the limit of the rate, in bytes a second; `None` is no limit.
+    pub fn set_rate_limit(&self, rate: Option<u64>) {
         let now = self.clock.now();
         self.bucket.lock().set_rate(rate, now);
     }
@@ -183,7 +184,10 @@ impl FetchControl {
     }
 
     /// Counts bytes, and waits until the rate allows more.
-    pub(crate) fn passed(&self, bytes: u64) -> Result<(), FetchError> {
+    ///
+    /// # Errors
+    /// [`FetchError::Cancelled`] or [`FetchError::Interrupted`].
+    pub fn passed(&self, bytes: u64) -> Result<(), FetchError> {
         self.bytes_done.fetch_add(bytes, Relaxed);
         let now = self.clock.now();
         self.bucket.lock().take(bytes, now);

@@ -1,5 +1,5 @@
-//! Chooses the rate of a running fetch: it pauses the fetch for a moment again and again, and compares the latency of
-//! reads in the pauses with their latency while it runs.
+//! Chooses the rate of a running fetch, or of other work like it: it pauses the work for a moment again and again, and
+//! compares the latency of reads in the pauses with their latency while it runs.
 //!
 //! All fetches of a process pause at the same moments, so that none measures the quiet of another. Without reads, no
 //! fetch pauses.
@@ -39,8 +39,9 @@ enum Step {
     Pausing,
 }
 
-/// Chooses the rate.
-pub(crate) struct Pacer<'a> {
+/// Chooses the rate of work that reports what it does by [`FetchControl::passed`], as its thread has it
+/// [turn](Self::turn). Dropping it ends a pause.
+pub struct Pacer<'a> {
     control: &'a FetchControl,
     tuning: &'a dyn FetchTuning,
     adaptive: AdaptiveRate,
@@ -66,7 +67,8 @@ struct Speed {
 }
 
 impl<'a> Pacer<'a> {
-    pub(crate) fn new(control: &'a FetchControl, tuning: &'a dyn FetchTuning) -> Self {
+    /// Begins at full speed.
+    pub fn new(control: &'a FetchControl, tuning: &'a dyn FetchTuning) -> Self {
         let (limit, floor) = bounds(tuning);
         let adaptive = AdaptiveRate::new(limit, floor);
         control.set_rate_limit(adaptive.rate_bytes_per_second());
@@ -92,12 +94,12 @@ impl<'a> Pacer<'a> {
     }
 
     /// The time until the next decision.
-    pub(crate) fn until_next_turn(&self) -> Duration {
+    pub fn until_next_turn(&self) -> Duration {
         self.ends.saturating_sub(self.control.now())
     }
 
     /// Makes the decision that is due now.
-    pub(crate) fn turn(&mut self) {
+    pub fn turn(&mut self) {
         let now = self.control.now();
         if now < self.ends {
             return;

@@ -44,6 +44,6 @@ pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps};
 pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
-pub use stream::{StreamChange, StreamSettings, StreamSource, StreamSourceError};
+pub use stream::{Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

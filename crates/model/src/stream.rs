@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::versioned::EngineKind;
+use crate::versioned::{EngineKind, words};
 
 /// The settings of a hybrid store's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,12 +22,32 @@ pub struct StreamSettings {
     pub grace_ms: u64,
     /// Where nodes keep the events. It never changes.
     pub engine: EngineKind,
+    /// Which records are in which partition of the topic. It never changes.
+    #[serde(default, skip_serializing_if = "Partitioner::is_any")]
+    pub partitioner: Partitioner,
     /// Whether nodes read no events for now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_paused: bool,
     /// After how long a span of events, in milliseconds, they are put into a new version; 0 for never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub compact_ms: u64,
+}
+
+words! {
+    /// Which records are in which partition of a topic.
+    Partitioner "partitioner":
+    /// It is not known: nodes read all partitions.
+    #[default]
+    Any = "any",
+    /// Those whose key has one of the partition's slots, which are split evenly as those of a store are: nodes read the
+    /// partitions that have slots of theirs.
+    Store = "store",
+}
+
+impl Partitioner {
+    fn is_any(&self) -> bool {
+        *self == Self::Any
+    }
 }
 
 /// Changes of a stream's settings; `None` leaves one as it is. How late events may be never changes: nodes would have
@@ -90,6 +110,7 @@ impl StreamSettings {
             lag_ms: 10_000,
             grace_ms: 7 * DAY_MS,
             engine: EngineKind::Disk,
+            partitioner: Partitioner::Any,
             is_paused: false,
             compact_ms: 0,
         }
@@ -110,8 +131,13 @@ impl StreamSettings {
     /// What is wrong with them.
     ///
     /// # Errors
-    /// An engine that does not keep the events.
+    /// An engine that does not keep the events, or a partitioner that the source does not have.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if let (StreamSource::Log(_), Partitioner::Store) = (&self.source, self.partitioner) {
+            return Err(
+                "partitioner store for a log, which has its own: leave it out, or read a topic of Kafka".to_owned(),
+            );
+        }
         match self.engine {
             EngineKind::Disk | EngineKind::Log => Ok(()),
             other => Err(format!("engine {other} for the events of a stream: use disk or log")),

@@ -1,6 +1,7 @@
 //! Errors of streams.
 
 use fondaco_engine::EngineError;
+use fondaco_model::{PartitionCount, StoreName};
 
 /// Why events cannot be read or applied.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,17 @@ pub enum StreamError {
         partition: u32,
         /// How many there are.
         partitions: u32,
+    },
+
+    /// The partitions of the topic are not what the store's partitioner makes.
+    #[error("{}", unfit_partitions(store, *partitions, *before))]
+    Partitions {
+        /// The store.
+        store: StoreName,
+        /// How many partitions its topic has.
+        partitions: u32,
+        /// How many it had when the version began, if they were others.
+        before: Option<PartitionCount>,
     },
 
     /// Records that are yet to be read are gone.
@@ -103,4 +115,19 @@ pub enum StreamError {
         /// Why.
         reason: String,
     },
+}
+
+fn unfit_partitions(store: &StoreName, partitions: u32, before: Option<PartitionCount>) -> String {
+    let topic = format!("the topic of store \"{store}\", whose partitioner is store, has {partitions} partitions");
+    match before {
+        Some(before) => format!(
+            "{topic}, and had {} when the version began, so that keys may be in others now: push a new version, with a \
+             --rewind that begins after the change",
+            before.get()
+        ),
+        None => format!(
+            "{topic}: it needs a power of two, from 1 to 16384; read another topic, or create the store with \
+             --partitioner any"
+        ),
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A *lane* is a topic partition as one cohort of the overlay reads it. At most one thread works on a lane at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -88,6 +88,15 @@ struct Folding {
     cohort: u32,
     /// Where to go on, if it is under way.
     from: Option<Vec<u8>>,
+}
+
+/// What a step has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Step {
+    /// How many records were applied.
+    applied: usize,
+    /// About how many bytes were read.
+    pub(crate) bytes: u64,
 }
 
 /// A cohort and a topic partition.
@@ -265,11 +274,12 @@ impl Feed {
     /// Takes note of new cohorts and topic partitions.
     pub(crate) fn look(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
-        let cohorts = self.overlay.cohorts()?;
-        let lanes: BTreeSet<Lane> = cohorts
-            .iter()
-            .flat_map(|(cohort, _)| (0..partitions).map(|partition| (*cohort, partition)))
-            .collect();
+        let lanes = self.overlay.lanes(partitions);
+        if let Err(StreamError::Partitions { .. }) = lanes {
+            // What has not been read yet may be anywhere.
+            self.state.lock().lanes.clear();
+        }
+        let lanes = lanes?;
         let mut state = self.state.lock();
         state.lanes.retain(|lane, _| lanes.contains(lane));
         lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
@@ -369,8 +379,8 @@ impl Feed {
         Some(lane)
     }
 
-    /// Reads and applies records of a lane. Returns how many.
-    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>) -> Result<usize, StreamError> {
+    /// Reads and applies records of a lane.
+    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>) -> Result<Step, StreamError> {
         let offsets = |overlay: &Overlay| {
             let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
             Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
@@ -378,7 +388,7 @@ impl Feed {
         let Some(known) = offsets(&self.overlay)? else {
             // It has joined another one.
             self.state.lock().looked = None;
-            return Ok(0);
+            return Ok(Step::default());
         };
         let from = match known {
             Some(from) => from,
@@ -425,11 +435,12 @@ impl Feed {
                 lane.read_ms = lane.read_ms.max(newest_ms);
             }
         }
-        Ok(applied)
+        let bytes = read.bytes();
+        Ok(Step { applied, bytes })
     }
 
     /// Takes note of how a step ended.
-    pub(crate) fn done(&self, lane: Lane, result: Result<usize, StreamError>) {
+    pub(crate) fn done(&self, lane: Lane, result: Result<Step, StreamError>) {
         let (now, cohort) = (Instant::now(), lane.0);
         let mut state = self.state.lock();
         state.running -= 1;
@@ -443,7 +454,7 @@ impl Feed {
             lane.idle = match &result {
                 Ok(_) if lane.is_woken => Duration::ZERO,
                 Ok(_) if lane.is_watched && lane.next == Some(lane.end) => WATCHED_IDLE,
-                Ok(0) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
+                Ok(Step { applied: 0, .. }) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
                 Ok(_) => Duration::ZERO,
                 Err(_) => AFTER_ERROR,
             };
@@ -474,14 +485,18 @@ impl Feed {
 fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
     let mut behind = BTreeMap::<u32, Option<u64>>::new();
     for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
-        let ahead = lanes.get(&(first, partition)).and_then(|lane| lane.next);
+        let Some(ahead) = lanes.get(&(first, partition)) else {
+            // The first one does not read it.
+            continue;
+        };
         // One that cannot be read is not waited for, nor one that is ahead: that one waits.
-        let gap = ahead.zip(lane.next.filter(|_| lane.error.is_none()));
+        let gap = ahead.next.zip(lane.next.filter(|_| lane.error.is_none()));
         let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
         let sum = behind.entry(cohort).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
-    behind.values().flatten().any(|&gap| gap <= NEAR_RECORDS)
+    // One that has come as far, but reads more than the first one, need not be waited for.
+    behind.values().flatten().any(|gap| (1..=NEAR_RECORDS).contains(gap))
 }
 
 impl State {

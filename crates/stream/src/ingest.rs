@@ -23,21 +23,38 @@ pub struct Ingest {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-#[derive(Default)]
+/// Told how many bytes a step has read; the next one begins when it returns.
+pub type Pace = Box<dyn Fn(u64) + Send + Sync>;
+
 struct Shared {
+    pace: Pace,
     feeds: Mutex<Vec<Arc<Feed>>>,
     is_ended: AtomicBool,
     alarm: Arc<Alarm>,
 }
 
 impl Ingest {
-    /// Starts so many threads.
+    /// Starts so many threads, which read as fast as they can.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn start(threads: usize) -> io::Result<Self> {
+        Self::start_paced(threads, Box::new(|_| ()))
+    }
+
+    /// Starts so many threads, which wait for others' sake after steps.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start_paced(threads: usize, pace: Pace) -> io::Result<Self> {
+        let shared = Shared {
+            pace,
+            feeds: Mutex::default(),
+            is_ended: AtomicBool::new(false),
+            wake: Condvar::new(),
+        };
         let ingest = Self {
-            shared: Arc::default(),
+            shared: Arc::new(shared),
             threads: Mutex::default(),
         };
         for number in 1..=threads.max(1) {
@@ -96,7 +113,14 @@ fn run(shared: &Shared) {
             Some((feed, None)) => {
                 feed.looked(&unless_panicked(|| feed.look()));
             }
-            Some((feed, Some(lane))) => feed.done(lane, unless_panicked(|| feed.step(lane, &shared.alarm))),
+            Some((feed, Some(lane))) => {
+                let step = unless_panicked(|| feed.step(lane, &shared.alarm));
+                let bytes = step.as_ref().map_or(0, |step| step.bytes);
+                feed.done(lane, step);
+                if bytes > 0 {
+                    (shared.pace)(bytes);
+                }
+            }
             // Most nodes have no hybrid store: their threads sleep.
             None if all.is_empty() => shared.alarm.wait(changes, None),
             None => {

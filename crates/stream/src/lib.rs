@@ -21,7 +21,7 @@ pub use alarm::Alarm;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
 pub use feed::{Feed, FeedOptions, FeedStatus, SourceStatus};
-pub use ingest::Ingest;
+pub use ingest::{Ingest, Pace};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage};

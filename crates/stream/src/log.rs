@@ -3,6 +3,7 @@
 //! ```text
 //! 0 ++ partition (u32)                    → offset after the last record (u64)
 //! 1 ++ partition (u32) ++ offset (u64)    → when it was logged (u64) ++ event
+//! 2 ++ partition (u32)                    → offset of the first record that is kept (u64), if others were deleted
 //! ```
 //!
 //! An append has handed its events to the operating system when it returns: they survive the end of the process.
@@ -23,6 +24,12 @@ use crate::source::{Batch, Logged, Source};
 
 const ENDS: u8 = 0;
 const RECORDS: u8 = 1;
+const FIRSTS: u8 = 2;
+
+/// What the names of tables of topics begin with.
+const TOPIC_PREFIX: &str = "topic-1-";
+/// How many records one batch deletes.
+const DELETED_MAX: usize = 4096;
 
 /// The topics of a process.
 pub struct EventLog {
@@ -42,8 +49,19 @@ pub struct LogTopic {
     name: String,
     engine: Arc<dyn Engine>,
     table: Arc<dyn Table>,
-    /// The offset after the last record of each partition. Locked while that partition is written.
-    partitions: Vec<(Mutex<()>, AtomicU64)>,
+    partitions: Vec<Partition>,
+}
+
+/// A partition of a topic.
+struct Partition {
+    /// Held while records are added.
+    writing: Mutex<()>,
+    /// Held while records are deleted.
+    trimming: Mutex<()>,
+    /// The offset of the first record that is kept.
+    first: AtomicU64,
+    /// The offset after the last record.
+    end: AtomicU64,
 }
 
 impl EventLog {
@@ -76,31 +94,65 @@ impl EventLog {
         if let Some(topic) = opened.topics.get(name) {
             return Ok(Arc::clone(topic));
         }
-        let engine = match &opened.engine {
-            Some(engine) => Arc::clone(engine),
-            None => Arc::new(DiskEngine::open(&self.dir, options())?),
-        };
-        opened.engine = Some(Arc::clone(&engine));
-        let table = engine.open_table(&format!("topic-1-{name}"))?;
-        let end = |partition: u32| -> Result<(Mutex<()>, AtomicU64), StreamError> {
-            let end = match table.get(&end_key(partition))? {
-                None => 0,
-                Some(bytes) => bytes.as_ref().try_get_u64().map_err(|error| StreamError::Damaged {
+        let engine = self.engine(&mut opened)?;
+        let table = engine.open_table(&format!("{TOPIC_PREFIX}{name}"))?;
+        let offset = |key: Bytes| match table.get(&key)? {
+            None => Ok(AtomicU64::new(0)),
+            Some(bytes) => {
+                let offset = bytes.as_ref().try_get_u64().map_err(|error| StreamError::Damaged {
                     what: "offset",
                     stream: name.to_owned(),
                     detail: error.to_string(),
-                })?,
-            };
-            Ok((Mutex::default(), AtomicU64::new(end)))
+                });
+                offset.map(AtomicU64::new)
+            }
+        };
+        let partition = |partition: u32| {
+            Ok::<_, StreamError>(Partition {
+                writing: Mutex::default(),
+                trimming: Mutex::default(),
+                first: offset(partition_key(FIRSTS, partition))?,
+                end: offset(partition_key(ENDS, partition))?,
+            })
         };
         let topic = Arc::new(LogTopic {
             name: name.to_owned(),
-            partitions: (0..partitions.max(1)).map(end).collect::<Result<_, _>>()?,
+            partitions: (0..partitions.max(1)).map(partition).collect::<Result<_, _>>()?,
             engine,
             table,
         });
         opened.topics.insert(name.to_owned(), Arc::clone(&topic));
         Ok(topic)
+    }
+
+    fn engine(&self, opened: &mut Opened) -> Result<Arc<dyn Engine>, StreamError> {
+        let engine = match &opened.engine {
+            Some(engine) => Arc::clone(engine),
+            None => Arc::new(DiskEngine::open(&self.dir, options())?),
+        };
+        opened.engine = Some(Arc::clone(&engine));
+        Ok(engine)
+    }
+
+    /// Deletes topics, as far as they are there.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub fn delete(&self, names: &[String]) -> Result<(), StreamError> {
+        let mut opened = self.opened.lock();
+        if names.is_empty() || (opened.engine.is_none() && !self.dir.exists()) {
+            return Ok(());
+        }
+        let engine = self.engine(&mut opened)?;
+        let tables = engine.tables()?;
+        for name in names {
+            opened.topics.remove(name);
+            let table = format!("{TOPIC_PREFIX}{name}");
+            if tables.contains(&table) {
+                engine.drop_table(&table)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -128,8 +180,8 @@ impl LogTopic {
             by_partition.entry(partition as u32).or_default().push(event);
         }
         for (partition, events) in by_partition {
-            let (lock, end) = &self.partitions[partition as usize];
-            let _writing = lock.lock();
+            let Partition { writing, end, .. } = &self.partitions[partition as usize];
+            let _writing = writing.lock();
             let mut next = end.load(Acquire);
             let mut batch = WriteBatch::new();
             for event in events {
@@ -139,21 +191,57 @@ impl LogTopic {
                 batch.put(&*self.table, record_key(partition, next), record.into());
                 next += 1;
             }
-            batch.put(&*self.table, end_key(partition), next.to_be_bytes().to_vec().into());
+            batch.put(
+                &*self.table,
+                partition_key(ENDS, partition),
+                next.to_be_bytes().to_vec().into(),
+            );
             self.engine.write(batch)?;
             end.store(next, Release);
         }
         Ok(())
     }
 
-    fn end(&self, partition: u32) -> Result<u64, StreamError> {
-        let end = self.partitions.get(partition as usize);
-        let end = end.ok_or_else(|| StreamError::NoPartition {
+    /// Deletes the records that were logged before a time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// An error of the engine; what is left is deleted the next time.
+    pub fn trim(&self, before_ms: u64) -> Result<(), StreamError> {
+        for (number, partition) in (0..).zip(&self.partitions) {
+            let _trimming = partition.trimming.lock();
+            let first = self.offset_at(number, before_ms)?;
+            if first > partition.first.load(Acquire) {
+                // A record that is missing without this would be taken for one that never was.
+                let mut batch = WriteBatch::new();
+                let value = first.to_be_bytes().to_vec().into();
+                batch.put(&*self.table, partition_key(FIRSTS, number), value);
+                self.engine.write(batch)?;
+                partition.first.store(first, Release);
+            }
+            let (from, to) = (record_key(number, 0), record_key(number, first));
+            loop {
+                let mut batch = WriteBatch::new();
+                for entry in self.table.scan(&from, Some(&to))?.take(DELETED_MAX) {
+                    batch.delete(&*self.table, entry?.0);
+                }
+                if batch.is_empty() {
+                    break;
+                }
+                self.engine.write(batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first offset that is kept, and the one after the last.
+    fn bounds(&self, partition: u32) -> Result<(u64, u64), StreamError> {
+        let found = self.partitions.get(partition as usize);
+        let found = found.ok_or_else(|| StreamError::NoPartition {
             topic: self.name.clone(),
             partition,
             partitions: self.partitions.len() as u32,
         })?;
-        Ok(end.1.load(Acquire))
+        Ok((found.first.load(Acquire), found.end.load(Acquire)))
     }
 
     /// Records from an offset on, with their offsets.
@@ -187,7 +275,7 @@ impl Source for LogTopic {
     }
 
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
-        let (mut start, mut after) = (0, self.end(partition)?);
+        let (mut start, mut after) = self.bounds(partition)?;
         // Clocks may go back: then it is one of the places where the time is passed.
         while start < after {
             let middle = start + (after - start) / 2;
@@ -200,19 +288,19 @@ impl Source for LogTopic {
         Ok(start)
     }
 
-    fn read(&self, _reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
-        let end = self.end(partition)?;
+    fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+        let (first, end) = self.bounds(partition)?;
         let mut batch = Batch {
             records: Vec::new(),
             next: offset,
             end,
         };
-        if offset > end {
+        if !(first..=end).contains(&offset) {
             return Err(StreamError::Lost {
                 topic: self.name.clone(),
                 partition,
                 offset,
-                first: 0,
+                first,
                 end,
             });
         }
@@ -233,12 +321,16 @@ impl Source for LogTopic {
             });
             batch.next = offset + 1;
         }
-        Ok(batch)
+        // They may have been deleted meanwhile: then there is a gap.
+        match self.bounds(partition)?.0 > batch.records.first().map_or(offset, |record| record.offset) {
+            true => self.read(reader, partition, offset, bytes_max),
+            false => Ok(batch),
+        }
     }
 }
 
-fn end_key(partition: u32) -> Bytes {
-    let mut key = vec![ENDS];
+fn partition_key(kind: u8, partition: u32) -> Bytes {
+    let mut key = vec![kind];
     key.put_u32(partition);
     key.into()
 }

@@ -8,13 +8,14 @@
 //! 1 ++ cohort (u32) ++ topic partition (u32)       → offset to read next (u64)
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
 //! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
+//! 4                                                → how many partitions the topic has (u32), if partitioned as the store
 //! ```
 
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{Table, WriteBatch};
-use fondaco_model::{PartitionId, PartitionSet};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
 
 use crate::error::StreamError;
 
@@ -22,6 +23,7 @@ const COHORTS: u8 = 0;
 const OFFSETS: u8 = 1;
 const POISON: u8 = 2;
 const LOST: u8 = 3;
+const TOPIC: u8 = 4;
 
 /// Partitions that have come equally far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,10 +35,14 @@ pub(crate) struct Cohort {
     pub(crate) offsets: BTreeMap<u32, u64>,
 }
 
-/// All cohorts of an overlay. The first one is ahead of the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// All cohorts of an overlay. The first one is ahead of the others, where both read.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) cohorts: BTreeMap<u32, Cohort>,
+    /// How many partitions the overlay's version has.
+    partitions: PartitionCount,
+    /// How many the topic has, if they have the slots that those of a store would have. Otherwise all cohorts read all.
+    pub(crate) topic: Option<PartitionCount>,
 }
 
 impl Progress {
@@ -44,8 +50,20 @@ impl Progress {
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub(crate) fn read(table: &dyn Table) -> Result<Self, StreamError> {
-        let mut progress = Self::default();
+    pub(crate) fn read(table: &dyn Table, partitions: PartitionCount) -> Result<Self, StreamError> {
+        let topic = table.get(&[TOPIC])?;
+        let count = |bytes: Bytes| PartitionCount::try_from(bytes.as_ref().try_get_u32().ok()?).ok();
+        let damaged = || StreamError::Damaged {
+            what: "number of partitions",
+            stream: table.name().to_owned(),
+            detail: "it is no power of two".to_owned(),
+        };
+        let topic = topic.map(|bytes| count(bytes).ok_or_else(damaged)).transpose()?;
+        let mut progress = Self {
+            cohorts: BTreeMap::new(),
+            partitions,
+            topic,
+        };
         for entry in table.scan(&[COHORTS], Some(&[POISON]))? {
             let (key, value) = entry?;
             progress.add(&key, &value).ok_or_else(|| StreamError::Damaged {
@@ -108,12 +126,57 @@ impl Progress {
             }
         }
         for (&number, cohort) in &before.cohorts {
-            if !self.cohorts.contains_key(&number) {
+            let now = self.cohorts.get(&number);
+            if now.is_none() {
                 batch.delete(table, cohort_key(number));
-                let partitions = cohort.offsets.keys();
-                partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
+            }
+            let is_kept = |partition: &u32| now.is_some_and(|now| now.offsets.contains_key(partition));
+            let partitions = cohort.offsets.keys().filter(|partition| !is_kept(partition));
+            partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
+        }
+        if let Some(topic) = self.topic.filter(|_| self.topic != before.topic) {
+            let key = Bytes::from_static(&[TOPIC]);
+            batch.put(table, key, topic.get().to_be_bytes().to_vec().into());
+        }
+    }
+
+    /// Whether a cohort with these partitions reads a partition of the topic.
+    pub(crate) fn reads(&self, partitions: &PartitionSet, partition: u32) -> bool {
+        let own = self.own(partitions);
+        own.is_none_or(|own| own.contains(PartitionId::new(partition)))
+    }
+
+    /// The partitions of the topic that have slots of these partitions; `None` if any may have.
+    fn own(&self, partitions: &PartitionSet) -> Option<PartitionSet> {
+        Some(partitions.among(self.partitions, self.topic?))
+    }
+
+    /// Forgets how far cohorts have come in partitions of the topic that they do not read any more.
+    pub(crate) fn forget_unread(&mut self) {
+        let mut cohorts = std::mem::take(&mut self.cohorts);
+        for cohort in cohorts.values_mut() {
+            let Cohort {
+                partitions, offsets, ..
+            } = cohort;
+            if let Some(own) = self.own(partitions) {
+                offsets.retain(|&partition, _| own.contains(PartitionId::new(partition)));
             }
         }
+        self.cohorts = cohorts;
+    }
+
+    /// Whether a cohort has come as far as the first one, wherever both read. If it reads more than that one, it has to
+    /// be ready by itself.
+    fn can_join(&self, first: &Cohort, other: &Cohort) -> bool {
+        let (Some(of_first), Some(own)) = (self.own(&first.partitions), self.own(&other.partitions)) else {
+            return other.offsets == first.offsets;
+        };
+        let mut shared = own.iter().filter(|&partition| of_first.contains(partition));
+        let is_equal = shared.all(|partition| {
+            let partition = partition.get();
+            other.offsets.get(&partition) == first.offsets.get(&partition)
+        });
+        is_equal && (of_first.covers(&own) || first.is_ready && other.is_ready)
     }
 
     /// Lets cohorts that have caught up with the first one join it: they are as ready as that one.
@@ -123,9 +186,11 @@ impl Progress {
         };
         let all = std::mem::take(&mut self.cohorts);
         for (number, cohort) in all {
-            match cohort.offsets == first.1.offsets {
-                true => first.1.partitions = first.1.partitions.with(&cohort.partitions),
-                false => _ = self.cohorts.insert(number, cohort),
+            if self.can_join(&first.1, &cohort) {
+                first.1.partitions = first.1.partitions.with(&cohort.partitions);
+                first.1.offsets.extend(cohort.offsets);
+            } else {
+                self.cohorts.insert(number, cohort);
             }
         }
         self.cohorts.insert(first.0, first.1);
@@ -137,10 +202,11 @@ impl Progress {
         ready.fold(PartitionSet::EMPTY, |all, cohort| all.with(&cohort.partitions))
     }
 
-    /// The offset that a cohort must not pass in a topic partition: where the first one is.
+    /// The offset that a cohort must not pass in a topic partition: where the first one is, if that one reads it.
     pub(crate) fn limit(&self, cohort: u32, partition: u32) -> Option<u64> {
         let (&first, ahead) = self.cohorts.first_key_value()?;
-        (first != cohort).then(|| ahead.offsets.get(&partition).copied().unwrap_or(0))
+        (first != cohort && self.reads(&ahead.partitions, partition))
+            .then(|| ahead.offsets.get(&partition).copied().unwrap_or(0))
     }
 }
 

@@ -48,6 +48,15 @@ pub struct Batch {
     pub end: u64,
 }
 
+impl Batch {
+    /// About how many bytes its records have.
+    pub(crate) fn bytes(&self) -> u64 {
+        let events = self.records.iter().filter_map(|record| record.event.as_ref().ok());
+        let bytes = events.map(|event| event.key.len() + event.change.bytes().len());
+        bytes.sum::<usize>() as u64
+    }
+}
+
 /// A record of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fondaco_engine::{Engine, MemoryEngine};
-use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
     Feed, FeedOptions, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
     TIME_HEADER, TYPE_HEADER,
@@ -21,6 +21,7 @@ fn overlay(version: u64) -> Arc<Overlay> {
         partitions: 8.try_into().unwrap(),
         as_of_ms: None,
         grace_ms: 3_600_000,
+        partitioner: Partitioner::Any,
     };
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let overlay = Overlay::open(engine, options, Arc::new(|_| Ok(None))).unwrap();
@@ -193,4 +194,52 @@ fn events_that_follow_silence_are_applied_at_once() {
     (1..=60).for_each(send);
     // A partition that is not watched would be read once in a second.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn brokers_may_ask_for_tls_and_a_password() {
+    let kafka = Kafka::start_secured();
+    let topic = kafka.make_topic("events", 2);
+    topic.send(0, Some("a"), Some("1"), None);
+    topic.send(1, Some("b"), Some("2"), None);
+    topic.flush();
+    let properties = kafka.secured_properties();
+    KafkaCluster::check(&properties).unwrap();
+    let cluster = Arc::new(KafkaCluster::new(&kafka.secured_address(), &properties));
+    let overlay = overlay(1);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![feed(&cluster, "events", &overlay)]);
+    wait_for(&overlay, "a", &value("1"));
+    wait_for(&overlay, "b", &value("2"));
+
+    let other = tempfile::NamedTempFile::new().unwrap();
+    let unknown = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(other.path(), unknown.cert.pem()).unwrap();
+    let wrong = [
+        ("sasl.password", "another secret"),
+        ("ssl.ca.location", other.path().to_str().unwrap()),
+    ];
+    for (property, value) in wrong {
+        let mut properties = properties.clone();
+        properties.insert(property.to_owned(), value.to_owned());
+        let cluster = Arc::new(KafkaCluster::new(&kafka.secured_address(), &properties));
+        // The first question may end before the broker's refusal is known.
+        let error = eventually(&format!("the error to name {property}"), || {
+            let error = cluster.topic("events").partitions().unwrap_err().to_string();
+            error.contains(property).then_some(error)
+        });
+        assert!(error.contains(&kafka.secured_address()), "{error}");
+        assert!(!error.contains("another secret"), "{error}");
+    }
+}
+
+#[test]
+fn errors_of_properties_do_not_tell_their_values() {
+    let properties = BTreeMap::from([("sasl.pasword".to_owned(), "secret".to_owned())]);
+    let cluster = Arc::new(KafkaCluster::new("127.0.0.1:1", &properties));
+    let unavailable = cluster.topic("events").partitions().unwrap_err().to_string();
+    for found in [KafkaCluster::check(&properties).unwrap_err(), unavailable] {
+        assert!(found.contains("sasl.pasword") && found.contains("[kafka]"), "{found}");
+        assert!(!found.contains("secret"), "{found}");
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
-use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
     Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
 };
@@ -82,6 +82,7 @@ fn open_on(engine: &Arc<dyn Engine>, as_of_ms: Option<u64>, base: Below) -> Arc<
         partitions: 8.try_into().unwrap(),
         as_of_ms,
         grace_ms: GRACE_MS,
+        partitioner: Partitioner::Any,
     };
     let overlay = Overlay::open(Arc::clone(engine), options, base).unwrap();
     overlay.set_held(&all()).unwrap();

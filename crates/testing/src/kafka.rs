@@ -1,7 +1,9 @@
 //! A Kafka broker, which is its own controller.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,8 +31,15 @@ const ARTIFACTS: [&str; 3] = [
 pub struct Kafka {
     dir: TempDir,
     port: u16,
+    /// The port of its other listener, which asks for TLS and a password.
+    secured: Option<u16>,
     broker: Option<ServerProcess>,
 }
+
+/// The user of a secured listener.
+const USER: &str = "reader";
+/// The user's password.
+const PASSWORD: &str = "kafka's secret";
 
 /// Writes to a topic of a [`Kafka`].
 pub struct KafkaWriter {
@@ -116,16 +125,33 @@ impl Kafka {
     /// # Panics
     /// If it cannot be started.
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// Like [`start`](Self::start), with one more listener, which speaks TLS and has users log in with SCRAM-SHA-256.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_secured() -> Self {
+        Self::start_with(Some(free_port()))
+    }
+
+    fn start_with(secured: Option<u16>) -> Self {
         let mut server = Self {
             dir: tempfile::tempdir().expect("temporary directories can be made"),
             port: free_port(),
+            secured,
             broker: None,
         };
         server.configure();
         let random = server.tool("kafka.tools.StorageTool", &["random-uuid"]);
         let uuid = random.lines().last().unwrap_or_default().trim().to_owned();
         let file = server.file();
-        let format = ["format", "--standalone", "-t", &uuid, "-c", &file];
+        let user = format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]");
+        let mut format = vec!["format", "--standalone", "-t", &uuid, "-c", &file];
+        if secured.is_some() {
+            format.extend(["--add-scram", &user]);
+        }
         server.tool("kafka.tools.StorageTool", &format);
         server.restart();
         server
@@ -148,7 +174,8 @@ impl Kafka {
         let mut broker = ServerProcess::start("Kafka", &mut command, &log);
         wait_until("Kafka to listen", START_MAX, || {
             broker.check_alive();
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
+            let mut ports = [self.port].into_iter().chain(self.secured);
+            ports.all(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())
         });
         self.broker = Some(broker);
     }
@@ -156,6 +183,34 @@ impl Kafka {
     /// Its address.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The address of its secured listener.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn secured_address(&self) -> String {
+        format!("127.0.0.1:{}", self.secured.expect("it was started with that listener"))
+    }
+
+    /// The properties of librdkafka with which a client is let in at the secured listener.
+    pub fn secured_properties(&self) -> BTreeMap<String, String> {
+        let authority = self.authority().display().to_string();
+        let properties = [
+            ("security.protocol", "sasl_ssl"),
+            ("ssl.ca.location", &authority),
+            ("sasl.mechanism", "SCRAM-SHA-256"),
+            ("sasl.username", USER),
+            ("sasl.password", PASSWORD),
+        ];
+        properties
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    /// The certificate of the secured listener, which is its own authority.
+    fn authority(&self) -> PathBuf {
+        self.dir.path().join("certificate.pem")
     }
 
     /// Makes a topic with so many partitions.
@@ -187,21 +242,44 @@ impl Kafka {
 
     fn configure(&self) {
         let (port, controller, dir) = (self.port, free_port(), self.dir.path().display());
+        let (mut listener, mut secured) = (String::new(), String::new());
+        if let Some(port) = self.secured {
+            listener = format!(",SASL_SSL://127.0.0.1:{port}");
+            secured = self.configure_secured();
+        }
         let properties = format!(
             "process.roles=broker,controller\n\
              node.id=1\n\
              controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
-             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n\
+             listeners=PLAINTEXT://127.0.0.1:{port}{listener},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}{listener}\n\
              controller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL\n\
              log.dirs={dir}/data\n\
              offsets.topic.replication.factor=1\n\
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
-             auto.create.topics.enable=false\n"
+             auto.create.topics.enable=false\n\
+             {secured}"
         );
         fs::write(self.file(), properties).expect("the directory was just made");
+    }
+
+    /// Makes the certificate of the secured listener. Returns the properties of that listener.
+    fn configure_secured(&self) -> String {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("the address is valid");
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let keystore = self.dir.path().join("keystore.pem");
+        fs::write(self.authority(), &certificate).expect("the directory was just made");
+        fs::write(&keystore, key + &certificate).expect("the directory was just made");
+        format!(
+            "ssl.keystore.type=PEM\n\
+             ssl.keystore.location={}\n\
+             sasl.enabled.mechanisms=SCRAM-SHA-256\n\
+             listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=\
+             org.apache.kafka.common.security.scram.ScramLoginModule required;\n",
+            keystore.display()
+        )
     }
 
     fn command(&self, class: &str, arguments: &[&str]) -> Command {

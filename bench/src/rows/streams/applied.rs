@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine};
-use fondaco_model::{PartitionId, VersionNumber};
+use fondaco_model::{PartitionId, Partitioner, VersionNumber};
 use fondaco_stream::{Feed, FeedOptions, Ingest, KafkaCluster, Overlay, OverlayOptions};
 use fondaco_testing::Kafka;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -142,6 +142,7 @@ fn apply(arguments: &ConsumeArguments) -> Result<()> {
         partitions: STORE_PARTITIONS.try_into()?,
         as_of_ms: None,
         grace_ms: 3_600_000,
+        partitioner: Partitioner::Any,
     };
     let overlay = Arc::new(Overlay::open(engine, options, Arc::new(|_| Ok(None)))?);
     overlay.set_held(&(0..STORE_PARTITIONS).map(PartitionId::new).collect())?;

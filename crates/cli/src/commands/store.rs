@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::WrongUsage;
 use super::build::parse_bytes;
 use super::compact::{self, CompactOptions};
-use super::stream_options::{self, StreamAlterations, StreamArguments};
+use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
 use crate::client::Client;
@@ -31,6 +31,8 @@ pub enum StoreCommand {
     Poison(PoisonOptions),
     /// Make a new version of a hybrid store of the current one and its events
     Compact(CompactOptions),
+    /// Say in which partition of a topic records belong, for producers of a hybrid store whose partitioner is store
+    Partition(PartitionOptions),
     /// Change a store
     Alter(AlterOptions),
     /// Drop a store with all its versions
@@ -277,6 +279,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&list, stream_options::poison_text)
         }
         StoreCommand::Compact(options) => compact::compact(options, output),
+        StoreCommand::Partition(options) => output.result(&options.partitions()?, stream_options::partitions_text),
         StoreCommand::Show(options) => {
             let client = Client::new(&options.node)?;
             let path = format!("/v1/stores/{}", options.name);

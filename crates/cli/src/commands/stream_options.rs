@@ -2,9 +2,11 @@
 
 use clap::Args;
 use fondaco_control::http::{PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream};
-use fondaco_model::StreamSource;
 use fondaco_model::versioned::EngineKind;
+use fondaco_model::{Partitioner, StoreName, StreamSource, slot_of_key};
+use serde::Serialize;
 
+use super::build::partition_count;
 use crate::output::{self, table};
 
 /// The stream of a new hybrid store.
@@ -32,6 +34,11 @@ pub struct StreamArguments {
     /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does
     #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
     compact_every: Option<u64>,
+
+    /// Which records are in which partition of the topic: any; or store, as fondaco store partition says, so that each node
+    /// reads only what it needs; any by default. It cannot be altered
+    #[arg(long, value_name = "PARTITIONER", requires = "stream")]
+    partitioner: Option<Partitioner>,
 }
 
 impl StreamArguments {
@@ -43,6 +50,7 @@ impl StreamArguments {
             lag_ms: self.max_lag,
             grace_ms: self.grace,
             engine,
+            partitioner: self.partitioner,
             paused: false,
             compact_ms: self.compact_every,
         })
@@ -85,12 +93,34 @@ impl StreamAlterations {
     }
 }
 
+/// `fondaco store partition`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fondaco store partition counts item-1 item-2 --topic-partitions 8")]
+pub struct PartitionOptions {
+    /// The store; it need not exist
+    name: StoreName,
+
+    /// Keys of records, without the store's name
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    /// How many partitions the topic has: a power of two
+    #[arg(long, value_name = "COUNT")]
+    topic_partitions: u32,
+}
+
 /// The settings of a stream, in a line.
 pub fn text(stream: &StreamResource) -> String {
     let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
     format!(
-        "reads {}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
+        "reads {}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
         stream.source,
+        match stream.partitioner {
+            Some(Partitioner::Store) => ", partitioned as the store",
+            Some(Partitioner::Any) | None => "",
+        },
         time(stream.rewind_ms),
         time(stream.lag_ms),
         time(stream.grace_ms),
@@ -124,6 +154,12 @@ fn version_text(version: &VersionStream) -> String {
         let [late, poison, unfit] = [version.late, version.poison, version.unfit].map(output::count);
         text.push_str(&format!(
             "  {late} event(s) were too late, {poison} record(s) were no events, {unfit} update(s) did not fit\n"
+        ));
+    }
+    if version.elsewhere > 0 {
+        let elsewhere = output::count(version.elsewhere);
+        text.push_str(&format!(
+            "  {elsewhere} event(s) that were read belong to other nodes\n"
         ));
     }
     for lost in &version.lost {
@@ -161,4 +197,59 @@ pub fn poison_text(list: &PoisonList) -> String {
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
     let header = ["VERSION", "PARTITION", "OFFSET", "WHY"];
     format!("records of {} that are no events:\n\n", list.source) + &table(&header, &rows, &[true, true, true, false])
+}
+
+/// The partition of a topic for a key.
+#[derive(Debug, Serialize)]
+pub struct KeyPartition {
+    key: String,
+    partition: u32,
+}
+
+impl PartitionOptions {
+    /// Where the records of the keys belong.
+    ///
+    /// # Errors
+    /// There cannot be so many partitions.
+    pub fn partitions(&self) -> anyhow::Result<Vec<KeyPartition>> {
+        let topic = partition_count(self.topic_partitions)?;
+        let partition = |key: &String| KeyPartition {
+            key: key.clone(),
+            partition: topic.partition_of(slot_of_key(&self.name, key.as_bytes())).get(),
+        };
+        Ok(self.keys.iter().map(partition).collect())
+    }
+}
+
+/// Where records belong, a line each.
+pub fn partitions_text(found: &Vec<KeyPartition>) -> String {
+    let line = |found: &KeyPartition| format!("{} {}\n", found.partition, found.key);
+    found.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_model::slot_of_wire_key;
+
+    use super::*;
+
+    #[test]
+    fn partitions_are_those_of_redis_clusters_checksum() {
+        let found = |key: &str, topic_partitions| {
+            let options = PartitionOptions {
+                name: "counts".parse().unwrap(),
+                keys: vec![key.to_owned()],
+                topic_partitions,
+            };
+            options.partitions().map(|found| found[0].partition).ok()
+        };
+        // Its check value is 0x31C3, which is slot 12739.
+        let tagged = "{123456789}:x";
+        assert_eq!(
+            [1, 8, 16384].map(|count| found(tagged, count)),
+            [Some(0), Some(6), Some(12739)]
+        );
+        assert_eq!(found("x", 16384), Some(u32::from(slot_of_wire_key(b"counts:x").get())));
+        assert_eq!(found("x", 12), None);
+    }
 }

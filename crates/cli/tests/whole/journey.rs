@@ -345,7 +345,10 @@ fn every_command_has_help_with_an_example() {
         );
     }
     for group in [
-        ("store", &["create", "list", "show", "alter", "drop"][..]),
+        (
+            "store",
+            &["create", "list", "show", "poison", "partition", "alter", "drop"][..],
+        ),
         ("config", &["show", "set"]),
         ("user", &["list", "put", "drop"]),
         (

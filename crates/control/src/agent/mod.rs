@@ -7,6 +7,8 @@
 mod counting;
 mod disk;
 mod fetches;
+mod ingest_pace;
+mod log_retention;
 mod memory;
 mod node_file;
 mod peers;
@@ -37,6 +39,7 @@ use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
 use fondaco_stream::EventLog;
+use ingest_pace::IngestPace;
 use parking_lot::Mutex;
 use presence::Presence;
 use publishing::Publishing;
@@ -135,6 +138,7 @@ impl AgentWork {
             &disk,
             parts.events,
             parts.kafka,
+            IngestPace::start(Arc::clone(&parts.settings), Arc::clone(&parts.metrics))?,
             Arc::clone(&change_signal),
         )?);
         let fetches = Fetches::new(FetchesParts {

@@ -16,6 +16,8 @@ use fondaco_stream::{
 use parking_lot::{Condvar, Mutex};
 
 use super::disk::Disk;
+use super::ingest_pace::IngestPace;
+use super::log_retention::LogRetention;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -34,9 +36,11 @@ pub(crate) struct Streams {
     disk: Weak<Disk>,
     /// The log of the process, if it is a whole cluster.
     log: Option<Arc<EventLog>>,
+    retention: Option<LogRetention>,
     kafka: KafkaConfig,
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
+    pace: IngestPace,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
     opening: Mutex<BTreeMap<ReplicaKey, Opening>>,
@@ -85,11 +89,14 @@ impl Streams {
         disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
+        pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
+        let ingest = Ingest::start_paced(THREADS, Box::new(pace.passes()));
         Ok(Self {
             engines,
             disk: Arc::downgrade(disk),
+            retention: log.clone().map(LogRetention::new),
             log,
             kafka,
             clusters: Mutex::default(),
@@ -97,7 +104,8 @@ impl Streams {
             opening: Mutex::default(),
             latest: Mutex::default(),
             opened: Condvar::new(),
-            ingest: Ingest::start(THREADS).map_err(ControlError::io("start", "threads of streams"))?,
+            ingest: ingest.map_err(ControlError::io("start", "threads of streams"))?,
+            pace,
             state: Mutex::default(),
         })
     }
@@ -109,6 +117,9 @@ impl Streams {
         view: &ClusterView,
         versions: &mut BTreeMap<ReplicaKey, LocalVersion>,
     ) -> bool {
+        if let Some(retention) = &self.retention {
+            retention.look(view);
+        }
         let known = self.state.lock().feeds.clone();
         let (mut feeds, mut failures) = (BTreeMap::new(), BTreeMap::new());
         for (key, local) in versions.iter_mut() {
@@ -341,8 +352,14 @@ impl Streams {
         self.state.lock().failures.get(&(store.clone(), version)).cloned()
     }
 
+    /// The rate that streams are slowed down to for the sake of reads, in bytes a second; 0 if they are not.
+    pub(crate) fn rate_limit_bytes_per_second(&self) -> u64 {
+        self.pace.limit_bytes_per_second()
+    }
+
     /// Ends the threads.
     pub(crate) fn close(&self) {
+        self.pace.close();
         self.ingest.close();
     }
 }
@@ -385,6 +402,7 @@ fn wanted(
             partitions: detail.partitions,
             as_of_ms: events.as_of_unix_ms,
             grace_ms: settings.grace_ms,
+            partitioner: settings.partitioner,
         },
         engine: settings.engine,
         source: settings.source.clone(),

@@ -23,7 +23,13 @@ impl Observed {
             .map(|store| (&store.name, agent.streams().status(&store.name)))
             .collect();
         lags(encoder, &all)?;
-        let facts: [OfVersion; 9] = [
+        let help = "bytes a second that streams are slowed down to, since they slow reads down; 0 if they are not";
+        let name = "fondaco_stream_rate_limit_bytes_per_second";
+        let limit = agent.streams().rate_limit_bytes_per_second();
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&limit)?;
+        let facts: [OfVersion; 10] = [
             ("keys", "keys that have events", |status| status.keys),
             ("events_applied", "events that have changed a key", |status| {
                 status.applied.applied
@@ -33,6 +39,9 @@ impl Observed {
                 "events that were earlier than what their key had",
                 |status| status.applied.superseded,
             ),
+            ("events_elsewhere", "events that belong to other nodes", |status| {
+                status.applied.elsewhere
+            }),
             ("events_late", "events that were logged too late to count", |status| {
                 status.applied.late
             }),

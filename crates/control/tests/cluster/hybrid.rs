@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fondaco_model::{PartitionCount, slot_of_key};
 use fondaco_testing::Kafka;
 use serde_json::{Value, json};
 
@@ -309,4 +310,44 @@ fn events_of_a_topic_of_kafka_are_served_within_a_second() {
         .client
         .call("POST", "/v1/stores/pymk/events", json!({"events": []}));
     assert_eq!((answer.0, &answer.1["error"]["code"]), (409, &json!("no_log")));
+}
+
+#[test]
+fn nodes_read_their_partitions_of_a_topic_alone() {
+    let kafka = Kafka::start();
+    let topic_partitions = PartitionCount::try_from(64).unwrap();
+    let topic = kafka.make_topic("views", 64);
+    let cluster = TestCluster::start();
+    create(
+        &cluster,
+        json!({"source": format!("kafka://{}/views", kafka.address()), "partitioner": "store"}),
+    );
+    let send = |text: &str| {
+        for number in 0..KEYS {
+            let slot = slot_of_key(&"pymk".parse().unwrap(), key(number).as_bytes());
+            let partition = topic_partitions.partition_of(slot).get() as i32;
+            topic.send(partition, Some(&key(number)), Some(text), None);
+        }
+        topic.flush();
+    };
+    send("first");
+    push(&cluster, json!({"source": Builds::beside().build(1)}));
+    let last = key(KEYS - 1);
+    all_answer(&cluster, &[("member-1", "first"), (&last, "first")]);
+    // A node that was away goes on.
+    cluster.stop("node-2");
+    send("second");
+    cluster.start_again("node-2");
+    cluster.wait_ready();
+    all_answer(&cluster, &[("member-1", "second"), (&last, "second")]);
+    for node in cluster.nodes() {
+        let stream = cluster.member(&node).get("/v1/stores/pymk/stream");
+        let version = &stream["versions"][0];
+        let counts = ["elsewhere", "poison"].map(|count| &version[count]);
+        assert_eq!(counts, [&json!(0), &json!(0)], "{stream}");
+        assert!(version["partitions"].as_array().unwrap().len() < 64, "{stream}");
+    }
+    let of_log = json!({"source": "log", "partitioner": "store"});
+    let store = json!({"name": "logged", "kind": "hybrid", "stream": of_log});
+    assert_eq!(cluster.client.call("POST", "/v1/stores", store).0, 400);
 }

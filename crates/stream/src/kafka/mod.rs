@@ -6,6 +6,7 @@
 //! are assigned by us, and offsets kept with the data.
 
 mod record;
+mod refusal;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -14,22 +15,27 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::bindings::{rd_kafka_get_watermark_offsets, rd_kafka_resp_err_t};
-use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::base_consumer::PartitionQueue;
-use rdkafka::consumer::{self, Consumer, ConsumerContext};
+use rdkafka::consumer::{self, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
 use self::record::logged;
-pub use self::record::{ID_HEADER, TIME_HEADER, TYPE_HEADER};
+use self::refusal::Refusals;
 use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::source::{Batch, Source};
 
+pub use self::record::{ID_HEADER, TIME_HEADER, TYPE_HEADER};
+
 /// How often a partition is assigned whose first records come too early.
 const ASSIGNED_MAX: usize = 10;
+/// How many events of a whole consumer are taken at a time.
+const EVENTS_MAX: usize = 16;
+/// How long to wait for the reason why a broker has not answered.
+const REFUSED_WAIT: Duration = Duration::from_millis(10);
 /// How long a question to a broker may take.
 const ASK_MAX: Duration = Duration::from_secs(2);
 /// For how long nothing is asked after a question had no answer.
@@ -41,24 +47,12 @@ const END_KNOWN_FOR: Duration = Duration::from_secs(5);
 /// How long a partition that nobody reads stays with its consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
-/// Logs what librdkafka says, but not the ends of partitions.
-struct Logging;
-
-impl ClientContext for Logging {
-    fn error(&self, error: KafkaError, reason: &str) {
-        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
-            tracing::warn!(%error, reason, "Kafka");
-        }
-    }
-}
-
-impl ConsumerContext for Logging {}
-
-type BaseConsumer = consumer::BaseConsumer<Logging>;
+type BaseConsumer = consumer::BaseConsumer<Refusals>;
 
 /// A Kafka: one or more brokers.
 pub struct KafkaCluster {
     config: ClientConfig,
+    refusals: Refusals,
     state: Mutex<State>,
     /// The client that asks questions: brokers answer in order, and those of a consumer wait for new records first.
     asking: Mutex<Option<Arc<BaseConsumer>>>,
@@ -82,7 +76,7 @@ type PlaceName = (u64, String, i32);
 struct Place {
     /// The consumer that reads it.
     consumer: usize,
-    queue: PartitionQueue<Logging>,
+    queue: PartitionQueue<Refusals>,
     next: u64,
     end: u64,
     /// When the end was seen.
@@ -104,6 +98,17 @@ pub struct KafkaTopic {
 }
 
 impl KafkaCluster {
+    /// Checks properties of librdkafka: their names, and their values as far as they can be wrong by themselves.
+    ///
+    /// # Errors
+    /// The name of a property, and what is wrong with it. Values are not told: some are passwords.
+    pub fn check(properties: &BTreeMap<String, String>) -> Result<(), String> {
+        let mut config = ClientConfig::new();
+        config.extend(properties.clone());
+        let checked = config.create_native_config();
+        checked.map(drop).map_err(|error| refusal::without_value(&error))
+    }
+
     /// The Kafka with these brokers (`host:port`, separated by commas), and these properties of librdkafka.
     pub fn new(brokers: &str, properties: &BTreeMap<String, String>) -> Self {
         let mut config = ClientConfig::new();
@@ -122,6 +127,7 @@ impl KafkaCluster {
         config.set("auto.offset.reset", "error");
         Self {
             config,
+            refusals: Refusals::default(),
             state: Mutex::default(),
             asking: Mutex::default(),
             assigning: Mutex::default(),
@@ -149,8 +155,8 @@ impl KafkaCluster {
     }
 
     fn new_consumer(&self, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
-        let made = self.config.create_with_context(Logging);
-        made.map(Arc::new).map_err(|error| unavailable(topic, &error))
+        let made = self.config.create_with_context(self.refusals.clone());
+        made.map(Arc::new).map_err(|error| self.unavailable(topic, &error))
     }
 
     fn asking(&self, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
@@ -183,12 +189,34 @@ impl KafkaCluster {
         match answer {
             Ok(answer) => {
                 *self.down.lock() = None;
+                self.refusals.clear();
                 Ok(answer)
             }
             Err(error) => {
-                *self.down.lock() = Some((Instant::now() + DOWN, error.to_string()));
-                Err(unavailable(topic, &error))
+                // Whether the broker has refused the connection is told to those who poll, behind lines of the log.
+                self.poll(&consumer, REFUSED_WAIT);
+                let reason = self.refusals.reason(&error);
+                *self.down.lock() = Some((Instant::now() + DOWN, reason.clone()));
+                Err(StreamError::Unavailable {
+                    topic: topic.to_owned(),
+                    reason,
+                })
             }
+        }
+    }
+
+    /// Takes events of a whole consumer: the errors of its connections, above all. Returns the last error.
+    fn poll(&self, consumer: &BaseConsumer, wait: Duration) -> Option<KafkaError> {
+        // While a partition is assigned, records that come here must be seen there.
+        let _assigning = self.assigning.try_lock()?;
+        let polls = (0..EVENTS_MAX).map_while(|_| consumer.poll(wait));
+        polls.filter_map(Result::err).last()
+    }
+
+    fn unavailable(&self, topic: &str, error: &KafkaError) -> StreamError {
+        StreamError::Unavailable {
+            topic: topic.to_owned(),
+            reason: self.refusals.reason(error),
         }
     }
 
@@ -241,11 +269,11 @@ impl KafkaCluster {
         topic: &str,
         partition: i32,
         offset: u64,
-    ) -> Result<PartitionQueue<Logging>, StreamError> {
+    ) -> Result<PartitionQueue<Refusals>, StreamError> {
         let consumer = self.consumer(number, topic)?;
         let mut list = TopicPartitionList::new();
         let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        let failed = |error: KafkaError| unavailable(topic, &error);
+        let failed = |error: KafkaError| self.unavailable(topic, &error);
         list.add_partition_offset(topic, partition, at).map_err(failed)?;
         let _assigning = self.assigning.lock();
         for _ in 0..ASSIGNED_MAX {
@@ -284,7 +312,7 @@ impl KafkaCluster {
         list.add_partition(topic, *partition);
         consumer
             .incremental_unassign(&list)
-            .map_err(|error| unavailable(topic, &error))
+            .map_err(|error| self.unavailable(topic, &error))
     }
 
     /// Puts the place of a reader back, and gives up those that have not been used for long.
@@ -349,13 +377,13 @@ impl Source for KafkaTopic {
         let mut list = TopicPartitionList::new();
         let time = Offset::Offset(i64::try_from(time_ms).unwrap_or(i64::MAX));
         list.add_partition_offset(&self.topic, number, time)
-            .map_err(|error| unavailable(&self.topic, &error))?;
+            .map_err(|error| self.cluster.unavailable(&self.topic, &error))?;
         let ask = |consumer: &BaseConsumer| consumer.offsets_for_times(list, ASK_MAX);
         let found = self.cluster.ask(&self.topic, ask)?;
         let found = found.find_partition(&self.topic, number);
         match found.map(|found| (found.error(), found.offset())) {
             Some((Ok(()), Offset::Offset(offset))) => Ok(offset.max(0) as u64),
-            Some((Err(error), _)) => Err(unavailable(&self.topic, &error)),
+            Some((Err(error), _)) => Err(self.cluster.unavailable(&self.topic, &error)),
             // No record is as late.
             Some((Ok(()), _)) | None => Ok(self.watermarks(number)?.1),
         }
@@ -433,10 +461,9 @@ impl KafkaTopic {
                 Some(Err(error)) => return Err(self.failed(&error, place.next, partition)),
             }
         }
-        // Events of the whole consumer: its connections, above all.
         let consumer = self.cluster.consumer(place.consumer, &self.topic)?;
-        match consumer.poll(Duration::ZERO) {
-            Some(Err(error)) if batch.records.is_empty() => return Err(unavailable(&self.topic, &error)),
+        match self.cluster.poll(&consumer, Duration::ZERO) {
+            Some(error) if batch.records.is_empty() => return Err(self.cluster.unavailable(&self.topic, &error)),
             _ => {}
         }
         if batch.next > batch.end
@@ -467,7 +494,7 @@ impl KafkaTopic {
                 first,
                 end,
             },
-            Ok(_) => unavailable(&self.topic, error),
+            Ok(_) => self.cluster.unavailable(&self.topic, error),
             Err(error) => error,
         }
     }
@@ -485,11 +512,4 @@ fn last_known_end(consumer: &BaseConsumer, topic: &str, partition: i32) -> Optio
     };
     let is_known = error == rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
     is_known.then_some(end)?.try_into().ok()
-}
-
-fn unavailable(topic: &str, error: &KafkaError) -> StreamError {
-    StreamError::Unavailable {
-        topic: topic.to_owned(),
-        reason: error.to_string(),
-    }
 }

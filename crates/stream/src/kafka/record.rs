@@ -1,4 +1,4 @@
-//! What a record of Kafka says as an event.
+//! Records of Kafka as events.
 
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -13,7 +13,7 @@ pub const ID_HEADER: &str = "event-id";
 /// The header with the type of an event: `update`, if the record's value is one.
 pub const TYPE_HEADER: &str = "event-type";
 
-/// The record.
+/// The event of a record, or why it is none.
 pub(super) fn logged(message: &BorrowedMessage<'_>) -> Logged {
     Logged {
         offset: message.offset().max(0) as u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fondaco_engine::WriteBatch;
-use fondaco_model::PartitionSet;
+use fondaco_model::{PartitionCount, PartitionSet};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::merge::{NewUpdate, Pending};
@@ -24,6 +24,8 @@ pub(super) const PENDING_MAX: usize = 512;
 /// The effects of records, before they are written.
 pub(super) struct Changes<'a> {
     pub(super) overlay: &'a Overlay,
+    /// See [`Progress::topic`](crate::progress::Progress).
+    topic: Option<PartitionCount>,
     pub(super) batch: WriteBatch,
     /// The hashes of keys without a record before.
     pub(super) new_keys: Vec<u64>,
@@ -33,9 +35,10 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    pub(super) fn new(overlay: &'a Overlay) -> Self {
+    pub(super) fn new(overlay: &'a Overlay, topic: Option<PartitionCount>) -> Self {
         Self {
             overlay,
+            topic,
             batch: WriteBatch::new(),
             new_keys: Vec::new(),
             counted: Applied::default(),
@@ -52,19 +55,24 @@ impl<'a> Changes<'a> {
         });
         let (event, update) = match checked {
             Ok(event) => event,
-            Err(mut reason) => {
-                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-                let known = self.overlay.counts.lock().poison + self.counted.poison;
-                if known < POISON_MAX {
-                    let key = poison_key(partition, record.offset);
-                    self.batch.put(&*self.overlay.notes, key, reason.into());
-                }
-                self.counted.poison += 1;
+            Err(reason) => {
+                self.note_poison(partition, record.offset, reason);
                 return Ok(());
             }
         };
-        let count = self.overlay.options.partitions;
-        if !held.contains(count.partition_of(self.overlay.slots.slot(&event.key))) {
+        let slot = self.overlay.slots.slot(&event.key);
+        if let Some(topic) = self.topic
+            && topic.partition_of(slot).get() != partition
+        {
+            let (right, topic) = (topic.partition_of(slot), topic.get());
+            let reason = format!(
+                "its key belongs in partition {right} of the topic's {topic}, and it is in partition {partition}: correct \
+                 the partitioner of its producer, or create the store with --partitioner any"
+            );
+            self.note_poison(partition, record.offset, reason);
+            return Ok(());
+        }
+        if !held.contains(self.overlay.options.partitions.partition_of(slot)) {
             self.counted.elsewhere += 1;
             return Ok(());
         }
@@ -91,6 +99,17 @@ impl<'a> Changes<'a> {
             (Change::Put(value), _) => self.put(key, hash, time_ms, Some(value.clone())),
             (Change::Delete | Change::Update(_), _) => self.put(key, hash, time_ms, None),
         }
+    }
+
+    /// Counts a record that is no event, and keeps the reason unless there are too many.
+    fn note_poison(&mut self, partition: u32, offset: u64, mut reason: String) {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        let known = self.overlay.counts.lock().poison + self.counted.poison;
+        if known < POISON_MAX {
+            let key = poison_key(partition, offset);
+            self.batch.put(&*self.overlay.notes, key, reason.into());
+        }
+        self.counted.poison += 1;
     }
 
     /// What the overlay has of a key, with the changes so far.

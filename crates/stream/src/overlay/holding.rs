@@ -3,15 +3,17 @@
 //! A partition that is given up is first taken from the progress, and then deleted; one that is gained has no
 //! records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use fondaco_engine::WriteBatch;
-use fondaco_model::{PartitionId, PartitionSet};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner};
 
 use super::record::place;
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
+use crate::feed::Lane;
 use crate::progress::{Cohort, LostRecords, Progress};
 
 impl Overlay {
@@ -26,6 +28,7 @@ impl Overlay {
             Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
             _ => return Ok(false),
         }
+        after.join();
         self.write_progress(&mut progress, after)?;
         Ok(true)
     }
@@ -61,6 +64,7 @@ impl Overlay {
             cohort.partitions = cohort.partitions.without(&lost);
         }
         after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
+        after.forget_unread();
         self.write_progress(&mut progress, after.clone())?;
         for partition in given_up.iter() {
             self.delete_partition(partition)?;
@@ -125,6 +129,34 @@ impl Overlay {
             }
         }
         Ok(())
+    }
+
+    /// What cohorts read of a topic with so many partitions.
+    ///
+    /// # Errors
+    /// An error of the engine; or the store's partitioner does not fit that number, or one that it had before.
+    pub(crate) fn lanes(&self, topic_partitions: u32) -> Result<BTreeSet<Lane>, StreamError> {
+        let mut progress = self.lock()?;
+        if self.options.partitioner == Partitioner::Store {
+            let unfit = |before: Option<PartitionCount>| StreamError::Partitions {
+                store: self.options.store.clone(),
+                partitions: topic_partitions,
+                before,
+            };
+            let count = PartitionCount::try_from(topic_partitions).map_err(|_| unfit(progress.topic))?;
+            if progress.topic.is_some_and(|before| before != count) {
+                return Err(unfit(progress.topic));
+            }
+            let mut after = progress.clone();
+            after.topic = Some(count);
+            self.write_progress(&mut progress, after)?;
+        }
+        let mut lanes = BTreeSet::new();
+        for (&number, cohort) in &progress.cohorts {
+            let own = (0..topic_partitions).filter(|&partition| progress.reads(&cohort.partitions, partition));
+            lanes.extend(own.map(|partition| (number, partition)));
+        }
+        Ok(lanes)
     }
 
     /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The

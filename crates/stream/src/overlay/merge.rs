@@ -338,7 +338,7 @@ impl Overlay {
         {
             return Ok(true);
         }
-        let mut changes = Changes::new(self);
+        let mut changes = Changes::new(self, None);
         let (mut folded, mut bytes) = (Vec::new(), 0);
         let (mut is_all, mut is_done) = (true, true);
         for update in self.updates(head)? {

@@ -126,7 +126,7 @@ impl Overlay {
         let events = engine.open_table(&events)?;
         let overlay = Self {
             slots: SlotPrefix::of(&options.store),
-            progress: Mutex::new(Progress::read(&*notes)?),
+            progress: Mutex::new(Progress::read(&*notes, options.partitions)?),
             ready: ArcSwap::default(),
             is_ready: AtomicBool::new(false),
             held: ArcSwap::default(),
@@ -278,7 +278,7 @@ impl Overlay {
     fn lock(&self) -> Result<MutexGuard<'_, Progress>, StreamError> {
         let mut progress = self.progress.lock();
         if self.is_unsure.load(Relaxed) {
-            *progress = Progress::read(&*self.notes)?;
+            *progress = Progress::read(&*self.notes, self.options.partitions)?;
             self.is_unsure.store(false, Relaxed);
             self.note_ready(&progress);
         }
@@ -314,7 +314,7 @@ impl Overlay {
         let count = rest.len();
         while let Some(known) = progress.cohorts.get(&cohort) {
             let held = known.partitions.clone();
-            let mut changes = Changes::new(self);
+            let mut changes = Changes::new(self, progress.topic);
             let mut taken = 0;
             while taken < rest.len() && changes.pending.len() < PENDING_MAX {
                 changes.add(partition, &rest[taken], &held)?;

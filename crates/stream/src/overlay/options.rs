@@ -1,6 +1,6 @@
 //! What an overlay is made for, and the names of its tables.
 
-use fondaco_model::{PartitionCount, StoreName, VersionNumber};
+use fondaco_model::{PartitionCount, Partitioner, StoreName, VersionNumber};
 
 /// What the names of all tables of overlays begin with.
 const OVERLAY_PREFIX: &str = "overlay-1-";
@@ -24,6 +24,8 @@ pub struct OverlayOptions {
     pub as_of_ms: Option<u64>,
     /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
     pub grace_ms: u64,
+    /// Which records are in which partition of the topic.
+    pub partitioner: Partitioner,
 }
 
 impl OverlayOptions {

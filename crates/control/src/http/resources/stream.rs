@@ -1,7 +1,7 @@
 //! Streams of hybrid stores.
 
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{PartitionSet, StreamChange, StreamSettings, StreamSource, StreamSourceError};
+use fondaco_model::{PartitionSet, Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,6 +29,11 @@ pub struct StreamResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub engine: Option<EngineKind>,
+    /// Which records are in which partition of the topic: any, the default, of which nodes know nothing, and read all; or
+    /// store, as `fondaco store partition` says, so that nodes read only what they need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub partitioner: Option<Partitioner>,
     /// Whether nodes read no events for now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -78,6 +83,7 @@ impl StreamResource {
             lag_ms: self.lag_ms.unwrap_or(defaults.lag_ms),
             grace_ms: self.grace_ms.unwrap_or(defaults.grace_ms),
             engine: self.engine.unwrap_or(defaults.engine),
+            partitioner: self.partitioner.unwrap_or(defaults.partitioner),
             is_paused: self.paused,
             compact_ms: self.compact_ms.unwrap_or(defaults.compact_ms),
             ..defaults
@@ -93,6 +99,7 @@ impl From<StreamSettings> for StreamResource {
             lag_ms: Some(settings.lag_ms),
             grace_ms: Some(settings.grace_ms),
             engine: Some(settings.engine),
+            partitioner: Some(settings.partitioner),
             paused: settings.is_paused,
             compact_ms: Some(settings.compact_ms),
         }

@@ -1,11 +1,14 @@
 //! Overlays that are fed from logs: what they say of keys, across restarts and changes of partitions.
 
+mod partitioned;
+mod trimmed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet, VersionNumber, slot_of_key};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, VersionNumber, slot_of_key};
 use fondaco_stream::{
     Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, LogTopic, Overlay, OverlayOptions, Source,
 };
@@ -22,6 +25,7 @@ fn options(version: u64) -> OverlayOptions {
         partitions: count(),
         as_of_ms: None,
         grace_ms: 60_000,
+        partitioner: Partitioner::Any,
     }
 }
 

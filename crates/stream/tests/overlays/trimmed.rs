@@ -1,0 +1,54 @@
+//! Logs whose first events are deleted.
+
+use std::sync::Arc;
+
+use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_stream::{EventLog, Source, StreamError};
+
+use crate::{START_MS, event, memory};
+
+#[test]
+fn logs_keep_what_was_logged_since_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || -> Arc<dyn Engine> { Arc::new(DiskEngine::open(dir.path(), DiskOptions::default()).unwrap()) };
+    let log = EventLog::new(open());
+    let topic = log.topic("t", 2).unwrap();
+    for hour in 0..10 {
+        let events: Vec<_> = (0..50).map(|key| event(&format!("k{key}"), Some("x"), None)).collect();
+        topic.append(&events, START_MS + hour).unwrap();
+    }
+    let ends = [0, 1].map(|partition| topic.offset_at(partition, u64::MAX).unwrap());
+    topic.trim(START_MS + 4).unwrap();
+    // More before that time: there is nothing to do.
+    topic.trim(START_MS + 3).unwrap();
+    drop((topic, log));
+    let topic = EventLog::new(open()).topic("t", 2).unwrap();
+    for (partition, end) in (0..).zip(ends) {
+        let first = topic.offset_at(partition, 0).unwrap();
+        assert_eq!(first, end / 10 * 4, "as many of each hour");
+        let batch = topic.read(1, partition, first, usize::MAX).unwrap();
+        assert_eq!((batch.records.len() as u64, batch.next), (end - first, end));
+        assert!(batch.records.iter().all(|record| record.logged_ms >= START_MS + 4));
+        let lost = topic.read(1, partition, first - 1, usize::MAX).unwrap_err();
+        assert!(
+            matches!(lost, StreamError::Lost { first: kept, .. } if kept == first),
+            "{lost}"
+        );
+    }
+    // All of it may be too old: offsets go on.
+    topic.trim(u64::MAX).unwrap();
+    topic.append(&[event("k0", Some("x"), None)], START_MS + 10).unwrap();
+    let next = [0, 1].map(|partition| topic.offset_at(partition, u64::MAX).unwrap());
+    assert_eq!(next.iter().sum::<u64>(), ends.iter().sum::<u64>() + 1);
+}
+
+#[test]
+fn deleted_topics_begin_anew() {
+    let log = EventLog::new(memory());
+    let events = [event("k", Some("x"), None)];
+    log.topic("t", 1).unwrap().append(&events, START_MS).unwrap();
+    log.topic("other", 1).unwrap().append(&events, START_MS).unwrap();
+    log.delete(&["t".to_owned(), "missing".to_owned()]).unwrap();
+    let end = |name: &str| log.topic(name, 1).unwrap().offset_at(0, u64::MAX).unwrap();
+    assert_eq!((end("t"), end("other")), (0, 1));
+}
