@@ -51,7 +51,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 32] = [
+pub const ROWS: [RowSpec; 33] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -191,6 +191,11 @@ pub const ROWS: [RowSpec; 32] = [
         name: "stream-reads",
         work: "reads of a hybrid store against reads of a batch store",
         measure: streams::reads::measure,
+    },
+    RowSpec {
+        name: "large-overlay",
+        work: "10 M events of 200 B into an overlay three times the memory, and reads of it",
+        measure: streams::large::measure,
     },
     RowSpec {
         name: "many-streams",

@@ -2,6 +2,7 @@
 
 pub mod applied;
 pub(super) mod fresh;
+pub(super) mod large;
 pub(super) mod many;
 pub(super) mod reads;
 pub(super) mod tail;
@@ -73,8 +74,13 @@ fn create(control: &ControlPort, store: &str, kafka: &Kafka, topic: &str) -> Res
 
 /// Waits until the version of a hybrid store has read so many events.
 fn wait_until_read(control: &ControlPort, store: &str, events: u64) -> Result<()> {
+    wait_until_read_for(control, store, events, LIMIT)
+}
+
+/// The same, for at most so long.
+fn wait_until_read_for(control: &ControlPort, store: &str, events: u64, limit: Duration) -> Result<()> {
     let wait = Wait {
-        limit: LIMIT,
+        limit,
         poll: Duration::from_millis(20),
     };
     wait.until("the store has read all events", || {
