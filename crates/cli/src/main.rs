@@ -87,7 +87,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Store(command) => commands::store::run(command, output),
         Command::Push(options) => commands::push::push(options, output),
         Command::Build(options) => commands::build::build(options, output),
-        Command::Deploy(options) => commands::push::deploy(options, output),
+        Command::Deploy(options) => commands::deploy::deploy(options, output),
         Command::Cancel(options) => commands::push::cancel(&options, output),
         Command::Versions(options) => commands::versions::list(&options, output),
         Command::Rollback(options) => commands::versions::roll_back(&options, output),

@@ -42,6 +42,7 @@ mod router;
 mod running;
 mod setting_changes;
 mod settings;
+mod sources;
 mod starting;
 mod status;
 mod tls;

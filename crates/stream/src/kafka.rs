@@ -44,7 +44,7 @@ const END_KNOWN_FOR: Duration = Duration::from_secs(5);
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
 /// Logs what librdkafka says, but not the ends of partitions.
-struct Logging;
+pub(crate) struct Logging;
 
 impl ClientContext for Logging {
     fn error(&self, error: KafkaError, reason: &str) {

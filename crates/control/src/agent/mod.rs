@@ -134,7 +134,7 @@ impl AgentWork {
             engines,
             &disk,
             parts.events,
-            parts.kafka,
+            parts.kafka.clone(),
             Arc::clone(&change_signal),
         )?);
         let fetches = Fetches::new(FetchesParts {
@@ -143,6 +143,7 @@ impl AgentWork {
             settings: Arc::clone(&parts.settings),
             metrics: parts.metrics,
             peers: parts.peers,
+            kafka: parts.kafka,
             reserve_bytes: parts.reserve_bytes,
             memory_bytes: parts.memory.memory_bytes,
             change_signal: Arc::clone(&change_signal),
