@@ -49,7 +49,7 @@ pub enum Command {
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Build a version of a store, fetch it, and swap it in
-    Push(push::PushOptions),
+    Push(Box<push::PushOptions>),
     /// Build a version of a store: the first half of a push
     Build(build::BuildCommandOptions),
     /// Fetch a built version, and swap it in: the second half of a push

@@ -85,7 +85,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Router(options) => commands::roles::router(options, output),
         Command::Controller(options) => commands::roles::controller(options, output),
         Command::Store(command) => commands::store::run(command, output),
-        Command::Push(options) => commands::push::push(options, output),
+        Command::Push(options) => commands::push::push(*options, output),
         Command::Build(options) => commands::build::build(options, output),
         Command::Deploy(options) => commands::deploy::deploy(options, output),
         Command::Cancel(options) => commands::push::cancel(&options, output),

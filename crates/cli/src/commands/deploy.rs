@@ -62,7 +62,7 @@ pub struct DeployOptions {
     any_base: bool,
 
     /// Check everything, and change nothing
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long, conflicts_with_all = ["to", "through"])]
     dry_run: bool,
 
     #[command(flatten)]

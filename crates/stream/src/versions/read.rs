@@ -3,6 +3,7 @@
 //! Each open file has a consumer of its own, which reads from the offset of its next piece. Consumers of files that are
 //! closed are used again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -295,6 +296,8 @@ struct Records {
     consumer: Option<BaseConsumer<Logging>>,
     partition: i32,
     offset: u64,
+    /// Whether it had an error: another consumer goes on.
+    is_broken: Cell<bool>,
 }
 
 impl Records {
@@ -315,11 +318,18 @@ impl Records {
             consumer: Some(consumer),
             partition,
             offset,
+            is_broken: Cell::new(false),
         })
     }
 
     /// The next record.
     fn next(&self, until: Instant) -> Result<BorrowedMessage<'_>, VersionTopicError> {
+        let found = self.poll(until);
+        self.is_broken.set(found.is_err());
+        found
+    }
+
+    fn poll(&self, until: Instant) -> Result<BorrowedMessage<'_>, VersionTopicError> {
         let topic = &self.version.address.topic;
         let silent = |reason: String| VersionTopicError::Unavailable {
             topic: topic.clone(),
@@ -386,6 +396,7 @@ impl Records {
 impl Drop for Records {
     fn drop(&mut self) {
         if let Some(consumer) = self.consumer.take()
+            && !self.is_broken.get()
             && consumer.unassign().is_ok()
         {
             self.version.idle.lock().push(consumer);

@@ -96,11 +96,12 @@ impl Extent {
     pub(super) fn check(&self, file: &str, piece_bytes: u64) -> Result<(), String> {
         let room = self.last.checked_sub(self.first);
         let pieces = self.pieces(piece_bytes);
-        match room.is_some_and(|room| room >= pieces.saturating_sub(1)) && self.last < i64::MAX as u64 {
+        let has_room = room.is_some_and(|room| room >= pieces.saturating_sub(1));
+        match has_room && self.last < i64::MAX as u64 && self.partition >= 0 {
             true => Ok(()),
             false => Err(format!(
-                "its index says that the {pieces} pieces of {file:?} are at the offsets {} to {}",
-                self.first, self.last
+                "its index says that the {pieces} pieces of {file:?} are in partition {} at the offsets {} to {}",
+                self.partition, self.first, self.last
             )),
         }
     }
@@ -183,6 +184,10 @@ mod tests {
             extent(5, 4, 1),
             extent(0, u64::MAX, 1),
             extent(0, 9, u64::MAX),
+            Extent {
+                partition: -1,
+                ..extent(0, 0, 1)
+            },
         ] {
             let error = bad.check("a", 10).unwrap_err();
             assert!(error.contains("\"a\""), "{error}");
