@@ -2,6 +2,7 @@
 
 mod against_redis;
 mod balance;
+mod bulk;
 mod cold_get;
 mod cold_served;
 mod convergence;
@@ -51,7 +52,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 28] = [
+pub const ROWS: [RowSpec; 29] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -176,6 +177,11 @@ pub const ROWS: [RowSpec; 28] = [
         name: "streams",
         work: "events of Kafka into the overlay of a hybrid store",
         measure: streams::measure,
+    },
+    RowSpec {
+        name: "bulk",
+        work: "the same records through Kafka, as a version and as events",
+        measure: bulk::measure,
     },
     RowSpec {
         name: "graph-tail",
