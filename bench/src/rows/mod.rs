@@ -2,6 +2,7 @@
 
 mod against_redis;
 mod balance;
+mod bulk;
 mod cold_get;
 mod cold_served;
 mod convergence;
@@ -51,7 +52,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 33] = [
+pub const ROWS: [RowSpec; 34] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -201,6 +202,11 @@ pub const ROWS: [RowSpec; 33] = [
         name: "many-streams",
         work: "one node that reads the streams of many stores",
         measure: streams::many::measure,
+    },
+    RowSpec {
+        name: "bulk",
+        work: "the same records through Kafka, as a version and as events",
+        measure: bulk::measure,
     },
     RowSpec {
         name: "graph-tail",

@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, cluster, completions, config, graph, hook, inspect, look_up, marks, nodes, push, rebalance,
-    repair, roles, scan, status, store, user, versions, why,
+    backup, balance, build, cluster, completions, config, deploy, graph, hook, inspect, look_up, marks, nodes, push,
+    rebalance, repair, roles, scan, status, store, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -49,11 +49,11 @@ pub enum Command {
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Build a version of a store, fetch it, and swap it in
-    Push(push::PushOptions),
+    Push(Box<push::PushOptions>),
     /// Build a version of a store: the first half of a push
     Build(build::BuildCommandOptions),
     /// Fetch a built version, and swap it in: the second half of a push
-    Deploy(push::DeployOptions),
+    Deploy(deploy::DeployOptions),
     /// Cancel the running push of a store
     Cancel(push::CancelOptions),
     /// List the versions of a store

@@ -30,6 +30,9 @@ pub enum ControlError {
     /// A stream cannot be written or read.
     #[error(transparent)]
     Stream(#[from] fondaco_stream::StreamError),
+    /// A version in a topic is not named as it must be.
+    #[error(transparent)]
+    VersionTopic(#[from] fondaco_stream::VersionTopicError),
     /// An event that cannot be applied: none was logged.
     #[error("event number {at}, counted from 0: {reason}; no event was logged")]
     InvalidEvent {

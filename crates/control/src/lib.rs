@@ -43,6 +43,7 @@ mod router;
 mod running;
 mod setting_changes;
 mod settings;
+mod sources;
 mod starting;
 mod status;
 mod tls;

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
+use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
 use fondaco_model::cluster::operator::{OperatorError, check_base, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
-use fondaco_storage::Location;
 
+use crate::config::KafkaConfig;
 use crate::data_dir::version_dirs;
 use crate::error::ControlError;
 use crate::operator::Operator;
+use crate::sources::built_at;
 use crate::status::DryRun;
 use crate::uploads::{self, UploadError, UploadSource, Uploads};
 
@@ -27,6 +28,8 @@ pub(crate) struct PushCheck {
     pub(crate) uploads: Option<Arc<Uploads>>,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
+    /// How Kafka is reached.
+    pub(crate) kafka: KafkaConfig,
 }
 
 /// The version found at a source.
@@ -177,7 +180,7 @@ impl PushCheck {
         source: &str,
     ) -> Result<Arc<dyn FetchSource>, ControlError> {
         let Some(upload) = UploadSource::of(source) else {
-            return Ok(Arc::new(LocationSource::new(absolute(source.parse()?)?)));
+            return built_at(source, &self.kafka);
         };
         match &self.uploads {
             Some(uploads) if node == Some(upload.node) => {
@@ -226,15 +229,5 @@ fn detail(source: &dyn FetchSource, manifest: &Manifest, identity: Checksum) -> 
         built_unix_ms: manifest.built.created_unix_ms,
         compression: manifest.compression.to_string(),
         events: None,
-    }
-}
-
-/// A relative path would mean something else in another process.
-fn absolute(location: Location) -> Result<Location, ControlError> {
-    match location.local_path() {
-        Some(path) => std::path::absolute(path)
-            .map(Location::local)
-            .map_err(ControlError::io("resolve", path)),
-        None => Ok(location),
     }
 }

@@ -468,6 +468,7 @@ impl Starting<'_> {
                 stores_dir,
                 uploads: works.agent.as_ref().map(|agent| Arc::clone(agent.uploads())),
                 reserve_bytes: self.config.disk_reserve_bytes,
+                kafka: self.config.kafka.clone(),
             },
             agent: works.agent.clone(),
             router: works.router.clone(),

@@ -173,6 +173,16 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// Whether a source cannot give the file as it should be, however often it is asked.
+    pub fn blames_source(&self) -> bool {
+        let unusable = |source: &SourceError| matches!(source, SourceError::Unusable { .. });
+        match self {
+            Self::Mismatch { .. } => true,
+            Self::Source { source, .. } => unusable(source),
+            _ => false,
+        }
+    }
+
     /// Adds action and path to an error of the node's own disk.
     pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |source| {

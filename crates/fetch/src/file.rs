@@ -263,7 +263,7 @@ impl FileFetch<'_> {
                         %error, given_up = trial.given_up, "reading failed"
                     );
                     // The error of a corrupt source is more useful than that other sources lack the file.
-                    if !matches!(last_error, FetchError::Mismatch { .. }) {
+                    if !last_error.blames_source() {
                         last_error = self.source_error(number, error);
                     }
                 }
@@ -276,6 +276,11 @@ impl FileFetch<'_> {
         let now = self.control.now();
         match error {
             SourceError::Missing => trial.given_up = true,
+            SourceError::Unusable { .. } => {
+                trial.given_up = true;
+                // Other files ask another source first.
+                self.sources.failed(number, now);
+            }
             SourceError::Busy { retry_after } => {
                 trial.busy += 1;
                 self.sources.busy(number, *retry_after, now);

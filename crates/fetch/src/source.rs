@@ -83,6 +83,12 @@ pub enum SourceError {
     /// It failed, or cannot be reached; it may be back soon.
     #[error(transparent)]
     Failed(io::Error),
+    /// It does not have the file as it should be, and never will: another source may.
+    #[error("{reason}")]
+    Unusable {
+        /// Why.
+        reason: String,
+    },
 }
 
 impl From<io::Error> for SourceError {
@@ -100,6 +106,7 @@ impl From<SourceError> for io::Error {
         match error {
             SourceError::Failed(error) => error,
             SourceError::Missing => Self::new(io::ErrorKind::NotFound, error),
+            SourceError::Unusable { .. } => Self::new(io::ErrorKind::InvalidData, error),
             SourceError::Busy { .. } => Self::new(io::ErrorKind::ResourceBusy, error),
         }
     }

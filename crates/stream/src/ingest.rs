@@ -51,7 +51,7 @@ impl Ingest {
             pace,
             feeds: Mutex::default(),
             is_ended: AtomicBool::new(false),
-            wake: Condvar::new(),
+            alarm: Arc::default(),
         };
         let ingest = Self {
             shared: Arc::new(shared),

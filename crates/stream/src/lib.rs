@@ -1,7 +1,8 @@
-//! Streams of events, and the overlays of hybrid stores that they feed.
+//! Streams of events, and the overlays of hybrid stores that they feed; and versions that travel through topics.
 //!
 //! - [`Source`]: where events come from: topics of [Kafka](KafkaTopic), or of the [log](EventLog) inside the process.
 //! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
+//! - [`VersionReader`]: a whole version that was [sent](send_version) through a topic.
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
 mod alarm;
@@ -16,6 +17,7 @@ mod overlay;
 mod progress;
 mod source;
 mod update;
+mod versions;
 
 pub use alarm::Alarm;
 pub use error::StreamError;
@@ -27,3 +29,6 @@ pub use log::{EventLog, LogTopic};
 pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage};
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};
+pub use versions::{
+    Sent, TopicAddress, TopicFileReader, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,
+};

@@ -218,15 +218,7 @@ impl Kafka {
     /// # Panics
     /// If that fails.
     pub fn make_topic(&self, name: &str, partitions: i32) -> KafkaWriter {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.address());
-        // Otherwise retries change the order within a partition.
-        config.set("enable.idempotence", "true");
-        let writer = KafkaWriter {
-            admin: config.create().expect("librdkafka starts"),
-            producer: config.create().expect("librdkafka starts"),
-            topic: name.to_owned(),
-        };
+        let writer = self.writer(name);
         let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
         let made = block_on(writer.admin.create_topics([&new], &AdminOptions::new()));
         assert!(
@@ -234,6 +226,22 @@ impl Kafka {
             "{made:?}"
         );
         writer
+    }
+
+    /// A writer to a topic.
+    ///
+    /// # Panics
+    /// If librdkafka does not start.
+    pub fn writer(&self, name: &str) -> KafkaWriter {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.address());
+        // Otherwise retries change the order within a partition.
+        config.set("enable.idempotence", "true");
+        KafkaWriter {
+            admin: config.create().expect("librdkafka starts"),
+            producer: config.create().expect("librdkafka starts"),
+            topic: name.to_owned(),
+        }
     }
 
     fn file(&self) -> String {

@@ -62,7 +62,7 @@ pub fn bring(
         false => (source_url(built.place)?, None),
         true => {
             let location: Location = built.place.parse()?;
-            let dir = location.local_path().ok_or_else(not_local)?;
+            let dir = location.local_path().ok_or_else(|| not_local("--upload"))?;
             let upload = upload::send(client, built.store, dir, interrupt, output)?;
             output.note(&upload.text());
             (upload.source.clone(), Some(upload))
@@ -181,9 +181,12 @@ fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow
     Ok(())
 }
 
-/// That `--upload` was given for a location that is not on this machine.
-pub fn not_local() -> anyhow::Error {
-    WrongUsage("--upload sends a directory of this machine: omit it if nodes can read the URL".to_owned()).into()
+/// That an option to send the version was given for a location that is not on this machine.
+pub fn not_local(option: &str) -> anyhow::Error {
+    WrongUsage(format!(
+        "{option} sends a directory of this machine: omit it if nodes can read the URL"
+    ))
+    .into()
 }
 
 /// The result of a push, as text.

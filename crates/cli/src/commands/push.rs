@@ -1,7 +1,6 @@
-//! `fondaco push` and `deploy`: bring a new version to a store.
+//! `fondaco push`: brings a new version to a store.
 //!
-//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the cluster to fetch and
-//! swap, and watches: the nodes do the work, and continue if the watching command ends.
+//! A push is a build, in a directory that is deleted afterwards, and a [deploy](super::deploy).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,17 +8,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, Command, FromArgMatches};
 use fondaco_build::KnownIds;
-use fondaco_control::http::{DryRunResource, NewPush, NewStore, PushResource, StoreResource};
+use fondaco_control::http::{NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::bring::{Built, Deployed, is_end, not_local, source_url, text};
+use super::bring::{Built, Deployed, is_end, not_local, text};
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
 use super::increment::CurrentVersion;
 use super::rollout::{Cluster, ClusterOutcome, Rolled, Rollout, RolloutOptions, State};
+use super::through::{Through, ThroughOptions};
 use super::upload::{self, UploadResult};
 use crate::client::{Client, Refused, is_refused};
 use crate::control_port::ControlPort;
@@ -34,7 +34,7 @@ The version is built in --work, which needs as much space as the values. If --wo
 file system of the node's data, and the node runs as the same user, its files are linked, not copied. Nodes on other
 machines need a location that they can read: use --output with an hdfs:// or s3:// URL,
 or a directory that all of them mount. If there is no such location, --upload sends the version to the node
-that --http names, and the others fetch it from there.
+that --http names, and the others fetch it from there. If nodes reach a Kafka, --through sends it through a topic.
 
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
@@ -43,6 +43,7 @@ Example:
   fondaco push social KNOWS=knows.csv --edges from,to --symmetric --vertices Person=people.csv --create
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580
+  fondaco push pymk 'connections/*.parquet' --key member --through kafka://kafka-1:9092/versions
   fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m")]
 pub struct PushOptions {
     #[command(flatten)]
@@ -55,6 +56,9 @@ pub struct PushOptions {
     /// Send the version to the node over its control port, if no node can read the directory of the build
     #[arg(long)]
     upload: bool,
+
+    #[command(flatten)]
+    through: ThroughOptions,
 
     /// Create the store if it does not exist
     #[arg(long)]
@@ -120,52 +124,6 @@ impl PushOptions {
     }
 }
 
-/// `fondaco deploy`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-An interrupted upload resumes where it stopped, as long as the node keeps the received files.
-
-Example:
-  fondaco deploy pymk /data/pymk-1
-  fondaco deploy pymk /data/pymk-1 --upload --http node-1:6580
-  fondaco deploy pymk s3://versions/pymk-1 --to east-1:6580,west-1:6580")]
-pub struct DeployOptions {
-    /// The store
-    store: StoreName,
-
-    /// The location of the built version: a path, or a URL that the node can read
-    #[arg(value_name = "URL")]
-    source: String,
-
-    /// Send the version to the node over its control port, if no node can read the directory
-    #[arg(long, conflicts_with = "dry_run")]
-    upload: bool,
-
-    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
-    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
-    as_of: Option<u64>,
-
-    /// Of a hybrid store: when this version was first pushed to another cluster; the events since then, less the
-    /// store's --rewind, are read on top of it here, too
-    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
-    started: Option<u64>,
-
-    #[command(flatten)]
-    rollout: RolloutOptions,
-
-    /// Push a version that was built from a difference even if the store has another version now than it was built from
-    #[arg(long)]
-    any_base: bool,
-
-    /// Check everything, and change nothing
-    #[arg(long, conflicts_with = "to")]
-    dry_run: bool,
-
-    #[command(flatten)]
-    node: ControlPort,
-}
-
 /// `fondaco cancel`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -202,11 +160,12 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let mut rollout = Rollout::new(&options.rollout, &options.node)?;
     let name = &options.input.store.clone();
     // Checked before the build, since a build may take hours.
+    let through = options.through.find()?;
     let Target {
         partitions,
         store,
         disk_available_bytes,
-    } = check_all(&mut rollout, &options, output)?;
+    } = check_all(&mut rollout, &options, through.as_ref(), output)?;
     let first = rollout.first();
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);
@@ -224,13 +183,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         let built = build::run(&options.input, partitions, from, None, &interrupt, output)?;
         return dry_run(built, disk_available_bytes, output);
     }
-    let (location, scratch) = match &options.output {
-        Some(location) => (location.clone(), None),
-        None => {
-            let scratch = Scratch::make(&work)?;
-            (Location::local(scratch.path()?.join("version")), Some(scratch))
-        }
-    };
+    let (location, mut scratch) = destination(&options, &work)?;
     let built = build::run(&options.input, partitions, from, Some(&location), &interrupt, output)?;
     drop(current);
     if !output.is_json() {
@@ -239,6 +192,10 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     if let (Some(scratch), Some(dir)) = (&scratch, location.local_path()) {
         give_away(scratch, dir, name, options.upload, output)?;
     }
+    let place = match &through {
+        Some(through) => send_through(through, &location, &mut scratch, name, &interrupt, output)?,
+        None => location.to_string(),
+    };
     let prepare = |cluster: &Cluster| {
         create(&cluster.client, name, options.input.value_type, options.create, output)?;
         let has_ids = served.is_some() && std::ptr::eq(cluster, first);
@@ -246,7 +203,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     };
     let version = Built {
         store: name,
-        place: &location.to_string(),
+        place: &place,
         upload: options.upload,
         is_hybrid: store.as_ref().is_some_and(|store| store.stream.is_some()),
         as_of_unix_ms: options.as_of,
@@ -261,7 +218,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         // The build may have taken hours, so keep it.
         let kept = match scratch {
             Some(scratch) => scratch.keep()?.join("version").display().to_string(),
-            None => location.to_string(),
+            None => place.clone(),
         };
         return finish(&rollout, rolled, &version, Some(built), &kept, output);
     }
@@ -274,9 +231,40 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     finish(&rollout, rolled, &version, Some(built), "", output)
 }
 
+/// Where the version is built: at the location of `--output`, or in a directory that is deleted afterwards.
+fn destination(options: &PushOptions, work: &Path) -> anyhow::Result<(Location, Option<Scratch>)> {
+    if let Some(location) = &options.output {
+        return Ok((location.clone(), None));
+    }
+    let scratch = Scratch::make(work)?;
+    Ok((Location::local(scratch.path()?.join("version")), Some(scratch)))
+}
+
+/// Sends the version through a topic, and returns its place there. The build is deleted then, unless it is to be kept.
+fn send_through(
+    through: &Through,
+    location: &Location,
+    scratch: &mut Option<Scratch>,
+    name: &StoreName,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<String> {
+    let dir = location.local_path().ok_or_else(|| not_local("--through"))?;
+    let sent = through.send(dir, interrupt, output);
+    match (sent, scratch.take()) {
+        (Err(error), Some(scratch)) if !interrupt.is_asked() => {
+            // The build may have taken hours.
+            scratch.keep()?;
+            Err(through.failed(error, name, dir))
+        }
+        (Err(error), None) => Err(through.failed(error, name, dir)),
+        (sent, _) => sent,
+    }
+}
+
 /// Prints the result of a push, or of a deploy if nothing was built. `kept` is where a version is that was not brought
 /// everywhere; empty if it is not wanted any more.
-fn finish(
+pub(super) fn finish(
     rollout: &Rollout,
     mut rolled: Rolled,
     version: &Built<'_>,
@@ -348,9 +336,17 @@ struct Target {
 }
 
 /// Checks all that would refuse the push after the build, in each cluster. The target is that of the first one.
-fn check_all(rollout: &mut Rollout, options: &PushOptions, output: &Output) -> anyhow::Result<Target> {
+fn check_all(
+    rollout: &mut Rollout,
+    options: &PushOptions,
+    through: Option<&Through>,
+    output: &Output,
+) -> anyhow::Result<Target> {
     let found = rollout.check(output, |cluster| {
-        Ok((cluster.client.address().to_owned(), check(&cluster.client, options)?))
+        Ok((
+            cluster.client.address().to_owned(),
+            check(&cluster.client, options, through)?,
+        ))
     })?;
     let disk_available_bytes = found.iter().filter_map(|(_, target)| target.disk_available_bytes).min();
     let mut all = found.into_iter();
@@ -384,7 +380,7 @@ fn check_all(rollout: &mut Rollout, options: &PushOptions, output: &Output) -> a
 }
 
 /// Checks all that would refuse the push after the build.
-fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
+fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> anyhow::Result<Target> {
     let name = &options.input.store;
     let status = client.status()?;
     if status.partitions == 0 {
@@ -393,11 +389,11 @@ fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
             client.address()
         );
     }
+    let is_remote = |output: &Location| output.local_path().is_none();
+    if (options.upload || through.is_some()) && options.output.as_ref().is_some_and(is_remote) {
+        return Err(not_local(if options.upload { "--upload" } else { "--through" }));
+    }
     if options.upload {
-        let is_remote = |output: &Location| output.local_path().is_none();
-        if options.output.as_ref().is_some_and(is_remote) {
-            return Err(not_local());
-        }
         upload::check(client, &status)?;
     }
     let store = client.store(name)?;
@@ -405,6 +401,7 @@ fn check(client: &Client, options: &PushOptions) -> anyhow::Result<Target> {
         Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
+            through.map_or(Ok(()), |through| through.check(found))?;
             let is_graph = options.input.graph.edges.is_some();
             if is_graph != (found.value_type == ValueType::Graph) {
                 return Err(wrong_rows(name, found.value_type, is_graph));
@@ -506,50 +503,8 @@ pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// Runs `fondaco deploy`.
-pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
-    let name = &options.store;
-    if options.dry_run {
-        let client = Client::new(&options.node)?;
-        let source = source_url(&options.source)?;
-        let request = NewPush {
-            source,
-            dry_run: true,
-            as_of_unix_ms: options.as_of,
-            started_unix_ms: options.started,
-            any_base: options.any_base,
-        };
-        let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
-        return output.result(&run, |run| dry_run_text(name, run));
-    }
-    let mut rollout = Rollout::new(&options.rollout, &options.node)?;
-    let is_several = rollout.is_several();
-    let hybrid = rollout.check(output, |cluster| {
-        if options.upload {
-            upload::check(&cluster.client, &cluster.client.status()?)?;
-        }
-        let store = match is_several {
-            true => cluster.client.store(name)?,
-            false => None,
-        };
-        Ok(store.is_some_and(|store| store.stream.is_some()))
-    })?;
-    let interrupt = Interrupt::listen()?;
-    let version = Built {
-        store: name,
-        place: &options.source,
-        upload: options.upload,
-        is_hybrid: hybrid.contains(&true),
-        as_of_unix_ms: options.as_of,
-        started_unix_ms: options.started,
-        any_base: options.any_base,
-    };
-    let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));
-    finish(&rollout, rolled, &version, None, &options.source, output)
-}
-
 /// A time as RFC 3339 or as milliseconds since 1970.
-fn unix_ms(text: &str) -> Result<u64, String> {
+pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
     if let Ok(ms) = text.parse() {
         return Ok(ms);
     }
@@ -568,17 +523,4 @@ fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow
         ),
         _ => Ok(()),
     }
-}
-
-fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {
-    format!(
-        "store {name} would serve it as version {}: {} records, {}, {}; nothing was changed\n",
-        run.version,
-        output::count(run.records),
-        output::bytes(run.bytes_total),
-        match run.links {
-            true => "its files linked, not copied".to_owned(),
-            false => format!("its files copied, {} on the disk", output::bytes(run.needed_bytes)),
-        }
-    )
 }

@@ -36,6 +36,7 @@ mod store;
 mod streams;
 mod swaps;
 mod templates;
+mod through;
 mod traces;
 mod upgrade;
 mod uploads;

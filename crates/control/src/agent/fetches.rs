@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fondaco_fetch::{
-    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, PageCache,
-    PeerClient, Sources, SystemClock, discard_leftovers,
+    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, PageCache, PeerClient, Sources,
+    SystemClock, discard_leftovers,
 };
 use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet};
@@ -20,8 +20,10 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use super::tuning::Tuning;
 use crate::change_signal::ChangeSignal;
+use crate::config::KafkaConfig;
 use crate::data_dir::delete_tree;
 use crate::error::ControlError;
+use crate::sources::built_at;
 use crate::uploads::{self, UploadFiles, UploadSource, Uploads};
 
 /// The parts of the node that fetches need.
@@ -32,6 +34,8 @@ pub(crate) struct FetchesParts {
     pub(crate) metrics: Arc<NodeMetrics>,
     /// How other nodes are asked for files.
     pub(crate) peers: PeerClient,
+    /// How Kafka is reached.
+    pub(crate) kafka: KafkaConfig,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
     /// How much memory the page cache may use, in bytes.
@@ -343,7 +347,7 @@ impl Inner {
     fn source(&self, job: &Job) -> Result<Box<dyn FetchSource>, ControlError> {
         let store = &job.key.0;
         let Some(upload) = UploadSource::of(&job.detail.source) else {
-            return Ok(Box::new(LocationSource::new(job.detail.source.parse()?)));
+            return Ok(Box::new(built_at(&job.detail.source, &self.parts.kafka)?));
         };
         if upload.node == job.node {
             return Ok(Box::new(self.parts.uploads.files(upload)));
@@ -385,12 +389,12 @@ fn is_for_good(error: &ControlError) -> bool {
     let ControlError::Fetch(error) = error else {
         return false;
     };
-    matches!(
-        error,
-        FetchError::WrongStore { .. }
-            | FetchError::WrongPartitions { .. }
-            | FetchError::WrongValueType { .. }
-            | FetchError::Mismatch { .. }
-            | FetchError::SourceChanged { .. }
-    )
+    error.blames_source()
+        || matches!(
+            error,
+            FetchError::WrongStore { .. }
+                | FetchError::WrongPartitions { .. }
+                | FetchError::WrongValueType { .. }
+                | FetchError::SourceChanged { .. }
+        )
 }

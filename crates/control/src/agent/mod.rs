@@ -137,7 +137,7 @@ impl AgentWork {
             engines,
             &disk,
             parts.events,
-            parts.kafka,
+            parts.kafka.clone(),
             IngestPace::start(Arc::clone(&parts.settings), Arc::clone(&parts.metrics))?,
             Arc::clone(&change_signal),
         )?);
@@ -147,6 +147,7 @@ impl AgentWork {
             settings: Arc::clone(&parts.settings),
             metrics: parts.metrics,
             peers: parts.peers,
+            kafka: parts.kafka,
             reserve_bytes: parts.reserve_bytes,
             memory_bytes: parts.memory.memory_bytes,
             change_signal: Arc::clone(&change_signal),

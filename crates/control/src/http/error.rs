@@ -302,7 +302,7 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::Setting(_) | ControlError::InvalidTemplate { .. } => "invalid_request",
         ControlError::VersionFailed { .. } => "version_failed",
         ControlError::NothingServed { .. } => "nothing_served",
-        ControlError::InvalidSource(_) => "invalid_source",
+        ControlError::InvalidSource(_) | ControlError::VersionTopic(_) => "invalid_source",
         ControlError::Upload(error) => code_of_upload(error),
         ControlError::Fetch(error) => match error {
             FetchError::NoSource

@@ -23,7 +23,7 @@ use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
 use self::record::logged;
-use self::refusal::Refusals;
+pub(crate) use self::refusal::{Refusals, without_value};
 use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::source::{Batch, Source};
@@ -106,7 +106,7 @@ impl KafkaCluster {
         let mut config = ClientConfig::new();
         config.extend(properties.clone());
         let checked = config.create_native_config();
-        checked.map(drop).map_err(|error| refusal::without_value(&error))
+        checked.map(drop).map_err(|error| without_value(&error))
     }
 
     /// The Kafka with these brokers (`host:port`, separated by commas), and these properties of librdkafka.

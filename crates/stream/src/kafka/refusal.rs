@@ -14,11 +14,11 @@ const EXPLAINS: Duration = Duration::from_secs(60);
 
 /// The last refusal of any broker, of all consumers of a Kafka.
 #[derive(Clone, Default)]
-pub(super) struct Refusals(Arc<Mutex<Option<(Instant, String)>>>);
+pub(crate) struct Refusals(Arc<Mutex<Option<(Instant, String)>>>);
 
 impl Refusals {
     /// Why there was an error, as text: that is the refusal behind it, if there was one of late.
-    pub(super) fn reason(&self, error: &KafkaError) -> String {
+    pub(crate) fn reason(&self, error: &KafkaError) -> String {
         match &*self.0.lock() {
             Some((at, reason)) if at.elapsed() < EXPLAINS => reason.clone(),
             _ => without_value(error),
@@ -52,7 +52,7 @@ impl ClientContext for Refusals {
 impl ConsumerContext for Refusals {}
 
 /// An error as text, without the value of a property: it may be a password.
-pub(super) fn without_value(error: &KafkaError) -> String {
+pub(crate) fn without_value(error: &KafkaError) -> String {
     match error {
         KafkaError::ClientConfig(_, reason, property, _) => {
             format!("property {property:?} in the section [kafka] of the node's configuration: {reason}")

@@ -1,0 +1,171 @@
+//! The same records through Kafka to a node, as events and as a version: the time until they are served, and what the node
+//! writes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fondaco_testing::Kafka;
+use serde_json::Value;
+
+use super::Measured;
+use crate::bench::Bench;
+use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
+use crate::dataset::{Dataset, Scattered, append_value, key};
+use crate::peers::fondaco::STORE;
+use crate::report::markdown::number;
+use crate::report::{Figure, Line, Target};
+use crate::servers::control::{COMMAND_LIMIT, PUSH_LIMIT};
+use crate::servers::fondaco::{Fondaco, Settings};
+
+const TOPIC_PARTITIONS: i32 = 4;
+/// What Venice gained by sorting.
+const TIME_MIN: f64 = 5.0;
+const WRITTEN_MIN: f64 = 6.0;
+/// How long a node writes nothing when it has written all.
+const QUIET: Duration = Duration::from_secs(2);
+const QUIET_LIMIT: Duration = Duration::from_secs(60);
+
+/// What one way took.
+struct Took {
+    /// From the beginning of the push to the swap: the time of the node.
+    node_seconds: f64,
+    /// The time of the command.
+    command_seconds: f64,
+    written_bytes: u64,
+}
+
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
+    let dataset = bench.served_values();
+    let kafka = Kafka::start();
+    fill(&kafka, dataset)?;
+    kafka.make_topic("versions", TOPIC_PARTITIONS);
+    let figure = |unit: &str| Figure::new(unit, Vec::new());
+    let (mut sent, mut sent_node, mut sent_written) = (figure("s"), figure("s"), figure("× data"));
+    let (mut events, mut events_written) = (figure("s"), figure("× data"));
+    let of_data = |bytes: u64| bytes as f64 / dataset.bytes() as f64;
+    for _ in 0..bench.rounds().min(3) {
+        let as_events = ingest(bench, &kafka, dataset)?;
+        events.rounds.push(as_events.node_seconds);
+        events_written.rounds.push(of_data(as_events.written_bytes));
+        let as_version = push(bench, &kafka, dataset)?;
+        sent.rounds.push(as_version.command_seconds);
+        sent_node.rounds.push(as_version.node_seconds);
+        sent_written.rounds.push(of_data(as_version.written_bytes));
+    }
+    let records = number(dataset.records as f64);
+    let line = |work: &str, ours: &Figure, peer: &Figure, what: &str, min: Option<f64>| {
+        let ratio = peer.over(ours);
+        Line {
+            work: format!("{records} records of {} B: {work}", dataset.value_bytes),
+            ours: ours.clone(),
+            peers: vec![("as events".to_owned(), peer.clone())],
+            ratio: Some((ratio, what.to_owned())),
+            targets: min.map(|min| Target::at_least(ratio, min)).into_iter().collect(),
+            memory: String::new(),
+        }
+    };
+    Ok(Measured {
+        lines: vec![
+            line("the node's time", &sent_node, &events, "faster", Some(TIME_MIN)),
+            line("with build and sending", &sent, &events, "faster", None),
+            line("bytes that the node wrote", &sent_written, &events_written, "less", Some(WRITTEN_MIN)),
+        ],
+        notes: vec![
+            format!("As a version: `fondaco push --through` of the Parquet file; its build sorts the records. The node's time is from the beginning of the push to the swap: it fetches the files from the topic, verifies them, makes them durable and opens them. As events: a hybrid store (engine `disk`) whose topic has the records in scattered order; the time is that of a push of an empty version, which is swapped in when all events are read. Kafka has {TOPIC_PARTITIONS} partitions, and runs on the same machine."),
+            "Bytes are `write_bytes` of the node in `/proc`, until it has written nothing for 2 s, so that compactions after the swap count.".into(),
+        ],
+        charts: Vec::new(),
+    })
+}
+
+/// Sends all records as events, in scattered order.
+fn fill(kafka: &Kafka, dataset: Dataset) -> Result<()> {
+    let topic = kafka.make_topic("events", TOPIC_PARTITIONS);
+    let scattered = Scattered::new(dataset.records);
+    let mut value = Vec::new();
+    for place in 0..dataset.records {
+        let id = scattered.place(place);
+        value.clear();
+        append_value(id, dataset.value_bytes, &mut value);
+        let partition = (place % TOPIC_PARTITIONS as u64) as i32;
+        topic.send(
+            partition,
+            Some(str::from_utf8(&key(id))?),
+            Some(str::from_utf8(&value)?),
+            [],
+        );
+        if place % 20_000 == 19_999 {
+            topic.flush();
+        }
+    }
+    topic.flush();
+    Ok(())
+}
+
+fn ingest(bench: &Bench, kafka: &Kafka, dataset: Dataset) -> Result<Took> {
+    let empty = bench.work.join("empty.csv");
+    std::fs::write(&empty, format!("{KEY_COLUMN},{VALUE_COLUMN}\n"))?;
+    let node = Fondaco::start(bench, "bulk-events", Settings::default())?;
+    let stream = format!("kafka://{}/events", kafka.address());
+    let create = ["store", "create", STORE, "--kind", "hybrid", "--stream", &stream];
+    let lags = ["--rewind", "12h", "--max-lag", "1ms"];
+    node.control()
+        .command(&[&create[..], &lags].concat())
+        .run(COMMAND_LIMIT)?;
+    let empty = empty.to_str().context("a path that is not text")?;
+    took(node, dataset, &[empty, "--allow-empty"])
+}
+
+fn push(bench: &Bench, kafka: &Kafka, dataset: Dataset) -> Result<Took> {
+    let parquet = bench.parquet(dataset)?;
+    let node = Fondaco::start(bench, "bulk-version", Settings::default())?;
+    let topic = format!("kafka://{}/versions", kafka.address());
+    let work = bench.fresh_dir("push-work")?;
+    let [parquet, work] = [&parquet, &work].map(|path| path.to_str().context("a path that is not text"));
+    took(
+        node,
+        dataset,
+        &[parquet?, "--create", "--through", &topic, "--work", work?],
+    )
+}
+
+/// Pushes to a node, and ends it.
+fn took(mut node: Fondaco, dataset: Dataset, arguments: &[&str]) -> Result<Took> {
+    let columns = ["--key", KEY_COLUMN, "--value", VALUE_COLUMN, "--json"];
+    let before = node.process().written_bytes()?;
+    let started = Instant::now();
+    let push = node
+        .control()
+        .command(&[&["push", STORE], arguments, &columns].concat());
+    let result: Value = serde_json::from_str(&push.output(PUSH_LIMIT)?)?;
+    let command_seconds = started.elapsed().as_secs_f64();
+    let time = |name: &str| {
+        result["push"][name]
+            .as_u64()
+            .with_context(|| format!("no {name} in {result}"))
+    };
+    let node_ms = time("ended_unix_ms")? - time("started_unix_ms")?;
+    node.wait_for_last(dataset)?;
+    let written_bytes = written(&node)? - before;
+    node.end()?;
+    Ok(Took {
+        node_seconds: node_ms as f64 / 1000.0,
+        command_seconds,
+        written_bytes,
+    })
+}
+
+/// The bytes that a node has written, once it writes no more.
+fn written(node: &Fondaco) -> Result<u64> {
+    let deadline = Instant::now() + QUIET_LIMIT;
+    let mut last = (node.process().written_bytes()?, Instant::now());
+    while last.1.elapsed() < QUIET {
+        ensure!(Instant::now() < deadline, "the node still writes after {QUIET_LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(100));
+        let now = node.process().written_bytes()?;
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    Ok(last.0)
+}
