@@ -406,6 +406,10 @@ impl Feed {
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
+                // It may go back: cohorts must not be compared with where it was.
+                if let Some(lane) = self.state.lock().lanes.get_mut(&(cohort, partition)) {
+                    lane.next = None;
+                }
                 // A topic that ends before has lost its last records, or is another one: offsets are given out again.
                 let (to, lost_from, lost_to) = match from > end {
                     true => (self.source.offset_at(partition, self.start_ms)?, end, from),
