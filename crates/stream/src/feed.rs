@@ -129,6 +129,9 @@ struct LaneState {
 pub struct SourceStatus {
     /// The topic partition.
     pub partition: u32,
+    /// The offset to read next, if it has been read at all since the process began: reads see the effects of all
+    /// records before it.
+    pub next: Option<u64>,
     /// How many records are yet to be read, if it has been read at all since the process began.
     pub lag_records: Option<u64>,
     /// The age of the last record that was applied, in milliseconds; 0 if all were read, or none was
@@ -203,9 +206,11 @@ impl Feed {
             let lag_records = lane.next.map(|_| lane.lag_records());
             let known = partitions.entry(partition).or_insert(SourceStatus {
                 partition,
+                next: Some(u64::MAX),
                 lag_records: Some(0),
                 lag_ms: 0,
             });
+            known.next = known.next.zip(lane.next).map(|(known, new)| known.min(new));
             known.lag_records = known.lag_records.zip(lag_records).map(|(known, new)| known.max(new));
             known.lag_ms = known.lag_ms.max(lane.lag_ms(now).unwrap_or(0));
         }
