@@ -7,7 +7,7 @@
 //! It does not test sockets, files or ZooKeeper: other tests use real ones. It shows that the decisions are right in
 //! whatever order events happen.
 //!
-//! Versioned stores have a separate simulation: [`versioned`].
+//! Versioned stores have a separate simulation: [`versioned`]; and so have the streams of hybrid stores: [`streams`].
 //!
 //! ```
 //! use fondaco_simulation::{Scenario, simulate};
@@ -32,6 +32,7 @@ mod record;
 mod scenario;
 mod script;
 mod service;
+pub mod streams;
 pub mod versioned;
 mod world;
 

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fondaco_model::{PartitionId, PartitionSet};
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
 use crate::error::StreamError;
+use crate::moment::Moment;
 use crate::overlay::{Overlay, OverlayOptions, SettledPage};
 use crate::progress::LostRecords;
 use crate::source::Source;
@@ -128,6 +129,9 @@ struct LaneState {
 pub struct SourceStatus {
     /// The topic partition.
     pub partition: u32,
+    /// The offset to read next, if it has been read at all since the process began: reads see the effects of all
+    /// records before it.
+    pub next: Option<u64>,
     /// How many records are yet to be read, if it has been read at all since the process began.
     pub lag_records: Option<u64>,
     /// The age of the last record that was applied, in milliseconds; 0 if all were read, or none was
@@ -195,31 +199,34 @@ impl Feed {
 
     /// How far it has come.
     pub fn status(&self) -> FeedStatus {
+        let now = Moment::now();
         let state = self.state.lock();
         let mut partitions = BTreeMap::<u32, SourceStatus>::new();
         for (&(_, partition), lane) in &state.lanes {
             let lag_records = lane.next.map(|_| lane.lag_records());
             let known = partitions.entry(partition).or_insert(SourceStatus {
                 partition,
+                next: Some(u64::MAX),
                 lag_records: Some(0),
                 lag_ms: 0,
             });
+            known.next = known.next.zip(lane.next).map(|(known, new)| known.min(new));
             known.lag_records = known.lag_records.zip(lag_records).map(|(known, new)| known.max(new));
-            known.lag_ms = known.lag_ms.max(lane.lag_ms().unwrap_or(0));
+            known.lag_ms = known.lag_ms.max(lane.lag_ms(now).unwrap_or(0));
         }
         FeedStatus {
             partitions: partitions.into_values().collect(),
-            settled_ms: self.settled_ms(&state),
+            settled_ms: self.settled_ms(&state, now),
             error: state.error(),
             lost: self.overlay.lost(),
         }
     }
 
     /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records.
-    fn settled_ms(&self, state: &State) -> u64 {
+    fn settled_ms(&self, state: &State, now: Moment) -> u64 {
         let grace_ms = self.overlay.options().grace_ms;
         let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
-        state.read_ms().saturating_sub(back_ms)
+        state.read_ms(now).saturating_sub(back_ms)
     }
 
     /// What the events up to a time have made of the keys of a partition, from a hash on, of about so many bytes: what a
@@ -236,7 +243,8 @@ impl Feed {
         bytes_max: usize,
     ) -> Result<Option<SettledPage>, StreamError> {
         let mut state = self.state.lock();
-        let settled_ms = self.settled_ms(&state);
+        let now = Moment::now();
+        let settled_ms = self.settled_ms(&state, now);
         if until_ms > settled_ms {
             return Err(StreamError::NotSettled {
                 store: self.overlay.options().store.to_string(),
@@ -244,7 +252,7 @@ impl Feed {
                 settled_ms,
             });
         }
-        state.hold = Some((until_ms, Instant::now() + HOLD));
+        state.hold = Some((until_ms, now.at + HOLD));
         drop(state);
         self.overlay.settled(partition, from, until_ms, bytes_max)
     }
@@ -272,7 +280,7 @@ impl Feed {
     }
 
     /// Takes note of new cohorts and topic partitions.
-    pub(crate) fn look(&self) -> Result<(), StreamError> {
+    pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
         let lanes = self.overlay.lanes(partitions);
         if let Err(StreamError::Partitions { .. }) = lanes {
@@ -284,23 +292,22 @@ impl Feed {
         state.lanes.retain(|lane, _| lanes.contains(lane));
         lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
         drop(state);
-        self.fold()
+        self.fold(now)
     }
 
     /// Goes on to replace updates by what they make, once no earlier event may come.
-    fn fold(&self) -> Result<(), StreamError> {
+    fn fold(&self, now: Moment) -> Result<(), StreamError> {
         let grace_ms = self.overlay.options().grace_ms;
         let mut folding = {
             let state = self.state.lock();
-            let now = Instant::now();
             let held_ms = state
                 .hold
-                .filter(|(_, end)| now < *end)
+                .filter(|(_, end)| now.at < *end)
                 .map_or(u64::MAX, |(held_ms, _)| held_ms);
             let mut folding = state.folding.clone();
             let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
             if folding.from.is_none() || folding.cohort != cohort {
-                let until_ms = self.settled_ms(&state).min(held_ms);
+                let until_ms = self.settled_ms(&state, now).min(held_ms);
                 // The whole table is looked through: not for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
@@ -404,6 +411,10 @@ impl Feed {
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
+                // It may go back: cohorts must not be compared with where it was.
+                if let Some(lane) = self.state.lock().lanes.get_mut(&(cohort, partition)) {
+                    lane.next = None;
+                }
                 // A topic that ends before has lost its last records, or is another one: offsets are given out again.
                 let (to, lost_from, lost_to) = match from > end {
                     true => (self.source.offset_at(partition, self.start_ms)?, end, from),
@@ -440,8 +451,8 @@ impl Feed {
     }
 
     /// Takes note of how a step ended.
-    pub(crate) fn done(&self, lane: Lane, result: Result<Step, StreamError>) {
-        let (now, cohort) = (Instant::now(), lane.0);
+    pub(crate) fn done(&self, lane: Lane, result: Result<Step, StreamError>, now: Moment) {
+        let cohort = lane.0;
         let mut state = self.state.lock();
         state.running -= 1;
         let error = result.as_ref().err().map(ToString::to_string);
@@ -458,12 +469,12 @@ impl Feed {
                 Ok(_) => Duration::ZERO,
                 Err(_) => AFTER_ERROR,
             };
-            lane.due = Some(now + lane.idle);
+            lane.due = Some(now.at + lane.idle);
         }
         let is_within = |lane: &LaneState| {
             lane.next.is_some()
                 && lane
-                    .lag_ms()
+                    .lag_ms(now)
                     .is_some_and(|lag_ms| lag_ms <= self.lag_ms_max.load(Relaxed))
         };
         let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
@@ -492,6 +503,8 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
         // One that cannot be read is not waited for, nor one that is ahead: that one waits.
         let gap = ahead.next.zip(lane.next.filter(|_| lane.error.is_none()));
         let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
+        // If it has read all there is, the first one was beyond: of a topic that has lost records since then.
+        let gap = gap.filter(|&gap| gap == 0 || lane.lag_records() > 0);
         let sum = behind.entry(cohort).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
@@ -502,9 +515,9 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 impl State {
     /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not
     /// known. A clock that is ahead alone does not matter.
-    fn read_ms(&self) -> u64 {
+    fn read_ms(&self, now: Moment) -> u64 {
         let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
-        least.unwrap_or(0).min(now_ms())
+        least.unwrap_or(0).min(now.unix_ms)
     }
 
     fn error(&self) -> Option<String> {
@@ -519,16 +532,10 @@ impl LaneState {
     }
 
     /// `None` if there are more records, and none was applied since the process began.
-    fn lag_ms(&self) -> Option<u64> {
+    fn lag_ms(&self, now: Moment) -> Option<u64> {
         match self.lag_records() {
             0 => Some(0),
-            _ => Some(now_ms().saturating_sub(self.logged_ms?)),
+            _ => Some(now.unix_ms.saturating_sub(self.logged_ms?)),
         }
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

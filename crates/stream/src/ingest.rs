@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::feed::{Feed, IDLE_MAX, IDLE_MIN};
+use crate::moment::Moment;
 
 /// The threads, and all that they feed.
 pub struct Ingest {
@@ -96,40 +97,45 @@ fn run(shared: &Shared) {
         if shared.is_ended.load(Relaxed) {
             return;
         }
-        let now = Instant::now();
         let all = shared.feeds.lock().clone();
         for (reader, partition) in records {
             if let Some(feed) = all.iter().find(|feed| feed.is_reader(reader)) {
-                feed.wake(reader, partition, now);
+                feed.wake(reader, partition, Instant::now());
             }
         }
-        let mut feeds: Vec<_> = all.iter().filter(|feed| !feed.is_paused()).collect();
-        feeds.sort_by_cached_key(|feed| feed.turn());
-        let taken = feeds.into_iter().find_map(|feed| match feed.takes_look(now) {
-            true => Some((feed, None)),
-            false => Some((feed, Some(feed.take(now)?))),
-        });
-        match taken {
-            Some((feed, None)) => {
-                feed.looked(&unless_panicked(|| feed.look()));
-            }
-            Some((feed, Some(lane))) => {
-                let step = unless_panicked(|| feed.step(lane, &shared.alarm));
-                let bytes = step.as_ref().map_or(0, |step| step.bytes);
-                feed.done(lane, step);
-                if bytes > 0 {
-                    (shared.pace)(bytes);
-                }
-            }
+        match take_step(&all, &shared.alarm, &Moment::now) {
+            Some(0) => {}
+            Some(bytes) => (shared.pace)(bytes),
             // Most nodes have no hybrid store: their threads sleep.
             None if all.is_empty() => shared.alarm.wait(changes, None),
             None => {
+                let now = Instant::now();
                 let next = all.iter().filter_map(|feed| feed.next_due(now)).min();
                 let wait = next.map_or(IDLE_MAX, |due| due.saturating_duration_since(now));
                 shared.alarm.wait(changes, Some(wait.clamp(IDLE_MIN, IDLE_MAX)));
             }
         }
     }
+}
+
+/// Takes the step of these feeds whose turn it is, by these clocks: what a thread of an [`Ingest`] does again and again.
+/// Returns about how many bytes it has read; `None` if no step was due.
+pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> Moment) -> Option<u64> {
+    let now = clocks();
+    let mut feeds: Vec<_> = feeds.iter().filter(|feed| !feed.is_paused()).collect();
+    feeds.sort_by_cached_key(|feed| feed.turn());
+    let (feed, lane) = feeds.into_iter().find_map(|feed| match feed.takes_look(now.at) {
+        true => Some((feed, None)),
+        false => Some((feed, Some(feed.take(now.at)?))),
+    })?;
+    let Some(lane) = lane else {
+        feed.looked(&unless_panicked(|| feed.look(now)));
+        return Some(0);
+    };
+    let step = unless_panicked(|| feed.step(lane, alarm));
+    let bytes = step.as_ref().map_or(0, |step| step.bytes);
+    feed.done(lane, step, clocks());
+    Some(bytes)
 }
 
 /// A step that panics must not end the thread: others go on.

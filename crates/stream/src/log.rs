@@ -288,7 +288,13 @@ impl Source for LogTopic {
         Ok(start)
     }
 
-    fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+    fn read(&self, _: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+        self.read_from(partition, offset, bytes_max)
+    }
+}
+
+impl LogTopic {
+    fn read_from(&self, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         let (first, end) = self.bounds(partition)?;
         let mut batch = Batch {
             records: Vec::new(),
@@ -323,7 +329,7 @@ impl Source for LogTopic {
         }
         // They may have been deleted meanwhile: then there is a gap.
         match self.bounds(partition)?.0 > batch.records.first().map_or(offset, |record| record.offset) {
-            true => self.read(reader, partition, offset, bytes_max),
+            true => self.read_from(partition, offset, bytes_max),
             false => Ok(batch),
         }
     }

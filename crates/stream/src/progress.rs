@@ -166,8 +166,11 @@ impl Progress {
     }
 
     /// Whether a cohort has come as far as the first one, wherever both read. If it reads more than that one, it has to
-    /// be ready by itself.
+    /// be ready by itself. If it answers, the first one has to: otherwise it would cease to.
     fn can_join(&self, first: &Cohort, other: &Cohort) -> bool {
+        if other.is_ready && !first.is_ready {
+            return false;
+        }
         let (Some(of_first), Some(own)) = (self.own(&first.partitions), self.own(&other.partitions)) else {
             return other.offsets == first.offsets;
         };

@@ -279,7 +279,9 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&list, stream_options::poison_text)
         }
         StoreCommand::Compact(options) => compact::compact(options, output),
-        StoreCommand::Partition(options) => output.result(&options.partitions()?, stream_options::partitions_text),
+        StoreCommand::Partition(options) => {
+            output.result(&options.partitions()?, |found| stream_options::partitions_text(found))
+        }
         StoreCommand::Show(options) => {
             let client = Client::new(&options.node)?;
             let path = format!("/v1/stores/{}", options.name);

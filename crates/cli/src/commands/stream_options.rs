@@ -176,7 +176,10 @@ fn version_text(version: &VersionStream) -> String {
 
 /// How far behind a version is.
 pub fn lag_text(version: &VersionStream) -> String {
-    let behind: u64 = version.partitions.iter().map(|partition| partition.lag_records).sum();
+    let behind: Option<u64> = version.partitions.iter().map(|partition| partition.lag_records).sum();
+    let Some(behind) = behind else {
+        return "not all partitions of the topic were read since the process began".to_owned();
+    };
     let oldest = version.partitions.iter().map(|partition| partition.lag_ms).max();
     let age = match oldest {
         Some(ms) if behind > 0 => format!(", the last one read is {} old", output::span(ms)),
@@ -222,7 +225,7 @@ impl PartitionOptions {
 }
 
 /// Where records belong, a line each.
-pub fn partitions_text(found: &Vec<KeyPartition>) -> String {
+pub fn partitions_text(found: &[KeyPartition]) -> String {
     let line = |found: &KeyPartition| format!("{} {}\n", found.partition, found.key);
     found.iter().map(line).collect()
 }

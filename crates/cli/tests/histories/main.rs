@@ -18,3 +18,4 @@ mod node;
 mod promises;
 mod settling;
 mod stores;
+mod streams;

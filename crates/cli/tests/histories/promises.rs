@@ -23,7 +23,7 @@ const SECONDS: u64 = 28;
 const ANSWERS_MIN: u64 = 100;
 
 /// Stops the clients when the test ends, even by a panic.
-struct End<'a>(&'a AtomicBool);
+pub struct End<'a>(pub &'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -31,7 +31,7 @@ impl Drop for End<'_> {
     }
 }
 
-fn given(variable: &str) -> Option<u64> {
+pub fn given(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(
         text.parse()

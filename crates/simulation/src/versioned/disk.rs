@@ -15,7 +15,7 @@ const UNSYNCED_MAX: usize = 256;
 
 /// The durable state of a node. Clones share the same disk.
 #[derive(Clone)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     kept: Arc<Mutex<Kept>>,
     /// The minimum number of keys that its tables report: Merkle trees are sized for that many keys.
     tree_keys: u64,
@@ -30,6 +30,7 @@ struct Kept {
     /// Unreadable records, by table and key.
     unreadable: BTreeSet<(String, Bytes)>,
     is_full: bool,
+    failure: Option<Failure>,
     /// Drawn when the disk was created.
     identity: u64,
     /// The file of incarnations.
@@ -38,8 +39,17 @@ struct Kept {
     lost: Option<String>,
 }
 
+/// How writes fail.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Failure {
+    /// All of them: the process is about to be killed.
+    All,
+    /// The one after so many others. It may have taken effect all the same.
+    After { writes: u32, has_effect: bool },
+}
+
 /// A copy of a disk, as an operator keeps one.
-pub(super) struct DiskCopy {
+pub(crate) struct DiskCopy {
     memory: MemoryEngine,
     identity: u64,
     incarnation: Option<Vec<u8>>,
@@ -47,13 +57,14 @@ pub(super) struct DiskCopy {
 }
 
 impl Disk {
-    pub(super) fn new(identity: u64, tree_keys: u64, never_syncs: bool) -> Self {
+    pub(crate) fn new(identity: u64, tree_keys: u64, never_syncs: bool) -> Self {
         Self {
             kept: Arc::new(Mutex::new(Kept {
                 memory: Arc::new(MemoryEngine::new()),
                 unsynced: VecDeque::new(),
                 unreadable: BTreeSet::new(),
                 is_full: false,
+                failure: None,
                 identity,
                 incarnation: None,
                 lost: None,
@@ -64,12 +75,12 @@ impl Disk {
     }
 
     /// How many writes a loss of power would undo.
-    pub(super) fn unsynced(&self) -> usize {
+    pub(crate) fn unsynced(&self) -> usize {
         self.kept.lock().unsynced.len()
     }
 
     /// Loses power: of the unsynced writes, only the first ones are kept.
-    pub(super) fn lose_power(&self, first: usize) {
+    pub(crate) fn lose_power(&self, first: usize) {
         let mut kept = self.kept.lock();
         let before = kept.unsynced.drain(..).nth(first);
         if let Some(before) = before {
@@ -77,8 +88,26 @@ impl Disk {
         }
     }
 
+    /// Puts a table back to its content before the unsynced writes, and leaves the others as they are.
+    pub(crate) fn lose_power_for(&self, table: &str) -> Result<(), EngineError> {
+        let kept = self.kept.lock();
+        let Some(before) = kept.unsynced.front() else {
+            return Ok(());
+        };
+        let (before, now) = (before.copy().open_table(table)?, kept.memory.open_table(table)?);
+        let mut batch = WriteBatch::new();
+        for entry in now.scan(&[], None)? {
+            batch.delete(&*now, entry?.0);
+        }
+        for entry in before.scan(&[], None)? {
+            let (key, value) = entry?;
+            batch.put(&*now, key, value);
+        }
+        kept.memory.write(batch)
+    }
+
     /// Copies the disk.
-    pub(super) fn copy(&self) -> DiskCopy {
+    pub(crate) fn copy(&self) -> DiskCopy {
         let kept = self.kept.lock();
         DiskCopy {
             memory: kept.memory.copy(),
@@ -89,7 +118,7 @@ impl Disk {
     }
 
     /// Replaces the disk by a copy, or by a new empty one.
-    pub(super) fn replace(&self, copy: Option<DiskCopy>, new_identity: u64) {
+    pub(crate) fn replace(&self, copy: Option<DiskCopy>, new_identity: u64) {
         let mut kept = self.kept.lock();
         kept.unsynced.clear();
         kept.unreadable.clear();
@@ -104,44 +133,49 @@ impl Disk {
     }
 
     /// Loses all tables, but keeps the files beside them.
-    pub(super) fn lose_tables(&self) {
+    pub(crate) fn lose_tables(&self) {
         let mut kept = self.kept.lock();
         kept.unsynced.clear();
         kept.unreadable.clear();
         kept.memory = Arc::new(MemoryEngine::new());
     }
 
-    pub(super) fn set_full(&self, is_full: bool) {
+    pub(crate) fn set_full(&self, is_full: bool) {
         self.kept.lock().is_full = is_full;
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    /// Makes writes fail with an error that does not say whether they took effect, or not any more.
+    pub(crate) fn fail_writes(&self, failure: Option<Failure>) {
+        self.kept.lock().failure = failure;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
         self.kept.lock().is_full
     }
 
     /// The file of incarnations.
-    pub(super) fn incarnation(&self) -> Option<Vec<u8>> {
+    pub(crate) fn incarnation(&self) -> Option<Vec<u8>> {
         self.kept.lock().incarnation.clone()
     }
 
-    pub(super) fn set_incarnation(&self, bytes: Vec<u8>) {
+    pub(crate) fn set_incarnation(&self, bytes: Vec<u8>) {
         self.kept.lock().incarnation = Some(bytes);
     }
 
     /// The keys of a table.
-    pub(super) fn keys(&self, table: &str) -> Vec<Bytes> {
+    pub(crate) fn keys(&self, table: &str) -> Vec<Bytes> {
         let memory = Arc::clone(&self.kept.lock().memory);
         let scan = memory.open_table(table).and_then(|table| table.scan(&[], None));
         scan.map_or_else(|_| Vec::new(), |scan| scan.flatten().map(|(key, _)| key).collect())
     }
 
     /// Makes a record unreadable, until it is written again.
-    pub(super) fn spoil(&self, table: &str, key: Bytes) {
+    pub(crate) fn spoil(&self, table: &str, key: Bytes) {
         self.kept.lock().unreadable.insert((table.to_owned(), key));
     }
 
     /// The keys of the unreadable records.
-    pub(super) fn unreadable(&self) -> Vec<Bytes> {
+    pub(crate) fn unreadable(&self) -> Vec<Bytes> {
         let kept = self.kept.lock();
         kept.unreadable.iter().map(|(_, key)| key.clone()).collect()
     }
@@ -169,6 +203,28 @@ impl Engine for Disk {
         if kept.is_full {
             return Err(EngineError::DiskFull { dir: "disk".into() });
         }
+        let has_failed = match &mut kept.failure {
+            Some(Failure::After { writes: 0, .. } | Failure::All) => true,
+            Some(Failure::After { writes, .. }) => {
+                *writes -= 1;
+                false
+            }
+            None => false,
+        };
+        let failed = || EngineError::Io {
+            action: "write to",
+            place: "disk".to_owned(),
+            source: std::io::ErrorKind::Other.into(),
+        };
+        if has_failed {
+            match kept.failure.take() {
+                Some(Failure::After { has_effect: true, .. }) => {}
+                failure => {
+                    kept.failure = failure.filter(|failure| matches!(failure, Failure::All));
+                    return Err(failed());
+                }
+            }
+        }
         let before = kept.memory.copy();
         if !kept.unreadable.is_empty() {
             let memory = Arc::clone(&kept.memory);
@@ -183,7 +239,7 @@ impl Engine for Disk {
         if kept.unsynced.len() > UNSYNCED_MAX {
             kept.unsynced.pop_front();
         }
-        Ok(())
+        if has_failed { Err(failed()) } else { Ok(()) }
     }
 
     fn sync(&self) -> Result<(), EngineError> {

@@ -15,7 +15,7 @@
 mod client;
 mod coordinator;
 mod delivery;
-mod disk;
+pub(crate) mod disk;
 mod fault;
 mod history;
 mod judge;

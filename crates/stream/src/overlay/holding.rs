@@ -55,7 +55,8 @@ impl Overlay {
         let mut after = progress.clone();
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
-        *given_up = given_up.with(&lost);
+        // A write that failed may have left one of them in the progress: if it is held again by now, it keeps its records.
+        *given_up = given_up.with(&lost).without(&held.without(&gained));
         if given_up.is_empty() && gained.is_empty() {
             self.held.store(Arc::new(held.clone()));
             return Ok(false);

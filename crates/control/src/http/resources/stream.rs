@@ -234,8 +234,12 @@ pub struct PoisonRecord {
 pub struct TopicPartition {
     /// Its number.
     pub partition: u32,
-    /// How many records are yet to be read.
-    pub lag_records: u64,
+    /// The offset to read next: reads at this node see the effects of all records before it. Null if it has not been read yet since the
+    /// process began.
+    #[serde(default)]
+    pub next_offset: Option<u64>,
+    /// How many records are yet to be read. Null if it has not been read yet since the process began.
+    pub lag_records: Option<u64>,
     /// The age of the last record that was read, in milliseconds; 0 if none is yet to be read.
     pub lag_ms: u64,
 }
@@ -250,7 +254,8 @@ impl From<OverlayStatus> for VersionStream {
         });
         let partitions = status.feed.partitions.into_iter().map(|partition| TopicPartition {
             partition: partition.partition,
-            lag_records: partition.lag_records.unwrap_or(0),
+            next_offset: partition.next,
+            lag_records: partition.lag_records,
             lag_ms: partition.lag_ms,
         });
         Self {

@@ -1,0 +1,23 @@
+//! The time, as a parameter: threads read the clocks of the machine, and a simulation has clocks of its own.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What the clocks of a machine say at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// The clock that never goes back.
+    pub at: Instant,
+    /// The clock of the calendar, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+impl Moment {
+    /// What they say now.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            at: Instant::now(),
+            unix_ms: since.map_or(0, |since| since.as_millis() as u64),
+        }
+    }
+}
