@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_model::StoreName;
 use fondaco_model::cluster::{ClusterView, StoreRecord};
+use fondaco_model::{NodeId, StoreName};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::agent::AgentWork;
@@ -58,6 +58,8 @@ impl CompactionWork {
 }
 
 fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
+    // Of a process that was killed.
+    parts.clean_up();
     let mut failed: BTreeMap<StoreName, Instant> = BTreeMap::new();
     // Up to which time events were looked for, whether or not there were any.
     let mut done: BTreeMap<StoreName, u64> = BTreeMap::new();
@@ -78,7 +80,9 @@ fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
         });
         let Some((name, until_ms)) = due else { continue };
         tracing::info!(store = %name, "putting events into a new version");
-        match parts.run(name, signal, ending) {
+        let ran = parts.run(name, signal, ending);
+        parts.clean_up();
+        match ran {
             Ok(()) => {
                 tracing::info!(store = %name, "put events into a new version");
                 done.insert(name.clone(), until_ms);
@@ -95,12 +99,14 @@ impl CompactionParts {
     /// Up to when events can be put into a version, in milliseconds since 1970, if this node has to do that now for a store, of
     /// which events up to a time were looked for.
     fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<u64> {
-        let stream = store
-            .definition
-            .stream
-            .as_ref()
-            .filter(|stream| stream.compact_ms > 0)?;
-        let first_live = view.nodes.keys().find(|node| view.is_live(**node));
+        let stream = store.definition.stream.as_ref()?;
+        if stream.compact_ms == 0 || stream.is_paused {
+            return None;
+        }
+        let owners = view.routing.as_ref()?.record.all_owners();
+        let has_partitions = |node: NodeId| owners.iter().any(|owners| owners.contains(&node));
+        let mut live = view.nodes.keys().filter(|node| view.is_live(**node));
+        let first_live = live.find(|node| has_partitions(**node));
         let is_ours = first_live.is_some_and(|first| self.agent.node() == Some(*first));
         if !is_ours || view.remembered || store.pushing().is_some() {
             return None;
@@ -112,6 +118,16 @@ impl CompactionParts {
         let of_current = of_stream.iter().find(|status| status.version == current)?;
         let settled_ms = of_current.feed.settled_ms;
         (settled_ms >= since_ms.saturating_add(stream.compact_ms)).then_some(settled_ms)
+    }
+
+    /// Deletes what a command has left: it keeps a build that was not brought, for people.
+    fn clean_up(&self) {
+        match fs::remove_dir_all(&self.work) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(dir = ?self.work, %error, "cannot delete what is left of a compaction");
+            }
+            _ => {}
+        }
     }
 
     /// Runs the command to its end.
@@ -162,7 +178,7 @@ fn errors(child: &mut Child) -> String {
 
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended a moment ago. Killed, it leaves files that the next one deletes.
+        // It may have ended a moment ago.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait();

@@ -39,7 +39,7 @@ const BACK_MS_MIN: u64 = 10_000;
 /// For how many keys updates are replaced by what they make at a time.
 const FOLDED_KEYS_MAX: usize = 256;
 /// How long updates are kept for one who reads what events up to a time made, after each page.
-const HOLD: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_secs(120);
 
 /// How an overlay is fed.
 pub struct FeedOptions {
@@ -216,22 +216,24 @@ impl Feed {
         }
         FeedStatus {
             partitions: partitions.into_values().collect(),
-            settled_ms: self.settled_ms(&state, now),
+            settled_ms: self.settled_ms(&state),
             error: state.error(),
             lost: self.overlay.lost(),
         }
     }
 
-    /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records.
-    fn settled_ms(&self, state: &State, now: Moment) -> u64 {
+    /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records; 0 if that is
+    /// before the stream begins: what was logged earlier was not read.
+    fn settled_ms(&self, state: &State) -> u64 {
         let grace_ms = self.overlay.options().grace_ms;
         let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
-        state.read_ms(now).saturating_sub(back_ms)
+        let settled_ms = state.read_ms().saturating_sub(back_ms);
+        if settled_ms < self.start_ms { 0 } else { settled_ms }
     }
 
     /// What the events up to a time have made of the keys of a partition, from a hash on, of about so many bytes: what a
     /// version that contains these events has. Keys whose later events replace all that was before are left out. `None`
-    /// if the partition does not answer. Later updates are kept for a minute, so that the next page can be read.
+    /// if the partition does not answer. Later updates are kept for two minutes, so that the next page can be read.
     ///
     /// # Errors
     /// An error of the engine or of the version, damaged data, [`StreamError::NotSettled`], or [`StreamError::Folded`].
@@ -243,16 +245,15 @@ impl Feed {
         bytes_max: usize,
     ) -> Result<Option<SettledPage>, StreamError> {
         let mut state = self.state.lock();
-        let now = Moment::now();
-        let settled_ms = self.settled_ms(&state, now);
-        if until_ms > settled_ms {
+        let settled_ms = self.settled_ms(&state);
+        if until_ms > settled_ms || until_ms < self.start_ms {
             return Err(StreamError::NotSettled {
                 store: self.overlay.options().store.to_string(),
                 until_ms,
                 settled_ms,
             });
         }
-        state.hold = Some((until_ms, now.at + HOLD));
+        state.hold = Some((until_ms, Instant::now() + HOLD));
         drop(state);
         self.overlay.settled(partition, from, until_ms, bytes_max)
     }
@@ -307,7 +308,7 @@ impl Feed {
             let mut folding = state.folding.clone();
             let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
             if folding.from.is_none() || folding.cohort != cohort {
-                let until_ms = self.settled_ms(&state, now).min(held_ms);
+                let until_ms = self.settled_ms(&state).min(held_ms);
                 // The whole table is looked through: not for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
@@ -387,7 +388,9 @@ impl Feed {
     }
 
     /// Reads and applies records of a lane.
-    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>) -> Result<Step, StreamError> {
+    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>, now: Moment) -> Result<Step, StreamError> {
+        // By a clock that is ahead, everything would seem to be read.
+        let not_ahead = |logged_ms: u64| logged_ms.min(now.unix_ms);
         let offsets = |overlay: &Overlay| {
             let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
             Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
@@ -407,7 +410,7 @@ impl Feed {
         };
         let reader = self.number << 32 | u64::from(cohort);
         // What any partition has logged before this one is asked for its end.
-        let newest_ms = self.newest_ms();
+        let newest_ms = self.newest_ms().map(not_ahead);
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
@@ -440,7 +443,7 @@ impl Feed {
             lane.is_watched = is_watched;
             if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
                 lane.logged_ms = Some(last.logged_ms);
-                lane.read_ms = lane.read_ms.max(lane.logged_ms);
+                lane.read_ms = lane.read_ms.max(lane.logged_ms.map(not_ahead));
             }
             if lane.next == Some(read.end) {
                 lane.read_ms = lane.read_ms.max(newest_ms);
@@ -514,10 +517,10 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 
 impl State {
     /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not
-    /// known. A clock that is ahead alone does not matter.
-    fn read_ms(&self, now: Moment) -> u64 {
+    /// known.
+    fn read_ms(&self) -> u64 {
         let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
-        least.unwrap_or(0).min(now.unix_ms)
+        least.unwrap_or(0)
     }
 
     fn error(&self) -> Option<String> {

@@ -132,7 +132,7 @@ pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> M
         feed.looked(&unless_panicked(|| feed.look(now)));
         return Some(0);
     };
-    let step = unless_panicked(|| feed.step(lane, alarm));
+    let step = unless_panicked(|| feed.step(lane, alarm, now));
     let bytes = step.as_ref().map_or(0, |step| step.bytes);
     feed.done(lane, step, clocks());
     Some(bytes)

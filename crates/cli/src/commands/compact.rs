@@ -140,6 +140,7 @@ pub fn compact(options: CompactOptions, output: &Output) -> anyhow::Result<()> {
     ));
     let changed = ChangedFiles {
         store: &name,
+        version: current.version,
         changed: &files.changed,
         deleted: &files.deleted,
         as_of_unix_ms: until_unix_ms,
@@ -170,8 +171,8 @@ impl Parts {
                 current.version
             );
         };
-        // Of replicas the one that has come furthest, so that none waits for one that is behind.
-        found.sort_by_key(|(_, stream)| std::cmp::Reverse(stream.settled_unix_ms));
+        // Of replicas one that lacks no records, and has come furthest, so that none waits for one that is behind.
+        found.sort_by_key(|(_, stream)| (!stream.lost.is_empty(), std::cmp::Reverse(stream.settled_unix_ms)));
         let mut left: PartitionSet = (0..count).map(PartitionId::new).collect();
         let mut parts = Self {
             until_unix_ms: u64::MAX,
@@ -184,6 +185,13 @@ impl Parts {
                 .collect();
             if partitions.is_empty() {
                 continue;
+            }
+            if !stream.lost.is_empty() {
+                bail!(
+                    "records of the topic were gone before {} read them, and no other node answers for its partitions {partitions}: push \
+                     a new version",
+                    client.address()
+                );
             }
             if stream.settled_unix_ms == 0 {
                 bail!(
@@ -252,7 +260,7 @@ impl Parts {
             }
             for thread in threads {
                 let files = match thread.join() {
-                    Ok(files) => files?,
+                    Ok(files) => files.inspect_err(|_| is_over.store(true, Relaxed))?,
                     Err(panic) => std::panic::resume_unwind(panic),
                 };
                 all.changed.extend(files.0);

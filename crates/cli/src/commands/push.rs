@@ -81,6 +81,10 @@ pub struct PushOptions {
     #[arg(skip)]
     has_final_values: bool,
 
+    /// The version that the input is a difference to, if it must be that one.
+    #[arg(skip)]
+    only_on: Option<u64>,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -88,6 +92,8 @@ pub struct PushOptions {
 /// What events up to a time have changed, and how it is pushed.
 pub struct ChangedFiles<'a> {
     pub store: &'a StoreName,
+    /// The version that the events are on top of.
+    pub version: u64,
     /// Files with the columns key and value.
     pub changed: &'a [PathBuf],
     /// Files with the column key.
@@ -118,6 +124,7 @@ impl PushOptions {
             upload: files.upload,
             as_of: Some(files.as_of_unix_ms),
             has_final_values: true,
+            only_on: Some(files.version),
             node,
             ..Self::from_arg_matches(&parsed?)?
         })
@@ -166,6 +173,15 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         store,
         disk_available_bytes,
     } = check_all(&mut rollout, &options, through.as_ref(), output)?;
+    let found = store
+        .as_ref()
+        .and_then(|store| store.versions.iter().find(|version| version.current));
+    if let Some(only) = options
+        .only_on
+        .filter(|only| found.is_none_or(|found| found.version != *only))
+    {
+        bail!("version {only} of store {name} is not the current one any more: try again");
+    }
     let first = rollout.first();
     let asked = options.input.wanted_type();
     options.input.value_type = store.as_ref().map(|found| found.value_type).or(asked);

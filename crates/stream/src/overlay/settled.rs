@@ -31,6 +31,9 @@ impl Overlay {
         until_ms: u64,
         bytes_max: usize,
     ) -> Result<Option<SettledPage>, StreamError> {
+        if !self.ready().contains(partition) {
+            return Ok(None);
+        }
         let (begin, end) = (place(partition, from), place(PartitionId::new(partition.get() + 1), 0));
         let mut page = SettledPage {
             changes: Vec::new(),
@@ -49,9 +52,11 @@ impl Overlay {
                 break;
             }
             last = Some(hash);
+            // Whether or not it is left out: looking at it takes time.
+            bytes += table_key.len();
             let record = Record::decode(record).ok_or_else(|| self.damaged(&table_key))?;
             if let Some(value) = self.value_at(&table_key, record, until_ms)? {
-                bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+                bytes += value.as_ref().map_or(0, Bytes::len);
                 page.changes.push((table_key.slice_ref(key), value));
             }
         }

@@ -267,10 +267,9 @@ impl TopicFileReader {
             return Ok(false);
         }
         let key = self.keys.piece(&self.file, self.next);
-        let until = Instant::now() + SILENCE_MAX;
-        // Between pieces there may be records of others, and pieces that were sent twice.
+        // Between pieces there may be records of others, and pieces that were sent twice: up to the last piece.
         let record = loop {
-            let record = self.records.next(until)?;
+            let record = self.records.next(Instant::now() + SILENCE_MAX)?;
             if record.offset() as u64 > self.extent.last {
                 let Extent {
                     partition, first, last, ..
