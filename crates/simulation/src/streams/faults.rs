@@ -211,7 +211,8 @@ impl World {
             for node in 0..self.nodes.len() {
                 let feed = self.nodes[node].feeds().get(&version.number).cloned();
                 // What was gone before it began with a partition, it cannot know.
-                let has_begun = feed.is_some_and(|feed| {
+                let held = self.nodes[node].held();
+                let has_begun = feed.filter(|feed| *feed.overlay().ready() == held).is_some_and(|feed| {
                     let begun = feed.status().partitions.into_iter();
                     begun.filter(|partition| partition.next.is_some()).count() == partitions
                 });

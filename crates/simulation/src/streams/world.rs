@@ -26,6 +26,8 @@ const LOOKS_MAX: usize = 600;
 const LOOKS_MIN: usize = 40;
 /// How much time passes in between, in milliseconds: longer than a partition without records is left alone.
 const LOOK_MS: u64 = 60;
+/// Between what the keys of offsets are in the table of an overlay's progress.
+const OFFSET_KEYS: [&[u8]; 2] = [&[1], &[2]];
 /// How many of the last notes are kept.
 const NOTES_MAX: usize = 2_000;
 
@@ -260,7 +262,7 @@ impl World {
             add(&mut counted.by_killed, &feed.overlay().applied());
             if self.scenario.flaw == Some(Flaw::OffsetsApart) {
                 let [_, progress, _] = feed.overlay().options().tables();
-                disk.lose_power_for(&progress)
+                disk.lose_power_for(&progress, OFFSET_KEYS)
                     .unwrap_or_else(|error| unreachable!("{error}"));
             }
         }

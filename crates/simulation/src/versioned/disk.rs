@@ -88,18 +88,18 @@ impl Disk {
         }
     }
 
-    /// Puts a table back to its content before the unsynced writes, and leaves the others as they are.
-    pub(crate) fn lose_power_for(&self, table: &str) -> Result<(), EngineError> {
+    /// Puts keys of a table back to what they were before the unsynced writes, and leaves all else as it is.
+    pub(crate) fn lose_power_for(&self, table: &str, keys: [&[u8]; 2]) -> Result<(), EngineError> {
         let kept = self.kept.lock();
         let Some(before) = kept.unsynced.front() else {
             return Ok(());
         };
         let (before, now) = (before.copy().open_table(table)?, kept.memory.open_table(table)?);
         let mut batch = WriteBatch::new();
-        for entry in now.scan(&[], None)? {
+        for entry in now.scan(keys[0], Some(keys[1]))? {
             batch.delete(&*now, entry?.0);
         }
-        for entry in before.scan(&[], None)? {
+        for entry in before.scan(keys[0], Some(keys[1]))? {
             let (key, value) = entry?;
             batch.put(&*now, key, value);
         }
