@@ -387,7 +387,13 @@ fn replicas_keep_all_events_while_nodes_and_brokers_are_killed() {
         // A second version reads the topic from the beginning, while the first one goes on.
         cluster.until_ready();
         cluster.any().done(&push);
-        faults.make(&mut cluster, &mut kafka, history, begun + Duration::from_secs(seconds));
+        let mut end = begun + Duration::from_secs(seconds);
+        faults.make(&mut cluster, &mut kafka, history, end);
+        // A busy machine takes longer to start processes again.
+        while faults.killed.len() <= NODES as usize && end < begun + 4 * Duration::from_secs(seconds) {
+            end += Duration::from_secs(seconds / 2);
+            faults.make(&mut cluster, &mut kafka, history, end);
+        }
     });
     let broken = history.broken.lock().join("\n");
     assert!(broken.is_empty(), "{broken}");
