@@ -20,6 +20,9 @@ fn full(records: &Records, change: impl FnOnce(&mut BuildOptions)) -> Place {
     let place = Place::new();
     let rows: Vec<_> = records.clone().into_iter().collect();
     write_binary_rows(&place, &rows, 2);
+    if rows.is_empty() {
+        fs::write(place.input("none.csv"), "k,v\n").unwrap();
+    }
     place
         .build(|options| {
             options.allow_empty = true;
