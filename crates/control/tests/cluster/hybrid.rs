@@ -331,7 +331,8 @@ fn nodes_read_their_partitions_of_a_topic_alone() {
         topic.flush();
     };
     send("first");
-    push(&cluster, json!({"source": Builds::beside().build(1)}));
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
     let last = key(KEYS - 1);
     all_answer(&cluster, &[("member-1", "first"), (&last, "first")]);
     // A node that was away goes on.
