@@ -162,10 +162,11 @@ impl Story {
         self.topic.flush();
     }
 
-    /// Sends an event in each partition.
+    /// Sends an event of a new key in each partition.
     fn tick(&mut self, time_ms: u64) {
         let value = json!({"value": "tick"});
-        for key in Self::KEYS..Self::KEYS + Self::PARTITIONS {
+        let first = self.values.len();
+        for key in first..first + Self::PARTITIONS {
             self.send(time_ms, key, Some(&value), false);
             self.values.insert(key, Some(value.clone()));
         }
