@@ -7,40 +7,37 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::{NodeId, StoreName};
-use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::agent::AgentWork;
 use crate::change_signal::ChangeSignal;
+use crate::command;
+use crate::config::Config;
 use crate::error::ControlError;
 use crate::mirror::Mirror;
 use crate::worker::{Ending, Worker};
 
 /// How often stores are looked at.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How often a running command is looked at.
-const TICK: Duration = Duration::from_millis(100);
 /// How long a store is left alone after its command failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// What compaction needs.
-pub(crate) struct CompactionParts {
+struct Parts {
     /// The program, which has the command.
-    pub(crate) program: PathBuf,
+    program: PathBuf,
     /// How it reaches this node: environment variables.
-    pub(crate) environment: Vec<(&'static str, OsString)>,
+    environment: Vec<(&'static str, OsString)>,
     /// Where it works.
-    pub(crate) work: PathBuf,
-    pub(crate) agent: Arc<AgentWork>,
-    pub(crate) mirror: Mirror,
+    work: PathBuf,
+    agent: Arc<AgentWork>,
+    mirror: Mirror,
 }
 
 /// The thread that looks for stores to compact. Dropping it stops it, and the command that it runs.
@@ -49,15 +46,42 @@ pub(crate) struct CompactionWork {
 }
 
 impl CompactionWork {
-    pub(crate) fn start(parts: CompactionParts) -> Result<Self, ControlError> {
+    /// Starts the thread, if the configuration names a program. The program reaches the node at its HTTP address, and works in
+    /// this directory.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(
+        config: &Config,
+        http: String,
+        work: PathBuf,
+        agent: Arc<AgentWork>,
+        mirror: Mirror,
+    ) -> Result<Option<Self>, ControlError> {
+        let Some(program) = config.program.clone() else {
+            return Ok(None);
+        };
+        let mut environment = vec![("FONDACO_HTTP", http.into())];
+        environment.extend(config.token.as_ref().map(|token| ("FONDACO_TOKEN", token.into())));
+        if let Some(tls) = &config.tls {
+            let trusted = config.peers.certificates.as_ref().unwrap_or(&tls.certificate);
+            environment.push(("FONDACO_CA", trusted.into()));
+        }
+        let parts = Parts {
+            program,
+            environment,
+            work,
+            agent,
+            mirror,
+        };
         let signal = Arc::new(ChangeSignal::default());
         let theirs = Arc::clone(&signal);
         let worker = Worker::start("compaction", signal, move |ending| watch(&parts, &theirs, ending))?;
-        Ok(Self { _worker: worker })
+        Ok(Some(Self { _worker: worker }))
     }
 }
 
-fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
+fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
     // Of a process that was killed.
     parts.clean_up();
     let mut failed: BTreeMap<StoreName, Instant> = BTreeMap::new();
@@ -80,11 +104,11 @@ fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
         });
         let Some((name, until_ms)) = due else { continue };
         tracing::info!(store = %name, "putting events into a new version");
-        let ran = parts.run(name, signal, ending);
+        let ran = parts.run(name, ending);
         parts.clean_up();
         match ran {
             Ok(()) => {
-                tracing::info!(store = %name, "put events into a new version");
+                tracing::info!(store = %name, "events are in a new version, if there were any");
                 done.insert(name.clone(), until_ms);
             }
             Err(reason) => {
@@ -95,7 +119,7 @@ fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
     }
 }
 
-impl CompactionParts {
+impl Parts {
     /// Up to when events can be put into a version, in milliseconds since 1970, if this node has to do that now for a store, of
     /// which events up to a time were looked for.
     fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<u64> {
@@ -131,55 +155,15 @@ impl CompactionParts {
     }
 
     /// Runs the command to its end.
-    fn run(&self, store: &StoreName, signal: &ChangeSignal, ending: &Ending) -> Result<(), String> {
+    fn run(&self, store: &StoreName, ending: &Ending) -> Result<(), String> {
         fs::create_dir_all(&self.work).map_err(|error| format!("cannot make {:?}: {error}", self.work))?;
         let mut command = Command::new(&self.program);
         command
             .args(["store", "compact", store.as_str(), "--upload", "--quiet", "--work"])
             .arg(&self.work)
             .env_remove("FONDACO_RESP")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let child = command.spawn();
-        let mut child = child.map_err(|error| format!("cannot start {:?}: {error}", self.program))?;
-        loop {
-            let seen = signal.count();
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(_)) => return Err(errors(&mut child)),
-                Ok(None) => {}
-                Err(error) => return Err(format!("it cannot be waited for: {error}")),
-            }
-            if ending.has_come() {
-                end(&mut child);
-                return Err("this node is stopping".to_owned());
-            }
-            signal.wait(seen, TICK);
-        }
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let stopped = || ending.has_come().then_some("this node is stopping");
+        command::run(&mut command, b"", None, &stopped).map(drop)
     }
-}
-
-/// What a command that has ended said.
-fn errors(child: &mut Child) -> String {
-    let mut text = Vec::new();
-    // It said less than a pipe takes at once, or else ended by a signal.
-    let read = child
-        .stderr
-        .take()
-        .map(|pipe| pipe.take(64 << 10).read_to_end(&mut text));
-    match read {
-        Some(Ok(_)) => String::from_utf8_lossy(&text).trim().to_owned(),
-        _ => "it failed without a reason".to_owned(),
-    }
-}
-
-fn end(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended a moment ago.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    let _ = child.wait();
 }

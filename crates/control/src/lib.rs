@@ -20,6 +20,7 @@ mod audit;
 mod bootstrap;
 mod change_signal;
 mod changes;
+mod command;
 mod compaction;
 mod config;
 mod controller;

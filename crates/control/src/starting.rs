@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
 use crate::audit::Audit;
 use crate::bootstrap::Bootstrap;
-use crate::compaction::{CompactionParts, CompactionWork};
+use crate::compaction::CompactionWork;
 use crate::config::{Config, Role, ZooKeeperConfig};
 use crate::controller::{Balancing, Candidate, ControllerWork};
 use crate::data_dir::DataDir;
@@ -403,25 +403,13 @@ impl Starting<'_> {
         ReportingWork::start(parts).map(Some)
     }
 
-    /// A node compacts stores, if it knows the program that does.
+    /// A node compacts stores.
     fn compaction(&self, works: &Works, work: Option<PathBuf>) -> Result<Option<CompactionWork>, ControlError> {
-        let (Some(agent), Some(work), Some(program)) = (&works.agent, work, &self.config.program) else {
+        let (Some(agent), Some(work)) = (&works.agent, work) else {
             return Ok(None);
         };
-        let mut environment = vec![("FONDACO_HTTP", self.advertised_http()?.into())];
-        environment.extend(self.config.token.as_ref().map(|token| ("FONDACO_TOKEN", token.into())));
-        if let Some(tls) = &self.config.tls {
-            let trusted = self.config.peers.certificates.as_ref().unwrap_or(&tls.certificate);
-            environment.push(("FONDACO_CA", trusted.into()));
-        }
-        let parts = CompactionParts {
-            program: program.clone(),
-            environment,
-            work,
-            agent: Arc::clone(agent),
-            mirror: self.mirror.clone(),
-        };
-        CompactionWork::start(parts).map(Some)
+        let (agent, mirror) = (Arc::clone(agent), self.mirror.clone());
+        CompactionWork::start(self.config, self.advertised_http()?, work, agent, mirror)
     }
 
     /// Spans of requests are sent to a collector.

@@ -147,9 +147,14 @@ async fn page(
         // Writing to memory cannot fail.
         let _ = Frame::write(&key, &record, &mut body);
     }
+    Ok(page_response(body, next.map(|next| URL_SAFE_NO_PAD.encode(next))))
+}
+
+/// A page of frames, with the position of the next one.
+pub(super) fn page_response(frames: Vec<u8>, next: Option<String>) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    let next = next.map(|next| (HeaderName::from_static(NEXT_HEADER), URL_SAFE_NO_PAD.encode(next)));
-    Ok((kind, AppendHeaders(next), body).into_response())
+    let next = next.map(|next| (HeaderName::from_static(NEXT_HEADER), next));
+    (kind, AppendHeaders(next), frames).into_response()
 }
 
 /// Merge records into this node's records of a versioned store: newer ones stay. For restoring backups.

@@ -3,8 +3,8 @@
 
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::{HeaderName, Uri, header};
-use axum::response::{AppendHeaders, IntoResponse, Response};
+use axum::http::Uri;
+use axum::response::Response;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_stream::{Change, Event, Poison, SettledPage};
@@ -14,7 +14,7 @@ use super::app::App;
 use super::body::{JsonBody, PathTexts, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::frame::Frame;
-use super::records::NEXT_HEADER;
+use super::records::page_response;
 use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus};
 use crate::agent::topic_of;
 use crate::error::ControlError;
@@ -181,7 +181,5 @@ pub(super) async fn changes(
         // Writing to memory cannot fail.
         let _ = Frame::write(&key, &record, &mut body);
     }
-    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    let next = next.map(|next| (HeaderName::from_static(NEXT_HEADER), next.to_string()));
-    Ok((kind, AppendHeaders(next), body).into_response())
+    Ok(page_response(body, next.map(|next| next.to_string())))
 }

@@ -3,32 +3,21 @@
 //! A call has a thread of its own, so that nothing waits for a hook. A command that takes too long is killed with all
 //! processes of its group, and so is one whose controller stops leading.
 
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fondaco_model::balance::HookAnswer;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
+use crate::command::{self, OUTPUT_BYTES_MAX};
 use crate::config::Hook;
-
-/// How much of an answer is read, in bytes.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// How many characters of a reason are kept.
 const REASON_CHARS_MAX: usize = 300;
-
-/// How often a running command is looked at.
-const TICK: Duration = Duration::from_millis(20);
-
-/// How long the output of a command that has ended may be kept open by processes that it has left.
-const OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Calls a hook, one call at a time.
 pub(super) struct Caller {
@@ -115,87 +104,9 @@ impl Drop for Caller {
 /// There is no answer, and why.
 fn run(command: &[String], body: &[u8], timeout: Duration, stopped: &AtomicBool) -> Result<HookAnswer, String> {
     let (program, arguments) = command.split_first().ok_or("the command is empty")?;
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn();
-    let mut child = child.map_err(|error| format!("{program:?} cannot be started: {error}"))?;
-    let output = Output::of(child.stdout.take());
-    let errors = Output::of(child.stderr.take());
-    if let Some(mut input) = child.stdin.take() {
-        // A pipe takes that much at once. A hook that reads nothing answers all the same.
-        let _ = input.write_all(body);
-    }
-    let status = wait(&mut child, timeout, stopped)?;
-    if !status.success() {
-        return Err(format!("{program:?} ended with {status}: {}", errors.text()));
-    }
-    parse(&output.text())
-}
-
-/// Waits for a command, and kills it with its group if it takes too long.
-fn wait(child: &mut Child, timeout: Duration, stopped: &AtomicBool) -> Result<ExitStatus, String> {
-    let begun = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
-            Ok(None) => {}
-            Err(error) => return Err(format!("it cannot be waited for: {error}")),
-        }
-        let is_late = begun.elapsed() >= timeout;
-        if is_late || stopped.load(Relaxed) {
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // It may have ended a moment ago.
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            let _ = child.wait();
-            return Err(match is_late {
-                true => format!("no answer within {} s: it was killed", timeout.as_secs_f64()),
-                false => "this controller stopped leading".to_owned(),
-            });
-        }
-        std::thread::sleep(TICK);
-    }
-}
-
-/// What a process writes, read by a thread.
-struct Output {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    reading: Option<JoinHandle<()>>,
-}
-
-impl Output {
-    fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
-        let bytes = Arc::<Mutex<Vec<u8>>>::default();
-        let theirs = Arc::clone(&bytes);
-        let reading = pipe.and_then(|mut pipe| {
-            let read = move || {
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-                    let mut bytes = theirs.lock();
-                    let room = ANSWER_BYTES_MAX.saturating_sub(bytes.len());
-                    bytes.extend_from_slice(&buffer[..count.min(room)]);
-                }
-            };
-            std::thread::Builder::new()
-                .name("hook-output".to_owned())
-                .spawn(read)
-                .ok()
-        });
-        Self { bytes, reading }
-    }
-
-    fn text(&self) -> String {
-        let begun = Instant::now();
-        let is_reading = || self.reading.as_ref().is_some_and(|reading| !reading.is_finished());
-        while is_reading() && begun.elapsed() < OUTPUT_WITHIN {
-            std::thread::sleep(TICK);
-        }
-        String::from_utf8_lossy(&self.bytes.lock()).into_owned()
-    }
+    let stopped = || stopped.load(Relaxed).then_some("this controller stopped leading");
+    let answer = command::run(Command::new(program).args(arguments), body, Some(timeout), &stopped)?;
+    parse(&answer)
 }
 
 /// # Errors
@@ -214,7 +125,7 @@ fn post(url: &str, body: &[u8], timeout: Duration) -> Result<HookAnswer, String>
     let text = reply
         .body_mut()
         .with_config()
-        .limit(ANSWER_BYTES_MAX as u64)
+        .limit(OUTPUT_BYTES_MAX as u64)
         .read_to_string();
     let text = text.map_err(|error| error.to_string())?;
     match reply.status() {
@@ -245,7 +156,10 @@ fn short(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::command::TICK;
 
     fn sh(script: &str, timeout: Duration) -> Result<HookAnswer, String> {
         let command = ["sh", "-c", script].map(str::to_owned);
