@@ -75,17 +75,17 @@ pub enum StreamError {
         end: u64,
     },
 
-    /// Earlier events than the time that was asked for may still come.
+    /// What events up to the time that was asked for made is not known yet.
     #[error(
-        "events of store {store} up to {until_ms}, in milliseconds since 1970, may still come: the node knows them up to \
-         {settled_ms}, which later events move on"
+        "what events of store {store} up to {until_ms} made is not known: the node has all events up to {settled_ms}, in \
+         milliseconds since 1970; ask for that time"
     )]
     NotSettled {
         /// The store.
         store: String,
         /// What was asked for.
         until_ms: u64,
-        /// Up to when no event may come any more; 0 if the node has read none since it began.
+        /// Up to when no event may come any more; 0 if that is not known, or is before the stream begins.
         settled_ms: u64,
     },
 

@@ -159,7 +159,7 @@ fn a_broker_that_restarts_delays_a_version() {
     assert!(gone.to_string().contains("retention.ms"), "{gone}");
 }
 
-/// Records as somebody makes them who means no good, or an older or later release.
+/// Records of an attacker, or of an older or later release.
 struct Crafted<'a> {
     topic: TopicAddress,
     writer: &'a KafkaWriter,

@@ -2,18 +2,21 @@
 //!
 //! A *lane* is a topic partition as one cohort of the overlay reads it. At most one thread works on a lane at a time.
 
+mod settling;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use fondaco_model::{PartitionId, PartitionSet};
+use fondaco_model::PartitionSet;
 use parking_lot::Mutex;
 
+use self::settling::Settling;
 use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::moment::Moment;
-use crate::overlay::{Overlay, OverlayOptions, SettledPage};
+use crate::overlay::{Overlay, OverlayOptions};
 use crate::progress::LostRecords;
 use crate::source::Source;
 
@@ -30,16 +33,6 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Once a later cohort is so many records behind the first one, that one waits for it.
 const NEAR_RECORDS: u64 = 10_000;
-
-/// At most so far may the times at which a partition logs its records go back, in milliseconds, beside the grace of
-/// late events.
-const BACK_MS_MAX: u64 = 60 * 60 * 1000;
-/// And at least so far: the end of a partition is known for a few seconds.
-const BACK_MS_MIN: u64 = 10_000;
-/// For how many keys updates are replaced by what they make at a time.
-const FOLDED_KEYS_MAX: usize = 256;
-/// How long updates are kept for one who reads what events up to a time made, after each page.
-const HOLD: Duration = Duration::from_secs(120);
 
 /// How an overlay is fed.
 pub struct FeedOptions {
@@ -75,20 +68,7 @@ struct State {
     last_step: Option<Instant>,
     /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
-    folding: Folding,
-    /// Up to which time, in milliseconds since 1970, updates may be replaced by what they make, and until when.
-    hold: Option<(u64, Instant)>,
-}
-
-/// How far updates were replaced by what they make.
-#[derive(Debug, Clone, Default)]
-struct Folding {
-    /// Up to which time, in milliseconds since 1970.
-    until_ms: u64,
-    /// The newest cohort then: a later one may have to read earlier events.
-    cohort: u32,
-    /// Where to go on, if it is under way.
-    from: Option<Vec<u8>>,
+    settling: Settling,
 }
 
 /// What a step has done.
@@ -222,42 +202,6 @@ impl Feed {
         }
     }
 
-    /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records; 0 if that is
-    /// before the stream begins: what was logged earlier was not read.
-    fn settled_ms(&self, state: &State) -> u64 {
-        let grace_ms = self.overlay.options().grace_ms;
-        let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
-        let settled_ms = state.read_ms().saturating_sub(back_ms);
-        if settled_ms < self.start_ms { 0 } else { settled_ms }
-    }
-
-    /// What the events up to a time have made of the keys of a partition, from a hash on, of about so many bytes: what a
-    /// version that contains these events has. Keys whose later events replace all that was before are left out. `None`
-    /// if the partition does not answer. Later updates are kept for two minutes, so that the next page can be read.
-    ///
-    /// # Errors
-    /// An error of the engine or of the version, damaged data, [`StreamError::NotSettled`], or [`StreamError::Folded`].
-    pub fn settled(
-        &self,
-        partition: PartitionId,
-        from: u64,
-        until_ms: u64,
-        bytes_max: usize,
-    ) -> Result<Option<SettledPage>, StreamError> {
-        let mut state = self.state.lock();
-        let settled_ms = self.settled_ms(&state);
-        if until_ms > settled_ms || until_ms < self.start_ms {
-            return Err(StreamError::NotSettled {
-                store: self.overlay.options().store.to_string(),
-                until_ms,
-                settled_ms,
-            });
-        }
-        state.hold = Some((until_ms, Instant::now() + HOLD));
-        drop(state);
-        self.overlay.settled(partition, from, until_ms, bytes_max)
-    }
-
     /// When the newest record of all that were applied since the process began was logged.
     fn newest_ms(&self) -> Option<u64> {
         let state = self.state.lock();
@@ -294,45 +238,6 @@ impl Feed {
         lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
         drop(state);
         self.fold(now)
-    }
-
-    /// Goes on to replace updates by what they make, once no earlier event may come.
-    fn fold(&self, now: Moment) -> Result<(), StreamError> {
-        let grace_ms = self.overlay.options().grace_ms;
-        let mut folding = {
-            let state = self.state.lock();
-            let held_ms = state
-                .hold
-                .filter(|(_, end)| now.at < *end)
-                .map_or(u64::MAX, |(held_ms, _)| held_ms);
-            let mut folding = state.folding.clone();
-            let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
-            if folding.from.is_none() || folding.cohort != cohort {
-                let until_ms = self.settled_ms(&state).min(held_ms);
-                // The whole table is looked through: not for every event.
-                if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
-                    return Ok(());
-                }
-                let from = Some(Vec::new());
-                folding = Folding { until_ms, cohort, from };
-            }
-            if folding.until_ms > held_ms {
-                return Ok(());
-            }
-            folding
-        };
-        if let Some(from) = &folding.from {
-            let folded = self
-                .overlay
-                .fold(folding.until_ms, folding.cohort, from, FOLDED_KEYS_MAX);
-            folding.from = folded?;
-        }
-        let mut state = self.state.lock();
-        if folding.from.is_some() {
-            state.looked = None;
-        }
-        state.folding = folding;
-        Ok(())
     }
 
     /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
@@ -516,13 +421,6 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 }
 
 impl State {
-    /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not
-    /// known.
-    fn read_ms(&self) -> u64 {
-        let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
-        least.unwrap_or(0)
-    }
-
     fn error(&self) -> Option<String> {
         let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
         self.error.as_ref().or_else(|| errors.next()).cloned()

@@ -13,7 +13,7 @@ pub const ID_HEADER: &str = "event-id";
 /// The header with the type of an event: `update`, if the record's value is one.
 pub const TYPE_HEADER: &str = "event-type";
 
-/// The event of a record, or why it is none.
+/// A record as an event, or why it cannot be an event.
 pub(super) fn logged(message: &BorrowedMessage<'_>) -> Logged {
     Logged {
         offset: message.offset().max(0) as u64,

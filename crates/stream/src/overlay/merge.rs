@@ -220,7 +220,7 @@ impl Changes<'_> {
 }
 
 /// What updates make of a value, and how many do not fit.
-fn merge<'a>(
+pub(super) fn merge<'a>(
     value: Option<Bytes>,
     mut merged: Merged,
     mut time_ms: u64,
@@ -243,15 +243,6 @@ fn merge<'a>(
         value: content.value(),
     };
     (record, unfit)
-}
-
-/// What updates in their order make of a value.
-pub(super) fn merged_until(value: Option<Bytes>, updates: &[(Place, Update)]) -> Option<Bytes> {
-    let mut content = Content::of(value);
-    for (_, update) in updates {
-        content.apply(update);
-    }
-    content.value()
 }
 
 /// The whole value that a record without updates is.

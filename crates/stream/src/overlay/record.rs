@@ -53,7 +53,7 @@ pub(super) struct Record {
 }
 
 /// What is known of updates that a value was made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Merged {
     /// The time of the latest event that is no sum: after it, the order does not matter.
     pub(super) ordered_ms: u64,

@@ -4,8 +4,8 @@ use bytes::{Buf, Bytes};
 use fondaco_model::PartitionId;
 
 use super::Overlay;
-use super::merge::merged_until;
-use super::record::{Head, PLACE_BYTES, Record, place};
+use super::merge::merge;
+use super::record::{Head, Merged, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 
 /// Keys that events have changed, in the order of their hashes.
@@ -116,7 +116,9 @@ impl Overlay {
             Some(whole) => whole.value,
             None => self.below(table_key)?,
         };
-        Ok(Some(merged_until(value, &updates)))
+        let updates = updates.iter().map(|(place, update)| (place, update));
+        let (record, _) = merge(value, Merged::default(), 0, updates);
+        Ok(Some(record.value))
     }
 
     fn folded(&self, folded_ms: u64, until_ms: u64) -> StreamError {

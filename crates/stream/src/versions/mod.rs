@@ -14,8 +14,8 @@
 //! written once all else is acknowledged: its partition and offset name the version. A push that fails leaves records
 //! without an end, which nothing refers to.
 //!
-//! Kafka promises neither that nothing else is in the topic, nor that it is still there. Whoever may write to the topic
-//! may write anything: so all that is read is bounded, and the files are verified by those that fetch them.
+//! Other producers may write to the topic, and its retention may delete records. So readers bound all that they read, and
+//! a fetch verifies the files.
 
 mod error;
 mod read;
