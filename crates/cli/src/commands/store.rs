@@ -226,49 +226,7 @@ pub struct RestoreOptions {
 /// Runs `fondaco store`.
 pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     match command {
-        StoreCommand::Create(options) => {
-            let client = Client::new(&options.node)?;
-            // The engine of a hybrid store is that of its events.
-            let (versioned, stream) = match options.kind {
-                StoreKind::Hybrid => (None, options.stream.resource(options.versioned.engine())),
-                _ => (options.versioned.options(), options.stream.resource(None)),
-            };
-            let new = NewStore {
-                name: options.name.to_string(),
-                kind: options.kind,
-                backups: options.backups,
-                replicas: options.replicas,
-                everywhere: options.everywhere,
-                tolerate_failures: options.tolerate_failures.0,
-                read_keys_per_second: options.read_keys_per_second,
-                space_quota_bytes: options.space_quota,
-                fan_out: options.fan_out,
-                value_type: options.value_type,
-                versioned,
-                stream,
-            };
-            let store: StoreResource = client.post("/v1/stores", &new)?;
-            output.result(&store, |store| match &store.versioned {
-                None => format!(
-                    "created store {}\nnext: fondaco push {} INPUT… {}\n",
-                    store.name,
-                    store.name,
-                    match store.value_type {
-                        ValueType::Bytes | ValueType::Ids => "--key COLUMN",
-                        ValueType::Graph => "--edges FROM,TO",
-                    }
-                ),
-                Some(settings) => format!(
-                    "created store {}\n{}next: {}, with any Redis client\n",
-                    store.name,
-                    versioned_options::text(settings),
-                    match store.value_type {
-                        ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
-                        ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
-                    }
-                ),
-            })
-        }
+        StoreCommand::Create(options) => create(options, output),
         StoreCommand::List(options) => {
             let list: StoreList = Client::new(&options.node)?.get("/v1/stores")?;
             output.result(&list, list_text)
@@ -323,6 +281,50 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&store, show_text)
         }
     }
+}
+
+fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    // The engine of a hybrid store is that of its events.
+    let (versioned, stream) = match options.kind {
+        StoreKind::Hybrid => (None, options.stream.resource(options.versioned.engine())),
+        _ => (options.versioned.options(), options.stream.resource(None)),
+    };
+    let new = NewStore {
+        name: options.name.to_string(),
+        kind: options.kind,
+        backups: options.backups,
+        replicas: options.replicas,
+        everywhere: options.everywhere,
+        tolerate_failures: options.tolerate_failures.0,
+        read_keys_per_second: options.read_keys_per_second,
+        space_quota_bytes: options.space_quota,
+        fan_out: options.fan_out,
+        value_type: options.value_type,
+        versioned,
+        stream,
+    };
+    let store: StoreResource = client.post("/v1/stores", &new)?;
+    output.result(&store, |store| match &store.versioned {
+        None => format!(
+            "created store {}\nnext: fondaco push {} INPUT… {}\n",
+            store.name,
+            store.name,
+            match store.value_type {
+                ValueType::Bytes | ValueType::Ids => "--key COLUMN",
+                ValueType::Graph => "--edges FROM,TO",
+            }
+        ),
+        Some(settings) => format!(
+            "created store {}\n{}next: {}, with any Redis client\n",
+            store.name,
+            versioned_options::text(settings),
+            match store.value_type {
+                ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
+                ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
+            }
+        ),
+    })
 }
 
 /// The number of nodes that may be late; `None` is any number.

@@ -110,7 +110,7 @@ impl Through {
     }
 }
 
-/// Properties, or the number of the line that is none.
+/// The properties, or the number of the first line that is not `NAME=VALUE`.
 fn parse_properties(text: &str) -> Result<BTreeMap<String, String>, usize> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
 use super::node::{Node, fondaco, until, wait, write_csv};
-use super::values::{KEYS, STORE, build, read_all, value};
+use super::values::{KEYS, STORE, build, input, read_all, value};
 
 fn small() -> Cluster {
     Cluster::start(Shape {
@@ -54,16 +54,7 @@ fn a_version_goes_to_one_cluster_after_the_other() {
     let addresses = [&*east.any().http, &*west.any().http];
     let csv = east.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
-    let push = [
-        "push",
-        STORE,
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--create",
-    ];
+    let push = [&["push", "--create"][..], &input(csv.to_str().unwrap())].concat();
     let (done, clusters, errors) = outcome(&to(&addresses, &push).output().unwrap());
     assert!(done, "{errors}");
     let versions: Vec<_> = clusters.iter().map(|one| &one["push"]["version"]).collect();

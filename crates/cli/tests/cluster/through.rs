@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
 use super::node::{until, wait, write_csv};
-use super::values::{KEYS, STORE, read_all, value};
+use super::values::{KEYS, STORE, input, read_all, value};
 
 /// So slow that there is time to interfere: a version takes some ten seconds.
 const SLOWLY: u64 = 40_000;
@@ -68,16 +68,7 @@ fn a_push_through_a_topic_brings_the_same_files() {
     let csv = cluster.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
     let work = tempfile::tempdir().unwrap();
-    let mut push = vec![
-        "push",
-        STORE,
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--create",
-    ];
+    let mut push = [&["push", "--create"][..], &input(csv.to_str().unwrap())].concat();
     push.extend(["--work", work.path().to_str().unwrap()]);
     let through = |topic: &str| [&push[..], &["--through", topic]].concat().join("\n");
     let missing = through(&address(&kafka, "missing"));

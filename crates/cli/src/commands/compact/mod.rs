@@ -3,26 +3,20 @@
 //! It is an incremental push: nodes say what the events up to a time have made of keys, and that is the difference. The
 //! time is one up to which no event may come any more, on any node, so that none is lost: later ones count on top.
 
-use std::fs::File;
+mod files;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
-use fondaco_control::http::{
-    CHANGED_TO_VALUE, Frame, NodeList, StoreResource, StreamStatus, VersionResource, VersionStream,
-};
+use fondaco_control::http::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
 use fondaco_model::{PartitionId, PartitionSet, StoreName};
-use parquet::column::writer::ColumnWriter;
-use parquet::data_type::ByteArray;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
 use serde::Serialize;
 
+use self::files::{Files, PartFiles};
 use super::build::parse_bytes;
 use super::push::{self, ChangedFiles, PushOptions};
 use crate::client::{Client, is_refused};
@@ -32,9 +26,7 @@ use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
 use crate::scratch::Scratch;
 
-/// How many bytes of changes are written at a time.
-const GROUP_BYTES: usize = 16 << 20;
-/// How often a time is chosen that is too early by the time a node is asked.
+/// How often another time is chosen, because a node does not know what events up to the first one made.
 const TRIES: u32 = 5;
 
 /// `fondaco store compact`.
@@ -78,9 +70,9 @@ struct Part {
     partitions: PartitionSet,
 }
 
-/// What all nodes say of the events on top of a version.
+/// Which nodes say what the events on top of a version made.
 struct Parts {
-    /// Up to when all of them know all events.
+    /// Up to when each of them has all events.
     until_unix_ms: u64,
     nodes: Vec<Part>,
 }
@@ -110,7 +102,7 @@ pub fn compact(options: CompactOptions, output: &Output) -> anyhow::Result<()> {
         let parts = Parts::find(&client, &node, &name, current)?;
         match parts.collect(&name, current, &scratch.path()?, &interrupt, output) {
             Ok(files) => break (parts.until_unix_ms, files),
-            // Nodes put updates together, and partitions move.
+            // Updates are replaced by what they make, and partitions move.
             Err(error)
                 if tries < TRIES
                     && ["not_settled", "unavailable"]
@@ -195,8 +187,8 @@ impl Parts {
             }
             if stream.settled_unix_ms == 0 {
                 bail!(
-                    "{} has read too few events since it began to tell up to when it knows all: it does once one was logged longer \
-                     than the store's --grace after another one",
+                    "{} has read too few events since it was started to know up to when it has all: log events for longer than the \
+                     store's --grace, and try again",
                     client.address()
                 );
             }
@@ -220,7 +212,7 @@ impl Parts {
         output: &Output,
     ) -> anyhow::Result<Files> {
         let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-        let read = |number: usize, part: &Part| {
+        let read_part = |number: usize, part: &Part| {
             let mut files = PartFiles::new(dir, number);
             for partition in part.partitions.iter() {
                 let path = format!(
@@ -228,10 +220,7 @@ impl Parts {
                     current.version, self.until_unix_ms
                 );
                 let mut next = Some(path.clone());
-                while let Some(page) = next {
-                    if is_over.load(Relaxed) {
-                        bail!("interrupted");
-                    }
+                while let Some(page) = next.filter(|_| !is_over.load(Relaxed)) {
                     let (bytes, after) = part.client.get_page(&page)?;
                     count.fetch_add(files.add(&bytes)?, Relaxed);
                     next = after.map(|after| format!("{path}&after={after}"));
@@ -239,9 +228,10 @@ impl Parts {
             }
             files.finish()
         };
+        // The others need not go on if one fails.
+        let read = |number, part| read_part(number, part).inspect_err(|_| is_over.store(true, Relaxed));
         let mut all = Files::default();
         thread::scope(|scope| {
-            let read = &read;
             let parts = self.nodes.iter().enumerate();
             let threads: Vec<_> = parts
                 .map(|(number, part)| scope.spawn(move || read(number, part)))
@@ -251,150 +241,24 @@ impl Parts {
                 if interrupt.is_asked() {
                     is_over.store(true, Relaxed);
                 }
-                display.show(
-                    "reading events",
-                    0.0,
-                    &format!("{} keys", output::count(count.load(Relaxed))),
-                );
+                let read = format!("{} keys", output::count(count.load(Relaxed)));
+                display.show("reading events", 0.0, &read);
                 thread::park_timeout(INTERVAL.min(Duration::from_millis(100)));
             }
             for thread in threads {
-                let files = match thread.join() {
-                    Ok(files) => files.inspect_err(|_| is_over.store(true, Relaxed))?,
+                let (changed, deleted) = match thread.join() {
+                    Ok(files) => files?,
                     Err(panic) => std::panic::resume_unwind(panic),
                 };
-                all.changed.extend(files.0);
-                all.deleted.extend(files.1);
+                all.changed.extend(changed);
+                all.deleted.extend(deleted);
             }
             anyhow::Ok(())
         })?;
+        if interrupt.is_asked() {
+            bail!("interrupted before all events were read; nothing was changed");
+        }
         all.count = count.load(Relaxed);
         Ok(all)
-    }
-}
-
-/// Files with changes, for a build.
-#[derive(Default)]
-struct Files {
-    changed: Vec<PathBuf>,
-    deleted: Vec<PathBuf>,
-    /// How many keys.
-    count: u64,
-}
-
-/// The files of one node, in Parquet, since keys and values are any bytes.
-struct PartFiles {
-    changed: Table,
-    deleted: Table,
-}
-
-impl PartFiles {
-    fn new(dir: &Path, number: usize) -> Self {
-        Self {
-            changed: Table::new(dir.join(format!("changed-{number}.parquet")), &["key", "value"]),
-            deleted: Table::new(dir.join(format!("deleted-{number}.parquet")), &["key"]),
-        }
-    }
-
-    /// Adds the keys of a page. Returns how many.
-    fn add(&mut self, mut page: &[u8]) -> anyhow::Result<u64> {
-        let mut count = 0;
-        while let Some(Frame { key, mut record }) =
-            Frame::read(&mut page).context("the node sent no page of changes")?
-        {
-            match record.first() {
-                Some(&CHANGED_TO_VALUE) => {
-                    record.remove(0);
-                    self.changed.add([key, record])?;
-                }
-                _ => self.deleted.add([key])?,
-            }
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    fn finish(self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
-        Ok((self.changed.finish()?, self.deleted.finish()?))
-    }
-}
-
-/// A file of rows.
-struct Table {
-    path: PathBuf,
-    names: &'static [&'static str],
-    columns: Vec<Vec<ByteArray>>,
-    bytes: usize,
-    file: Option<SerializedFileWriter<File>>,
-}
-
-impl Table {
-    fn new(path: PathBuf, names: &'static [&'static str]) -> Self {
-        Self {
-            path,
-            names,
-            columns: vec![Vec::new(); names.len()],
-            bytes: 0,
-            file: None,
-        }
-    }
-
-    fn add<const N: usize>(&mut self, row: [Vec<u8>; N]) -> anyhow::Result<()> {
-        for (column, cell) in self.columns.iter_mut().zip(row) {
-            self.bytes += cell.len();
-            column.push(cell.into());
-        }
-        match self.bytes >= GROUP_BYTES {
-            true => self.flush().with_context(|| format!("cannot write {:?}", self.path)),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> anyhow::Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => {
-                let columns: String = self
-                    .names
-                    .iter()
-                    .map(|name| format!("required binary {name};"))
-                    .collect();
-                let schema = Arc::new(parse_message_type(&format!("message changes {{ {columns} }}"))?);
-                // A value is looked at once.
-                let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
-                none.insert(SerializedFileWriter::new(
-                    File::create(&self.path)?,
-                    schema,
-                    Arc::new(properties),
-                )?)
-            }
-        };
-        let mut group = file.next_row_group()?;
-        for column in &mut self.columns {
-            let mut writer = group.next_column()?.context("the schema lacks a column")?;
-            if let ColumnWriter::ByteArrayColumnWriter(writer) = writer.untyped() {
-                writer.write_batch(column, None, None)?;
-            }
-            writer.close()?;
-            column.clear();
-        }
-        group.close()?;
-        self.bytes = 0;
-        Ok(())
-    }
-
-    /// The path of the file, if there are rows.
-    fn finish(mut self) -> anyhow::Result<Option<PathBuf>> {
-        if self.columns.iter().all(Vec::is_empty) && self.file.is_none() {
-            return Ok(None);
-        }
-        let failed = format!("cannot write {:?}", self.path);
-        if self.columns.iter().any(|column| !column.is_empty()) {
-            self.flush().context(failed.clone())?;
-        }
-        if let Some(file) = self.file {
-            file.close().context(failed)?;
-        }
-        Ok(Some(self.path))
     }
 }

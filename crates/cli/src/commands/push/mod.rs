@@ -2,6 +2,8 @@
 //!
 //! A push is a build, in a directory that is deleted afterwards, and a [deploy](super::deploy).
 
+mod target;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -10,18 +12,19 @@ use clap::{Args, Command, FromArgMatches};
 use fondaco_build::KnownIds;
 use fondaco_control::http::{NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::bring::{Built, Deployed, is_end, not_local, text};
+use self::target::{Target, check_all};
+use super::bring::{Built, Deployed, not_local, text};
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
 use super::increment::CurrentVersion;
 use super::rollout::{Cluster, ClusterOutcome, Rolled, Rollout, RolloutOptions, State};
 use super::through::{Through, ThroughOptions};
 use super::upload::{self, UploadResult};
-use crate::client::{Client, Refused, is_refused};
+use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
@@ -77,13 +80,9 @@ pub struct PushOptions {
     #[command(flatten)]
     rollout: RolloutOptions,
 
-    /// Whether the values of the input are as those of the version, however those were made.
+    /// The version that the input is a difference to, if it is what events on top of that one made.
     #[arg(skip)]
-    has_final_values: bool,
-
-    /// The version that the input is a difference to, if it must be that one.
-    #[arg(skip)]
-    only_on: Option<u64>,
+    events_on: Option<u64>,
 
     #[command(flatten)]
     node: ControlPort,
@@ -123,8 +122,7 @@ impl PushOptions {
         Ok(Self {
             upload: files.upload,
             as_of: Some(files.as_of_unix_ms),
-            has_final_values: true,
-            only_on: Some(files.version),
+            events_on: Some(files.version),
             node,
             ..Self::from_arg_matches(&parsed?)?
         })
@@ -173,14 +171,11 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         store,
         disk_available_bytes,
     } = check_all(&mut rollout, &options, through.as_ref(), output)?;
-    let found = store
-        .as_ref()
-        .and_then(|store| store.versions.iter().find(|version| version.current));
-    if let Some(only) = options
-        .only_on
-        .filter(|only| found.is_none_or(|found| found.version != *only))
-    {
-        bail!("version {only} of store {name} is not the current one any more: try again");
+    if let Some(version) = options.events_on {
+        let versions = store.as_ref().map_or(&[][..], |store| &store.versions);
+        if !versions.iter().any(|found| found.current && found.version == version) {
+            bail!("version {version} of store {name} is not the current one any more: try again");
+        }
     }
     let first = rollout.first();
     let asked = options.input.wanted_type();
@@ -193,7 +188,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let from = build::Earlier {
         known: served.as_ref().map(|served| served as &dyn KnownIds),
         base: current.as_ref().map(CurrentVersion::dir),
-        has_final_values: options.has_final_values,
+        has_final_values: options.events_on.is_some(),
     };
     if options.input.dry_run {
         let built = build::run(&options.input, partitions, from, None, &interrupt, output)?;
@@ -342,107 +337,6 @@ fn give_away(scratch: &Scratch, dir: &Path, name: &StoreName, upload: bool, outp
     Ok(())
 }
 
-/// What a version is pushed to.
-struct Target {
-    partitions: PartitionCount,
-    /// `None` if it is to be created.
-    store: Option<StoreResource>,
-    /// The free space of the node's disk, if it has one.
-    disk_available_bytes: Option<u64>,
-}
-
-/// Checks all that would refuse the push after the build, in each cluster. The target is that of the first one.
-fn check_all(
-    rollout: &mut Rollout,
-    options: &PushOptions,
-    through: Option<&Through>,
-    output: &Output,
-) -> anyhow::Result<Target> {
-    let found = rollout.check(output, |cluster| {
-        Ok((
-            cluster.client.address().to_owned(),
-            check(&cluster.client, options, through)?,
-        ))
-    })?;
-    let disk_available_bytes = found.iter().filter_map(|(_, target)| target.disk_available_bytes).min();
-    let mut all = found.into_iter();
-    let Some((address, first)) = all.next() else {
-        bail!("no cluster can be reached");
-    };
-    for (other_address, other) in all {
-        if other.partitions != first.partitions {
-            bail!(
-                "{address} has {} partitions and {other_address} has {}: one version cannot be brought to both; push to \
-                 each by itself, or split the partitions of one: fondaco rebalance split",
-                first.partitions,
-                other.partitions
-            );
-        }
-        let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type));
-        if kind(&first)
-            .zip(kind(&other))
-            .is_some_and(|(first, other)| first != other)
-        {
-            bail!(
-                "store {} is of another kind or has values of another type at {address} than at {other_address}",
-                options.input.store
-            );
-        }
-    }
-    Ok(Target {
-        disk_available_bytes,
-        ..first
-    })
-}
-
-/// Checks all that would refuse the push after the build.
-fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> anyhow::Result<Target> {
-    let name = &options.input.store;
-    let status = client.status()?;
-    if status.partitions == 0 {
-        bail!(
-            "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
-            client.address()
-        );
-    }
-    let is_remote = |output: &Location| output.local_path().is_none();
-    if (options.upload || through.is_some()) && options.output.as_ref().is_some_and(is_remote) {
-        return Err(not_local(if options.upload { "--upload" } else { "--through" }));
-    }
-    if options.upload {
-        upload::check(client, &status)?;
-    }
-    let store = client.store(name)?;
-    match &store {
-        Some(found) if found.versioned.is_some() => return Err(versioned(name)),
-        Some(found) => {
-            refuse_a_second_push(found.push.as_ref(), name)?;
-            through.map_or(Ok(()), |through| through.check(found))?;
-            let is_graph = options.input.graph.edges.is_some();
-            if is_graph != (found.value_type == ValueType::Graph) {
-                return Err(wrong_rows(name, found.value_type, is_graph));
-            }
-            if let Some(asked) = options.input.value_type.filter(|asked| *asked != found.value_type) {
-                bail!(
-                    "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
-                     store",
-                    found.value_type
-                );
-            }
-        }
-        None if options.create => {}
-        None => bail!(
-            "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
-            client.address()
-        ),
-    }
-    Ok(Target {
-        partitions: build::partition_count(status.partitions)?,
-        store,
-        disk_available_bytes: status.disk_available_bytes,
-    })
-}
-
 /// Reports what was read, and whether the version would fit on the node's disk.
 fn dry_run(built: BuildResult, disk_available_bytes: Option<u64>, output: &Output) -> anyhow::Result<()> {
     if let Some(left) = disk_available_bytes
@@ -487,26 +381,6 @@ fn create(
     Ok(())
 }
 
-/// The error for edges pushed to a store that is no graph, or records to one that is.
-fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> anyhow::Error {
-    anyhow::anyhow!(match has_edges {
-        true => format!(
-            "store {name:?} is no graph, its values are of type {value_type}: push the edges to another store, with --create"
-        ),
-        false => format!("store {name:?} is a graph: push its edges, with --edges FROM,TO in place of --key"),
-    })
-}
-
-fn versioned(name: &StoreName) -> anyhow::Error {
-    anyhow::Error::new(Refused {
-        code: "versioned_store".to_owned(),
-        message: format!(
-            "store {name} is versioned and accepts no pushes: write to it with a Redis client (SET {name}:KEY VALUE), \
-             or push to a store of another name"
-        ),
-    })
-}
-
 /// Runs `fondaco cancel`.
 pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
@@ -529,14 +403,4 @@ pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
         .duration_since(std::time::UNIX_EPOCH)
         .map_err(|error| error.to_string())?;
     Ok(since.as_millis() as u64)
-}
-
-fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
-    match push {
-        Some(push) if !is_end(push.state) => bail!(
-            "version {} is being pushed to store {name}: wait for it, or cancel it: fondaco cancel {name}",
-            push.version
-        ),
-        _ => Ok(()),
-    }
 }

@@ -1,0 +1,142 @@
+//! What events have changed, in files for a build: Parquet, since keys and values are any bytes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use fondaco_control::http::{CHANGED_TO_VALUE, Frame};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+/// How many bytes of changes are written at a time.
+const GROUP_BYTES: usize = 16 << 20;
+
+/// Files with changes, for a build.
+#[derive(Default)]
+pub(super) struct Files {
+    pub(super) changed: Vec<PathBuf>,
+    pub(super) deleted: Vec<PathBuf>,
+    /// How many keys.
+    pub(super) count: u64,
+}
+
+/// The files of one node.
+pub(super) struct PartFiles {
+    changed: Table,
+    deleted: Table,
+}
+
+impl PartFiles {
+    pub(super) fn new(dir: &Path, number: usize) -> Self {
+        Self {
+            changed: Table::new(dir.join(format!("changed-{number}.parquet")), &["key", "value"]),
+            deleted: Table::new(dir.join(format!("deleted-{number}.parquet")), &["key"]),
+        }
+    }
+
+    /// Adds the keys of a page. Returns how many.
+    pub(super) fn add(&mut self, mut page: &[u8]) -> anyhow::Result<u64> {
+        let mut count = 0;
+        while let Some(Frame { key, mut record }) =
+            Frame::read(&mut page).context("the node sent no page of changes")?
+        {
+            match record.first() {
+                Some(&CHANGED_TO_VALUE) => {
+                    record.remove(0);
+                    self.changed.add([key, record])?;
+                }
+                _ => self.deleted.add([key])?,
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    pub(super) fn finish(self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
+        Ok((self.changed.finish()?, self.deleted.finish()?))
+    }
+}
+
+/// A file of rows.
+struct Table {
+    path: PathBuf,
+    names: &'static [&'static str],
+    columns: Vec<Vec<ByteArray>>,
+    bytes: usize,
+    file: Option<SerializedFileWriter<File>>,
+}
+
+impl Table {
+    fn new(path: PathBuf, names: &'static [&'static str]) -> Self {
+        Self {
+            path,
+            names,
+            columns: vec![Vec::new(); names.len()],
+            bytes: 0,
+            file: None,
+        }
+    }
+
+    fn add<const N: usize>(&mut self, row: [Vec<u8>; N]) -> anyhow::Result<()> {
+        for (column, cell) in self.columns.iter_mut().zip(row) {
+            self.bytes += cell.len();
+            column.push(cell.into());
+        }
+        match self.bytes >= GROUP_BYTES {
+            true => self.flush().with_context(|| format!("cannot write {:?}", self.path)),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let columns: String = self
+                    .names
+                    .iter()
+                    .map(|name| format!("required binary {name};"))
+                    .collect();
+                let schema = Arc::new(parse_message_type(&format!("message changes {{ {columns} }}"))?);
+                // A value is looked at once.
+                let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+                none.insert(SerializedFileWriter::new(
+                    File::create(&self.path)?,
+                    schema,
+                    Arc::new(properties),
+                )?)
+            }
+        };
+        let mut group = file.next_row_group()?;
+        for column in &mut self.columns {
+            let mut writer = group.next_column()?.context("the schema lacks a column")?;
+            if let ColumnWriter::ByteArrayColumnWriter(writer) = writer.untyped() {
+                writer.write_batch(column, None, None)?;
+            }
+            writer.close()?;
+            column.clear();
+        }
+        group.close()?;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// The path of the file, if there are rows.
+    fn finish(mut self) -> anyhow::Result<Option<PathBuf>> {
+        if self.columns.iter().all(Vec::is_empty) && self.file.is_none() {
+            return Ok(None);
+        }
+        let failed = format!("cannot write {:?}", self.path);
+        if self.columns.iter().any(|column| !column.is_empty()) {
+            self.flush().context(failed.clone())?;
+        }
+        if let Some(file) = self.file {
+            file.close().context(failed)?;
+        }
+        Ok(Some(self.path))
+    }
+}
