@@ -32,7 +32,7 @@ pub(super) fn base(seed: u64, version: VersionNumber, key: &[u8]) -> Option<Byte
     }
 }
 
-/// An event, or a record that is none. All values have a number of their own.
+/// An event, or a poison record. All values have a number of their own.
 pub(super) fn event(
     rng: &mut Rng,
     scenario: &Scenario,
