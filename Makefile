@@ -5,6 +5,9 @@
 
 CARGO ?= cargo
 
+# Tests of whole programs wait more than they compute: four at a time take two thirds of the time of two on two cores.
+export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores > 4 ? cores : 4)))
+
 # The tests of these files start no server, and take seconds.
 QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial placement refusals request \
 	scan_reads selection times unreadable

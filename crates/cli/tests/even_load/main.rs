@@ -14,7 +14,9 @@ mod store;
 #[path = "../cluster/values.rs"]
 mod values;
 
-use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fondaco_testing::CpuGroup;
@@ -26,28 +28,78 @@ use node::until;
 /// The cores of the two servers: one has four times as many as the other.
 const CORES: [f64; 2] = [0.05, 0.2];
 
+/// For how long it is measured how many reads the servers can bear at first.
+const CALIBRATION: Duration = Duration::from_secs(3);
+/// How much of that there is to be. Reads that come one by one take several times the processor time of those that have
+/// waited together: so many are too many for the smaller server if it has half of them, and few for both together.
+const DEMAND: f64 = 0.7;
 /// How long nothing must move at the end.
 const CALM: Duration = Duration::from_secs(12);
 
-/// A load generator, which ends with the test.
-struct Load(Child);
+/// How many threads read, each over a connection of its own, one key at a time.
+const READERS: usize = 8;
 
-impl Drop for Load {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Threads that read random keys, as fast as they can or so many a second: then the load does not rise with what the
+/// servers can bear. They end with the test.
+struct Load {
+    shared: Arc<LoadState>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct LoadState {
+    is_ended: AtomicBool,
+    /// 0 for as many as can be.
+    reads_per_second: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Load {
+    fn start(address: &str) -> Self {
+        let shared = Arc::<LoadState>::default();
+        let client = redis::Client::open(format!("redis://{address}")).unwrap();
+        let reader = |seed: usize| {
+            let (client, state) = (client.clone(), Arc::clone(&shared));
+            thread::spawn(move || read(&client, &state, seed as u64))
+        };
+        let readers = (0..READERS).map(reader).collect();
+        Self { shared, readers }
+    }
+
+    fn limit(&self, reads_per_second: u64) {
+        self.shared.reads_per_second.store(reads_per_second, Relaxed);
+    }
+
+    fn done(&self) -> u64 {
+        self.shared.done.load(Relaxed)
     }
 }
 
-/// `redis-benchmark` reads random keys until it is stopped; `None` where it is not installed.
-fn benchmark(address: &str) -> Option<Load> {
-    let port = address.rsplit(':').next()?;
-    let mut command = Command::new("redis-benchmark");
-    command.args(["-p", port, "-c", "50", "-n", "1000000000", "-r", "1000000", "-q"]);
-    command.args(["GET", "s:__rand_int__"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-    Some(Load(child))
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.is_ended.store(true, Relaxed);
+        for reader in self.readers.drain(..) {
+            // It has said what it failed with.
+            let _ = reader.join();
+        }
+    }
+}
+
+fn read(client: &redis::Client, state: &LoadState, seed: u64) {
+    let mut connection = client.get_connection().unwrap();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut due = Instant::now();
+    while !state.is_ended.load(Relaxed) {
+        let limit = state.reads_per_second.load(Relaxed);
+        if limit > 0 {
+            // What could not be sent in time is not made up for.
+            due = Instant::now().max(due + Duration::from_secs_f64(READERS as f64 / limit as f64));
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        let key = format!("s:{}", random.u32(..));
+        let _: Option<Vec<u8>> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
+        state.done.fetch_add(1, Relaxed);
+    }
 }
 
 fn cpu(cluster: &Cluster) -> Vec<f64> {
@@ -103,16 +155,17 @@ fn two_unequal_servers_even_out_their_load() {
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     assert_eq!(cluster.partitions(), [16, 16]);
+    let load = Load::start(&cluster.get("router-1").resp);
+    until("the smaller server is at its limit", || {
+        cpu(&cluster).iter().any(|cpu| *cpu > 90.0)
+    });
+    let (done, since) = (load.done(), Instant::now());
+    thread::sleep(CALIBRATION);
+    let borne = (load.done() - done) as f64 / since.elapsed().as_secs_f64();
+    load.limit((borne * DEMAND) as u64);
     cluster
         .any()
         .done(&["balance", "--mode", "act", "--window", "2s", "--cool-down", "2s"]);
-    let Some(load) = benchmark(&cluster.get("router-1").resp) else {
-        return println!("skipped: there is no redis-benchmark (apt-get install redis-tools)");
-    };
-    until("the load is uneven", || {
-        let cpu = cpu(&cluster);
-        cpu.iter().all(|cpu| *cpu > 1.0)
-    });
     println!(
         "before: {:?} partitions, {:?} % CPU",
         cluster.partitions(),
