@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_model::cluster::operator::{
-    self, MoveCosts, OperatorError, PlanRequest, Present, PushedEvents, StoreChange,
-};
+use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms, StoreChange};
 use fondaco_model::cluster::{
     Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
     VersionDetail, not_serving,
@@ -174,20 +172,16 @@ impl Operator {
         Err(ControlError::TooManyConflicts)
     }
 
-    /// Begins a push. Returns the number of its version. With a `base`, that must be the current version.
+    /// Begins a push. Returns the number of its version.
     pub(crate) fn push(
         &self,
         name: &StoreName,
         detail: &VersionDetail,
-        base: Option<&str>,
-        events: PushedEvents,
+        terms: &PushTerms,
     ) -> Result<VersionNumber, ControlError> {
         let paths = [RecordPath::Store(name.clone())];
         let change = self.change(&paths, |view| {
-            if let Some(base) = base {
-                operator::check_base(view, name, base, &detail.manifest_checksum)?;
-            }
-            operator::push(view, name, detail.clone(), events, now_unix_ms()).map(Some)
+            operator::push(view, name, detail.clone(), terms.clone(), now_unix_ms()).map(Some)
         })?;
         let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);
         let version = pushing.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;

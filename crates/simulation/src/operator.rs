@@ -34,7 +34,7 @@ impl World {
         let change = match self.rng.u32(..100) {
             0..40 if view.stores.contains_key(&name) => {
                 let detail = self.sources.build(self.partitions);
-                operator::push(&view, &name, detail, operator::PushedEvents::default(), unix_ms).ok()
+                operator::push(&view, &name, detail, operator::PushTerms::default(), unix_ms).ok()
             }
             0..45 => {
                 let mut definition = StoreDefinition::batch(name);

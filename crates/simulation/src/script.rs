@@ -18,7 +18,7 @@ impl World {
             Step::Create => operator::create_store(&view, StoreDefinition::batch(name), 0).ok(),
             Step::Push => {
                 let detail = self.sources.build(self.partitions);
-                operator::push(&view, &name, detail, operator::PushedEvents::default(), 0).ok()
+                operator::push(&view, &name, detail, operator::PushTerms::default(), 0).ok()
             }
             Step::EndLeader => {
                 let leads = |role: &Role| matches!(role, Role::Controller(leading) if leading.controller.is_some());

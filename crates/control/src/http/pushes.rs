@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fondaco_model::cluster::operator::{OperatorError, PushedEvents};
+use fondaco_model::cluster::operator::{OperatorError, PushTerms};
 use fondaco_model::{PushState, StoreKind, StoreName};
 
 use super::app::App;
@@ -43,12 +43,12 @@ pub(super) async fn start(
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
         let (detail, base) = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
-        let base = base.filter(|_| !new.any_base);
-        let events = PushedEvents {
+        let terms = PushTerms {
+            base: base.filter(|_| !new.any_base),
             as_of_unix_ms: new.as_of_unix_ms,
             started_unix_ms: new.started_unix_ms,
         };
-        app.operator.push(&name, &detail, base.as_deref(), events)?;
+        app.operator.push(&name, &detail, &terms)?;
         status(app, &name)
     });
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())

@@ -248,6 +248,9 @@ pub struct PushRecord {
     pub version: VersionNumber,
     /// The source of the version.
     pub source: String,
+    /// The version that it was built from, of a difference: the push fails if another one becomes current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<VersionNumber>,
     /// Its state.
     pub state: PushState,
     /// Why it failed.

@@ -217,11 +217,16 @@ impl Cluster {
 
     /// An operator begins a push. Returns the version.
     pub fn push(&mut self, store: &str, build: &str) -> VersionNumber {
+        self.push_on(store, build, operator::PushTerms::default())
+    }
+
+    /// The same, on these terms.
+    pub fn push_on(&mut self, store: &str, build: &str, terms: operator::PushTerms) -> VersionNumber {
         let detail = VersionDetail {
             partitions: self.view.partitions().unwrap(),
             ..detail(build)
         };
-        let change = operator::push(&self.view, &name(store), detail, operator::PushedEvents::default(), 8).unwrap();
+        let change = operator::push(&self.view, &name(store), detail, terms, 8).unwrap();
         assert!(self.apply(&change));
         self.store(store).pushing().unwrap()
     }

@@ -1,6 +1,6 @@
 //! Requests of operators, and their refusals.
 
-use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, StoreChange};
+use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, PushTerms, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
 use fondaco_model::{PartitionId, Placement, PushState, STORES_MAX, StoreDefinition};
 
@@ -275,19 +275,36 @@ fn a_difference_is_pushed_only_onto_its_base() {
 }
 
 #[test]
+fn a_difference_fails_when_its_base_is_rolled_back() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let first = cluster.pushed(1, "s", "a");
+    let second = cluster.pushed(1, "s", "b");
+    let of_b = Some(detail("b").manifest_checksum);
+    for (base, back, ends) in [(of_b, first, PushState::Failed), (None, second, PushState::Swapped)] {
+        let terms = PushTerms {
+            base,
+            ..PushTerms::default()
+        };
+        let version = cluster.push_on("s", "c", terms);
+        let change = operator::swap(&cluster.view, &name("s"), back).unwrap().unwrap();
+        assert!(cluster.apply(&change));
+        cluster.ready(1..=1, "s", version);
+        cluster.settle();
+        assert_eq!(cluster.store("s").push.as_ref().unwrap().state, ends);
+    }
+    let push = cluster.store("s").push.clone().unwrap();
+    assert_eq!(cluster.store("s").versions.current(), Some(push.version));
+}
+
+#[test]
 fn a_store_has_one_push_and_pushes_are_bounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     for store in 0..=PUSHES_MAX {
         cluster.create(&format!("s{store}"));
     }
     cluster.push("s0", "a");
-    let again = operator::push(
-        &cluster.view,
-        &name("s0"),
-        detail("b"),
-        operator::PushedEvents::default(),
-        8,
-    );
+    let again = operator::push(&cluster.view, &name("s0"), detail("b"), PushTerms::default(), 8);
     let in_progress = OperatorError::PushInProgress {
         store: name("s0"),
         version: version(1),
@@ -301,7 +318,7 @@ fn a_store_has_one_push_and_pushes_are_bounded() {
         &cluster.view,
         &name(&format!("s{PUSHES_MAX}")),
         detail("b"),
-        operator::PushedEvents::default(),
+        PushTerms::default(),
         8,
     );
     assert_eq!(last, Err(OperatorError::TooManyPushes { max: PUSHES_MAX }));

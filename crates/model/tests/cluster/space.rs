@@ -21,7 +21,7 @@ fn refused(cluster: &Cluster) -> Option<OperatorError> {
         &cluster.view,
         &name("s"),
         detail("c"),
-        operator::PushedEvents::default(),
+        operator::PushTerms::default(),
         8,
     )
     .err()

@@ -161,7 +161,7 @@ fn a_versioned_store_refuses_push_swap_and_rollback() {
     let (view, store) = (&cluster.view, name("v"));
     let refused = Some(OperatorError::Versioned { store: store.clone() });
     assert_eq!(
-        operator::push(view, &store, detail("a"), operator::PushedEvents::default(), 8).err(),
+        operator::push(view, &store, detail("a"), operator::PushTerms::default(), 8).err(),
         refused
     );
     assert_eq!(operator::cancel_push(view, &store, 8).err(), refused);

@@ -166,6 +166,9 @@ impl Controller {
 
     fn push_step(&mut self, look: &Look<'_>, store: &StoreRecord) -> Option<Step> {
         let push = store.push.as_ref().filter(|push| !push.state.is_end())?;
+        if let Some(lost) = push::lost_base(store, push) {
+            return Some(lost);
+        }
         let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
         self.pushes.observe(look, store, push.version, &layout);
         let mut missing = Vec::new();

@@ -10,7 +10,7 @@ use super::Look;
 use crate::cluster::agent::FETCH_ATTEMPTS_MAX;
 use crate::cluster::layout::Layout;
 use crate::cluster::readiness;
-use crate::cluster::record::{ReplicaReport, ReplicaState, StoreRecord};
+use crate::cluster::record::{PushRecord, ReplicaReport, ReplicaState, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::name::StoreName;
 use crate::node::NodeId;
@@ -116,6 +116,17 @@ impl Pushes {
             )
         })
     }
+}
+
+/// Why a push fails whatever its nodes do: the version that it was built from is not current any more.
+pub(super) fn lost_base(store: &StoreRecord, push: &PushRecord) -> Option<Step> {
+    let base = push.base.filter(|&base| store.versions.current() != Some(base))?;
+    let reason = format!(
+        "version {} was built from version {base}, which is not current any more: build it again from the current one, \
+         or replace that all the same: fondaco deploy {} {} --any-base",
+        push.version, store.definition.name, push.source
+    );
+    Some(Step::Fail { reason })
 }
 
 /// The next step of a push, given the nodes that lack the version, each with the reason if it was given up.

@@ -13,9 +13,12 @@ use crate::version::VersionNumber;
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
 pub const PUSHES_MAX: usize = 8;
 
-/// Which events count on top of the pushed version of a hybrid store.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PushedEvents {
+/// What a version to be pushed was built from.
+#[derive(Debug, Clone, Default)]
+pub struct PushTerms {
+    /// The checksum of the manifest of the version that it is a difference to. The push fails if another one becomes
+    /// current.
+    pub base: Option<String>,
     /// The version contains all events up to this time, in milliseconds since 1970. Only for hybrid stores.
     pub as_of_unix_ms: Option<u64>,
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
@@ -44,23 +47,29 @@ pub fn check_base(view: &ClusterView, name: &StoreName, base: &str, own: &str) -
     }
 }
 
-/// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the start of the
-/// push less the store's rewind; and if the version is known to contain all events up to a time, those after it.
+/// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the
+/// start of the push less the store's rewind; and if the version is known to contain all events up to a time, those
+/// after it.
 ///
 /// # Errors
-/// No such store, a versioned one, such a time for a batch store or in the future, another push of it, too many pushes, a version beyond the store's space quota.
+/// No such store, a versioned one, another current version than the one it is built from, such a time for a batch store
+/// or in the future, another push of it, too many pushes, a version beyond the store's space quota.
 pub fn push(
     view: &ClusterView,
     name: &StoreName,
     mut detail: VersionDetail,
-    events: PushedEvents,
+    terms: PushTerms,
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
     let before = batch(view, name)?;
-    let PushedEvents {
+    let PushTerms {
+        base,
         as_of_unix_ms,
         started_unix_ms,
-    } = events;
+    } = terms;
+    if let Some(base) = &base {
+        check_base(view, name, base, &detail.manifest_checksum)?;
+    }
     detail.events = match (&before.record.definition.stream, as_of_unix_ms) {
         (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
         (None, None) => None,
@@ -93,6 +102,7 @@ pub fn push(
     record.push = Some(PushRecord {
         version,
         source: detail.source.clone(),
+        base: base.and(record.versions.current()),
         state: PushState::Fetching,
         error: None,
         bytes_total: detail.bytes,
