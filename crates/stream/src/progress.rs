@@ -9,6 +9,7 @@
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
 //! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
 //! 4                                                → how many partitions the topic has (u32), if partitioned as the store
+//! 5                                                → what the engine said of lost writes when the overlay was made, if it did
 //! ```
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ const OFFSETS: u8 = 1;
 const POISON: u8 = 2;
 const LOST: u8 = 3;
 const TOPIC: u8 = 4;
+const LOSS: u8 = 5;
 
 /// Partitions that have come equally far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -250,6 +252,16 @@ pub(crate) fn poisoned(table: &dyn Table) -> Result<Vec<(u32, u64, String)>, Str
         Ok((partition, offset, String::from_utf8_lossy(&reason).into_owned()))
     };
     entries.map(note).collect()
+}
+
+/// What the engine said of lost writes when the overlay was made.
+pub(crate) fn loss_known(table: &dyn Table) -> Result<Option<Bytes>, StreamError> {
+    Ok(table.get(&[LOSS])?)
+}
+
+/// Notes that, with the first write.
+pub(crate) fn note_loss(table: &dyn Table, lost: String, batch: &mut WriteBatch) {
+    batch.put(table, Bytes::from_static(&[LOSS]), lost.into());
 }
 
 /// Records that were gone before they were read.

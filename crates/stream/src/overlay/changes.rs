@@ -18,8 +18,6 @@ use crate::update::Update;
 
 /// How much of a reason is noted: it may name what is in the record.
 const REASON_BYTES_MAX: usize = 1024;
-/// For so many keys with updates at most, their values are in one batch.
-pub(super) const PENDING_MAX: usize = 512;
 
 /// The effects of records, before they are written.
 pub(super) struct Changes<'a> {

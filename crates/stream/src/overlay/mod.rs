@@ -23,11 +23,11 @@ use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::changes::{Changes, PENDING_MAX};
+use self::changes::Changes;
 use self::record::{DELETED, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
-use crate::progress::{LostRecords, Progress, poisoned};
+use crate::progress::{LostRecords, Progress, loss_known, note_loss, poisoned};
 use crate::source::Batch;
 
 pub use self::options::OverlayOptions;
@@ -37,6 +37,8 @@ pub use self::settled::SettledPage;
 
 /// How many records that are no events are kept aside. More are only counted.
 const POISON_MAX: u64 = 1000;
+/// How many records of a stream have their effects in one batch: look-ups may wait for the whole batch.
+const BATCH_MAX: usize = 64;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
 /// How many bits of a hash the place says where [`Overlay::keys`] ends.
@@ -116,11 +118,13 @@ pub enum Found {
 }
 
 impl Overlay {
-    /// Opens an overlay, and makes it if there is none. Reads all its keys.
+    /// Opens an overlay, and makes it if there is none. Reads all its keys. If the engine has lost writes since it was
+    /// made, it begins anew.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, base: Below) -> Result<Self, StreamError> {
+        drop_after_loss(&*engine, &options)?;
         let [table, notes, events] = options.tables();
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let events = engine.open_table(&events)?;
@@ -315,12 +319,11 @@ impl Overlay {
         while let Some(known) = progress.cohorts.get(&cohort) {
             let held = known.partitions.clone();
             let mut changes = Changes::new(self, progress.topic);
-            let mut taken = 0;
-            while taken < rest.len() && changes.pending.len() < PENDING_MAX {
-                changes.add(partition, &rest[taken], &held)?;
-                taken += 1;
+            let (now, later) = rest.split_at(rest.len().min(BATCH_MAX));
+            for record in now {
+                changes.add(partition, record, &held)?;
             }
-            rest = &rest[taken..];
+            rest = later;
             let next = rest
                 .first()
                 .map_or(read.next.min(limit).max(from), |record| record.offset);
@@ -429,6 +432,25 @@ impl Applied {
         *repeated += new.repeated;
         *unfit += new.unfit;
     }
+}
+
+/// Deletes what there is of an overlay, if the engine has lost writes since it was made: effects of events may be gone,
+/// and later offsets still there.
+fn drop_after_loss(engine: &dyn Engine, options: &OverlayOptions) -> Result<(), StreamError> {
+    let Some(lost) = engine.lost_writes() else {
+        return Ok(());
+    };
+    let tables = options.tables();
+    let [_, notes, _] = &tables;
+    if loss_known(&*engine.open_table(notes)?)?.as_deref() == Some(lost.as_bytes()) {
+        return Ok(());
+    }
+    for table in &tables {
+        engine.drop_table(table)?;
+    }
+    let mut batch = WriteBatch::new();
+    note_loss(&*engine.open_table(notes)?, lost, &mut batch);
+    Ok(engine.write(batch)?)
 }
 
 /// What a record says; `None` if it is damaged.

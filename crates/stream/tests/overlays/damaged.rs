@@ -1,0 +1,66 @@
+//! Engines that lose writes.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions};
+use fondaco_stream::{EventLog, Found};
+
+use crate::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
+
+const KEYS: usize = 500;
+
+#[test]
+fn overlays_read_everything_again_after_losses() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || -> Arc<dyn Engine> {
+        let options = LogOptions {
+            damaged_log: DamagedLog::GoOn,
+            ..LogOptions::default()
+        };
+        Arc::new(LogEngine::open(dir.path(), options).unwrap())
+    };
+    let topic = EventLog::new(memory()).topic("t", 1).unwrap();
+    let events: Vec<_> = (0..KEYS)
+        .map(|key| event(&format!("k{key}"), Some("x"), None))
+        .collect();
+    topic.append(&events, START_MS).unwrap();
+    let fed = |engine: &Arc<dyn Engine>| {
+        let overlay = overlay_in(engine, options(1), &partitions(0..8));
+        feed_all(&[feed(&overlay, &topic)]);
+        let found = (0..KEYS)
+            .filter(|key| value_of(&overlay, &format!("k{key}")) == value("x"))
+            .count();
+        (found, overlay.applied().applied as usize)
+    };
+    assert_eq!(fed(&open()), (KEYS, KEYS));
+    damage(dir.path());
+    let engine = open();
+    assert!(engine.lost_writes().is_some());
+    assert_eq!(fed(&engine), (KEYS, KEYS));
+    drop(engine);
+    // Of the loss that is known there is nothing to do.
+    let engine = open();
+    assert!(engine.lost_writes().is_some());
+    assert_eq!(fed(&engine), (KEYS, 0));
+    let overlay = overlay_in(&engine, options(2), &partitions(0..8));
+    assert_eq!(value_of(&overlay, "k0"), Found::Behind, "it has read nothing");
+}
+
+/// Damages a batch in the middle of the log; the last ones, with the offsets that were reached, stay.
+fn damage(dir: &Path) {
+    let files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let of = |kind: &'static str| {
+        files
+            .iter()
+            .filter(move |path| path.extension().is_some_and(|extension| extension == kind))
+    };
+    // As after a kill: with its keys, a segment is not read.
+    of("keys").for_each(|keys| fs::remove_file(keys).unwrap());
+    let segment = of("segment").min().unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+    bytes[end / 2] ^= 0xFF;
+    fs::write(&segment, bytes).unwrap();
+}
