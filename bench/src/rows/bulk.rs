@@ -8,15 +8,17 @@ use fondaco_testing::Kafka;
 use serde_json::Value;
 
 use super::Measured;
+use super::streams::Writer;
 use crate::bench::Bench;
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
-use crate::dataset::{Dataset, Scattered, append_value, key};
+use crate::dataset::{Dataset, Scattered};
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
 use crate::report::{Figure, Line, Target};
 use crate::servers::control::{COMMAND_LIMIT, PUSH_LIMIT};
 use crate::servers::fondaco::{Fondaco, Settings};
 
+const EVENTS: &str = "events";
 const TOPIC_PARTITIONS: i32 = 4;
 /// What Venice gained by sorting.
 const TIME_MIN: f64 = 5.0;
@@ -80,33 +82,21 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 
 /// Sends all records as events, in scattered order.
 fn fill(kafka: &Kafka, dataset: Dataset) -> Result<()> {
-    let topic = kafka.make_topic("events", TOPIC_PARTITIONS);
+    drop(kafka.make_topic(EVENTS, TOPIC_PARTITIONS));
     let scattered = Scattered::new(dataset.records);
-    let mut value = Vec::new();
+    let mut writer = Writer::new(kafka)?;
     for place in 0..dataset.records {
-        let id = scattered.place(place);
-        value.clear();
-        append_value(id, dataset.value_bytes, &mut value);
         let partition = (place % TOPIC_PARTITIONS as u64) as i32;
-        topic.send(
-            partition,
-            Some(str::from_utf8(&key(id))?),
-            Some(str::from_utf8(&value)?),
-            [],
-        );
-        if place % 20_000 == 19_999 {
-            topic.flush();
-        }
+        writer.send_record(EVENTS, partition, scattered.place(place), dataset.value_bytes)?;
     }
-    topic.flush();
-    Ok(())
+    writer.flush()
 }
 
 fn ingest(bench: &Bench, kafka: &Kafka, dataset: Dataset) -> Result<Took> {
     let empty = bench.work.join("empty.csv");
     std::fs::write(&empty, format!("{KEY_COLUMN},{VALUE_COLUMN}\n"))?;
     let node = Fondaco::start(bench, "bulk-events", Settings::default())?;
-    let stream = format!("kafka://{}/events", kafka.address());
+    let stream = format!("kafka://{}/{EVENTS}", kafka.address());
     let create = ["store", "create", STORE, "--kind", "hybrid", "--stream", &stream];
     let lags = ["--rewind", "12h", "--max-lag", "1ms"];
     node.control()

@@ -101,7 +101,7 @@ const PARTITIONS_DEFAULT: u32 = 4;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl StreamSettings {
-    /// The settings for a source, with all defaults: a day of rewind, ten seconds of lag, a week of grace, and events in trees
+    /// The settings for a source, with all defaults: a day of rewind, ten seconds of lag, a week of grace, and events in a log
     /// on disk.
     pub fn of(source: StreamSource) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl StreamSettings {
             rewind_ms: DAY_MS,
             lag_ms: 10_000,
             grace_ms: 7 * DAY_MS,
-            engine: EngineKind::Disk,
+            engine: EngineKind::Log,
             partitioner: Partitioner::Any,
             is_paused: false,
             compact_ms: 0,

@@ -1,11 +1,11 @@
-//! Live traffic comes first: an event loop that wakes up does not wait for the time slice of another thread to end. If
-//! the system refuses the request, the loop runs as usual.
+//! Live traffic comes first: an event loop that wakes up does not wait for the time slice of another thread to end, nor
+//! does a thread that reads the disk for it. If the system refuses the request, the thread runs as usual.
 
 use std::io;
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// The time slice that an event loop asks for, in nanoseconds: the least that Linux gives. A thread
+/// The time slice that such a thread asks for, in nanoseconds: the least that Linux gives. A thread
 /// with a shorter slice has an earlier deadline, and preempts others when it wakes up (EEVDF, Linux 6.12).
 const LOOP_SLICE_NS: u64 = 100_000;
 
@@ -25,7 +25,7 @@ pub(crate) fn wake_soon() {
     // contain their own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if result != 0 {
-        tracing::debug!(error = %io::Error::last_os_error(), "an event loop runs with the usual time slice");
+        tracing::debug!(error = %io::Error::last_os_error(), "a thread that answers requests runs with the usual time slice");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The threads of a node that carry events from sources to overlays: a fixed number, whatever the number of stores.
 //!
-//! A thread takes one step at a time: it reads about a megabyte of one topic partition, and applies it. The next step
+//! A thread takes one step at a time: it reads about 128 KiB of one topic partition, and applies it. The next step
 //! is one of the overlay that fewest threads work for, and among those of the one that has waited longest. So one
 //! busy store may use all threads, many stores share them, and a partition that waits for its source delays no other
 //! store for longer than one step.
@@ -26,6 +26,10 @@ pub struct Ingest {
 
 /// Told how many bytes a step has read; the next one begins when it returns.
 pub type Pace = Box<dyn Fn(u64) + Send + Sync>;
+
+/// How nice the threads are, and those of librdkafka, which they start: beside a thread that answers requests, one gets a
+/// tenth of a processor.
+const NICE: i32 = 10;
 
 struct Shared {
     pace: Pace,
@@ -61,7 +65,12 @@ impl Ingest {
         for number in 1..=threads.max(1) {
             let shared = Arc::clone(&ingest.shared);
             let thread = std::thread::Builder::new().name(format!("ingest-{number}"));
-            ingest.threads.lock().push(thread.spawn(move || run(&shared))?);
+            let run = move || {
+                // If the system refuses, the thread keeps the normal priority.
+                let _ = rustix::process::nice(NICE);
+                run(&shared);
+            };
+            ingest.threads.lock().push(thread.spawn(run)?);
         }
         Ok(ingest)
     }

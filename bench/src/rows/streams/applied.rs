@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::{PartitionId, Partitioner, VersionNumber};
 use fondaco_stream::{Feed, FeedOptions, Ingest, KafkaCluster, Overlay, OverlayOptions};
 use fondaco_testing::Kafka;
@@ -25,6 +25,8 @@ use crate::servers::redis::Redis;
 
 const REDIS_MIN: f64 = 2.0;
 const PIPELINE: usize = 500;
+/// The memory for values of an overlay.
+const CACHE_BYTES: u64 = 64 << 20;
 const STORE_PARTITIONS: u32 = 64;
 
 /// What becomes of the records of a topic.
@@ -34,8 +36,10 @@ pub enum Consumed {
     Dropped,
     /// They are written to Redis.
     Redis,
-    /// They are applied to an overlay.
-    Overlay,
+    /// They are applied to an overlay on the log engine.
+    Log,
+    /// They are applied to an overlay on the disk engine.
+    Disk,
 }
 
 /// Arguments of a process that reads a topic to its end.
@@ -87,7 +91,20 @@ pub fn consume(arguments: &ConsumeArguments) -> Result<()> {
                 pipeline.query::<()>(&mut connection)?;
             }
         }
-        Consumed::Overlay => apply(arguments)?,
+        Consumed::Disk => {
+            let options = DiskOptions {
+                cache: CacheBudget::new(CACHE_BYTES),
+                ..DiskOptions::default()
+            };
+            apply(arguments, Arc::new(DiskEngine::open(directory(arguments)?, options)?))?;
+        }
+        Consumed::Log => {
+            let options = LogOptions {
+                cache: CacheBudget::new(CACHE_BYTES),
+                ..LogOptions::default()
+            };
+            apply(arguments, Arc::new(LogEngine::open(directory(arguments)?, options)?))?;
+        }
     }
     let cpu = cpu_time_of(std::process::id())? - before;
     let status = std::fs::read_to_string("/proc/self/status")?;
@@ -127,13 +144,11 @@ fn poll(arguments: &ConsumeArguments, mut each: impl FnMut(&[u8], &[u8]) -> Resu
     Ok(())
 }
 
-fn apply(arguments: &ConsumeArguments) -> Result<()> {
-    let dir = arguments.dir.as_ref().context("no directory")?;
-    let options = DiskOptions {
-        cache: CacheBudget::new(64 << 20),
-        ..DiskOptions::default()
-    };
-    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::open(dir, options)?);
+fn directory(arguments: &ConsumeArguments) -> Result<&Path> {
+    arguments.dir.as_deref().context("no directory")
+}
+
+fn apply(arguments: &ConsumeArguments, engine: Arc<dyn Engine>) -> Result<()> {
     let options = OverlayOptions {
         store: "s".parse()?,
         store_id: 1,
@@ -207,7 +222,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let kafka = Kafka::start();
     let mut measured = Measured {
         notes: vec![
-            "Events of a topic with 4 partitions of a Kafka on the same machine, keys at random among half as many. fondaco: an overlay on the disk engine with offsets written beside the effects, two threads of ingest. Redis: a consumer of librdkafka that sends pipelines of 500 SET, no persistence; its CPU time and the server's count. Bare: the same consumer, which drops what it reads.".into(),
+            "Events of a topic with 4 partitions of a Kafka on the same machine, keys at random among half as many. fondaco: an overlay with offsets written beside the effects, two threads of ingest. Redis: a consumer of librdkafka that sends pipelines of 500 SET, no persistence; its CPU time and the server's count. Bare: the same consumer, which drops what it reads.".into(),
             "A figure is events divided by the CPU time of all threads: events per second and core.".into(),
         ],
         ..Measured::default()
@@ -245,16 +260,20 @@ fn fill(kafka: &Kafka, events: &Events) -> Result<()> {
 
 fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events, measured: &mut Measured) -> Result<()> {
     let figure = || Figure::new("events/s/core", Vec::new());
-    let (mut ours, mut bare, mut redis) = (figure(), figure(), figure());
-    let mut resident_bytes = 0;
+    let (mut log, mut disk, mut bare, mut redis) = (figure(), figure(), figure(), figure());
+    let (mut log_bytes, mut disk_bytes) = (0, 0);
     let rate = |cpu_seconds: f64| events.records as f64 / cpu_seconds;
     for _ in 0..bench.rounds().min(3) {
         let dropped = run(bench, kafka, events, Consumed::Dropped, None, None)?;
         bare.rounds.push(rate(dropped.cpu_seconds));
         let dir = bench.fresh_dir("overlay")?;
-        let applied = run(bench, kafka, events, Consumed::Overlay, Some(&dir), None)?;
-        ours.rounds.push(rate(applied.cpu_seconds));
-        resident_bytes = resident_bytes.max(applied.resident_bytes);
+        let applied = run(bench, kafka, events, Consumed::Log, Some(&dir), None)?;
+        log.rounds.push(rate(applied.cpu_seconds));
+        log_bytes = log_bytes.max(applied.resident_bytes);
+        let dir = bench.fresh_dir("overlay")?;
+        let applied = run(bench, kafka, events, Consumed::Disk, Some(&dir), None)?;
+        disk.rounds.push(rate(applied.cpu_seconds));
+        disk_bytes = disk_bytes.max(applied.resident_bytes);
         let server = Redis::start(bench, None)?;
         let before = server.process().cpu_time()?;
         let written = run(bench, kafka, events, Consumed::Redis, None, Some(server.address()))?;
@@ -262,11 +281,11 @@ fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events, measured: &mut 
         redis.rounds.push(rate(written.cpu_seconds + cpu.as_secs_f64()));
     }
     let work = format!("{} {}", number(events.records as f64), events.title);
-    let memory = format!("fondaco {} MiB", number(resident_bytes as f64 / f64::from(1 << 20)));
-    let against = |peer: &str, figure: &Figure, min: Option<f64>, memory: String| {
+    let memory = |bytes: u64| format!("fondaco {} MiB", number(bytes as f64 / f64::from(1 << 20)));
+    let against = |engine: &str, (ours, figure): (&Figure, &Figure), peer: &str, min: Option<f64>, memory: String| {
         let ratio = ours.over(figure);
         Line {
-            work: format!("{work}, against {peer}"),
+            work: format!("{work}, engine {engine}, against {peer}"),
             ours: ours.clone(),
             peers: vec![(peer.to_owned(), figure.clone())],
             ratio: Some((ratio, "of it".into())),
@@ -279,10 +298,11 @@ fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events, measured: &mut 
         true => "a consumer that sets them in Redis",
         false => "a consumer into Redis",
     };
-    measured.lines.push(against(to_redis, &redis, min, memory));
-    measured
-        .lines
-        .push(against("a bare consumer", &bare, None, String::new()));
+    measured.lines.extend([
+        against("log", (&log, &redis), to_redis, min, memory(log_bytes)),
+        against("log", (&log, &bare), "a bare consumer", None, String::new()),
+        against("disk", (&disk, &redis), to_redis, None, memory(disk_bytes)),
+    ]);
     Ok(())
 }
 

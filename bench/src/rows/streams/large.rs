@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use fondaco_testing::Kafka;
 
-use super::{LIMIT, PARTITIONS, Writer, create, wait_until_read_for};
+use super::{LIMIT, PARTITIONS, Writer, create_on, wait_until_read_for};
 use crate::bench::Bench;
 use crate::dataset::{Random, append_value, key};
 use crate::load::{self, Group, GroupReport, KeyChoice, Span};
@@ -39,7 +39,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         ..Settings::default()
     };
     let server = Fondaco::start(bench, "large-overlay", settings)?;
-    create(server.control(), STORE, &kafka, TOPIC)?;
+    create_on("disk", server.control(), STORE, &kafka, TOPIC)?;
     let control = server.control();
     control.deploy(STORE, &bench.version_for(STORE, bench.served_values())?)?;
     control.alter(STORE, &["--paused", "true"])?;

@@ -27,13 +27,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 const ROOM_POLL: Duration = Duration::from_millis(5);
 
 /// Writes events of numbered records to topics.
-struct Writer {
+pub(super) struct Writer {
     producer: BaseProducer,
     value: Vec<u8>,
 }
 
 impl Writer {
-    fn new(kafka: &Kafka) -> Result<Self> {
+    pub(super) fn new(kafka: &Kafka) -> Result<Self> {
         Ok(Self {
             producer: ClientConfig::new().set("bootstrap.servers", kafka.address()).create()?,
             value: Vec::new(),
@@ -41,7 +41,7 @@ impl Writer {
     }
 
     /// Sends an event that sets a record to its value.
-    fn send_record(&mut self, topic: &str, partition: i32, record: u64, value_bytes: usize) -> Result<()> {
+    pub(super) fn send_record(&mut self, topic: &str, partition: i32, record: u64, value_bytes: usize) -> Result<()> {
         self.value.clear();
         append_value(record, value_bytes, &mut self.value);
         self.send(topic, partition, &key(record), &self.value)
@@ -61,15 +61,20 @@ impl Writer {
     }
 
     /// Waits until all events are in their topics.
-    fn flush(&self) -> Result<()> {
+    pub(super) fn flush(&self) -> Result<()> {
         Ok(self.producer.flush(LIMIT)?)
     }
 }
 
 /// Creates a hybrid store on a topic, without a version.
 fn create(control: &ControlPort, store: &str, kafka: &Kafka, topic: &str) -> Result<()> {
+    create_on("log", control, store, kafka, topic)
+}
+
+/// The same, with this engine.
+fn create_on(engine: &str, control: &ControlPort, store: &str, kafka: &Kafka, topic: &str) -> Result<()> {
     let source = format!("kafka://{}/{topic}", kafka.address());
-    control.create_hybrid(store, &["--stream", &source, "--rewind", "1h"])
+    control.create_hybrid(store, &["--stream", &source, "--rewind", "1h", "--engine", engine])
 }
 
 /// Waits until the version of a hybrid store has read so many events.

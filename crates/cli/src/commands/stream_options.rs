@@ -124,7 +124,7 @@ pub fn text(stream: &StreamResource) -> String {
         time(stream.rewind_ms),
         time(stream.lag_ms),
         time(stream.grace_ms),
-        stream.engine.unwrap_or(EngineKind::Disk),
+        stream.engine.unwrap_or(EngineKind::Log),
         match stream.compact_ms {
             None | Some(0) => String::new(),
             every => format!("puts events into a new version every {}\n", time(every)),

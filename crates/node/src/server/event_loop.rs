@@ -79,6 +79,7 @@ pub(super) fn start(
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .on_thread_start(priority::wake_soon)
             .build()?;
         let (shared, mut ended) = (Arc::clone(shared), ended.clone());
         let accepting = accepting.take();

@@ -21,7 +21,7 @@ use crate::progress::LostRecords;
 use crate::source::Source;
 
 /// How much one step reads, in bytes.
-const STEP_BYTES: usize = 1 << 20;
+const STEP_BYTES: usize = 128 << 10;
 /// How long a partition without new records is left alone; it doubles up to the longest.
 pub(crate) const IDLE_MIN: Duration = Duration::from_millis(1);
 pub(crate) const IDLE_MAX: Duration = Duration::from_millis(50);

@@ -25,7 +25,7 @@ pub struct StreamResource {
     /// How much later than it happened an event may be logged, in milliseconds: later ones do not count; a week by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// Where nodes keep the events: disk, the default, or log.
+    /// Where nodes keep the events: log, the default, or disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub engine: Option<EngineKind>,
