@@ -1,6 +1,6 @@
 //! Overlays that are fed from logs: what they say of keys, across restarts and changes of partitions.
 
-mod damaged;
+mod engines;
 mod partitioned;
 mod trimmed;
 

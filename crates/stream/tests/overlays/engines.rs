@@ -1,11 +1,12 @@
-//! Engines that lose writes.
+//! Engines that lose writes, or take no more.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions};
-use fondaco_stream::{EventLog, Found};
+use fondaco_stream::{EventLog, Found, Ingest, Overlay};
+use fondaco_testing::eventually;
 
 use crate::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
 
@@ -48,6 +49,41 @@ fn overlays_read_everything_again_after_losses() {
     assert_eq!(value_of(&overlay, "k0"), Found::Behind, "it has read nothing");
 }
 
+#[test]
+fn events_wait_until_there_is_memory_for_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |key_bytes_max: u64| -> Arc<dyn Engine> {
+        let options = LogOptions {
+            key_bytes_max,
+            ..LogOptions::default()
+        };
+        Arc::new(LogEngine::open(dir.path(), options).unwrap())
+    };
+    let topic = EventLog::new(memory()).topic("t", 1).unwrap();
+    let events: Vec<_> = (0..KEYS)
+        .map(|key| event(&format!("k{key}"), Some("x"), None))
+        .collect();
+    topic.append(&events, START_MS).unwrap();
+    let found = |overlay: &Overlay| {
+        (0..KEYS)
+            .filter(|key| value_of(overlay, &format!("k{key}")) == value("x"))
+            .count()
+    };
+    {
+        let overlay = overlay_in(&open(20_000), options(1), &partitions(0..8));
+        let feed = feed(&overlay, &topic);
+        let ingest = Ingest::start(1).unwrap();
+        ingest.set_feeds(vec![Arc::clone(&feed)]);
+        let error = eventually("the feed to have an error", || feed.status().error);
+        assert!(error.contains("memory"), "{error}");
+        let applied = overlay.applied().applied as usize;
+        assert!((1..KEYS).contains(&applied), "{applied}");
+    }
+    let overlay = overlay_in(&open(u64::MAX), options(1), &partitions(0..8));
+    feed_all(&[feed(&overlay, &topic)]);
+    assert_eq!(found(&overlay), KEYS);
+}
+
 /// Damages a batch in the middle of the log; the last ones, with the offsets that were reached, stay.
 fn damage(dir: &Path) {
     let files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -59,8 +95,8 @@ fn damage(dir: &Path) {
     // As after a kill: with its keys, a segment is not read.
     of("keys").for_each(|keys| fs::remove_file(keys).unwrap());
     let segment = of("segment").min().unwrap();
-    let mut bytes = fs::read(&segment).unwrap();
+    let mut bytes = fs::read(segment).unwrap();
     let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
     bytes[end / 2] ^= 0xFF;
-    fs::write(&segment, bytes).unwrap();
+    fs::write(segment, bytes).unwrap();
 }
