@@ -5,7 +5,7 @@
 
 CARGO ?= cargo
 
-# Tests of whole programs wait more than they compute: four at a time take two thirds of the time of two on two cores.
+# Tests of whole programs wait more than they compute: on two cores, four at a time take half as long as two.
 export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores > 4 ? cores : 4)))
 
 # The tests of these files start no server, and take seconds.
