@@ -28,7 +28,9 @@ pub use ingest::{Ingest, Pace, take_step};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use moment::Moment;
-pub use overlay::{Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage};
+pub use overlay::{
+    Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_losses,
+};
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};
 pub use versions::{

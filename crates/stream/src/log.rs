@@ -328,7 +328,7 @@ impl LogTopic {
             batch.next = offset + 1;
         }
         // They may have been deleted meanwhile: then there is a gap.
-        match self.bounds(partition)?.0 > batch.records.first().map_or(offset, |record| record.offset) {
+        match self.bounds(partition)?.0 > offset {
             true => self.read_from(partition, offset, bytes_max),
             false => Ok(batch),
         }

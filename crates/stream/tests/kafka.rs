@@ -69,6 +69,10 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     topic.send(0, Some("deleted"), None, None);
     topic.send(1, None, Some("without a key"), None);
     topic.send(1, Some("odd"), Some("x"), Some((TIME_HEADER, "yesterday")));
+    // SAFETY: it is only copied as bytes, into a C string.
+    let name = unsafe { String::from_utf8_unchecked(vec![b'x', 0xFF]) };
+    topic.send(1, Some("odder"), Some("x"), Some((&*name, "x")));
+    topic.send(1, Some("after the odd"), Some("x"), None);
     topic.flush();
     let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
     // Two versions read the same partitions at different places.
@@ -81,15 +85,16 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     ingest.set_feeds(vec![Arc::clone(&feeds[0])]);
     wait_for(&overlays[0], "k99", &value("v999"));
     wait_for(&overlays[0], "deleted", &Found::Deleted);
+    wait_for(&overlays[0], "after the odd", &value("x"));
     ingest.set_feeds(feeds.clone());
     wait_for(&overlays[1], "deleted", &Found::Deleted);
     for overlay in &overlays {
         eventually("all records to be read", || {
-            (overlay.applied().poison == 2).then_some(())
+            (overlay.applied().poison == 3).then_some(())
         });
         let reasons = overlay.poisoned().unwrap();
         assert!(
-            reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER),
+            reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER) && reasons[2].2.contains("UTF-8"),
             "{reasons:?}"
         );
     }
@@ -135,7 +140,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
             is_done.then_some(())
         });
         let applied = feed.overlay().applied();
-        assert_eq!((applied.poison, applied.late), (2, 1), "each record is read once");
+        assert_eq!((applied.poison, applied.late), (3, 1), "each record is read once");
     }
     let missing = cluster.topic("missing").partitions().unwrap_err();
     assert!(matches!(missing, StreamError::NoTopic { .. }), "{missing}");
@@ -173,6 +178,23 @@ fn records_that_are_gone_before_they_are_read_are_reported() {
         [] => assert_eq!(overlay.find(b"k19").unwrap(), value("x")),
         _ => assert_eq!(lost, [(0, 10, 20)]),
     }
+}
+
+#[test]
+fn a_missing_partition_delays_no_other_topic() {
+    let kafka = Kafka::start();
+    let topic = kafka.make_topic("there", 1);
+    topic.send(0, Some("k"), Some("x"), None);
+    topic.flush();
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let (gone, there) = (cluster.topic("gone"), cluster.topic("there"));
+    for _ in 0..3 {
+        let error = gone.offset_at(0, 0).unwrap_err();
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert_eq!(there.offset_at(0, 0).unwrap(), 0);
+    }
+    // No record is as late.
+    assert_eq!(there.offset_at(0, u64::MAX).unwrap(), 1);
 }
 
 #[test]

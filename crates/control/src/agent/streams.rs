@@ -11,7 +11,7 @@ use fondaco_model::{PartitionCount, PartitionSet, StoreName, StreamSettings, Str
 use fondaco_replica::Engines;
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
-    StreamError,
+    StreamError, drop_after_losses,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -80,10 +80,10 @@ pub(crate) struct OverlayStatus {
 }
 
 impl Streams {
-    /// Starts the threads.
+    /// Starts the threads. Overlays from before a loss of an engine begin anew.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// A thread cannot be started, or an error of an engine that has lost writes.
     pub(super) fn start(
         engines: Engines,
         disk: &Arc<Disk>,
@@ -92,6 +92,9 @@ impl Streams {
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
+        for (_, engine) in engines.by_kind() {
+            drop_after_losses(&**engine)?;
+        }
         let ingest = Ingest::start_paced(THREADS, Box::new(pace.passes()));
         Ok(Self {
             engines,
@@ -152,6 +155,7 @@ impl Streams {
             local.behind = local.open.without(&feed.overlay().ready());
             feeds.insert(key.clone(), feed);
         }
+        self.close_unwanted(versions);
         let is_same = feeds.len() == known.len()
             && feeds
                 .iter()
@@ -211,6 +215,16 @@ impl Streams {
             // Something else may have been wanted when it was begun.
             Some(feed) => feed.map(|feed| Some(feed).filter(|feed| feed.is_for(&options, start_ms))),
             None => Ok(None),
+        }
+    }
+
+    /// Closes overlays whose versions have gone while they were opened.
+    fn close_unwanted(&self, versions: &BTreeMap<ReplicaKey, LocalVersion>) {
+        let mut opening = self.opening.lock();
+        let before = opening.len();
+        opening.retain(|key, opened| opened.is_none() || versions.contains_key(key));
+        if opening.len() < before {
+            self.state.lock().is_clean = false;
         }
     }
 

@@ -11,7 +11,6 @@ use fondaco_format::Probe;
 use fondaco_model::VersionNumber;
 use fondaco_protocol::Envelope;
 use fondaco_resp::parse_integer;
-use fondaco_stream::Found;
 
 use super::buffers::FREE_BYTES;
 use super::refusal;
@@ -22,12 +21,10 @@ use crate::forward::{Answers, Forwarder, Steered, ValueAnswer, Wanted};
 /// Where the answer for a key is.
 #[derive(Debug)]
 pub(in crate::server) enum Located {
-    /// In an open version, which stands at this place among the catalog's open ones.
+    /// In an open version, which stands at this place among the catalog's open ones, or in the later events on top of it.
     Version { version: u16, probe: Probe },
     /// Here: this node's replica has it in memory, and no other has to be asked.
     Known(ValueAnswer),
-    /// In the later events of this open version or in the version itself: the disk may have to be read.
-    Events(u16),
     /// With replicas, of which this node may have one.
     Replicas,
     /// With other nodes.
@@ -62,18 +59,8 @@ impl Source for Batch {
         let version = catalog.current(self.store);
         if version != NOT_OPEN {
             let probe = catalog.version(version).probe(key);
-            if probe.is_held() {
-                match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
-                    None | Some(Found::Nothing) => return Ok(Located::Version { version, probe }),
-                    // A long value is read again, within the memory that there is for values.
-                    Some(Found::Value(value)) if value.len() as u64 > FREE_BYTES => {
-                        return Ok(Located::Events(version));
-                    }
-                    Some(Found::Value(value)) => return Ok(Located::Known(Ok(Some(value)))),
-                    Some(Found::Deleted) => return Ok(Located::Known(Ok(None))),
-                    Some(Found::Unknown) => return Ok(Located::Events(version)),
-                    Some(Found::Behind) => {}
-                }
+            if probe.is_held() && catalog.overlay(version).is_none_or(|overlay| overlay.answers(key)) {
+                return Ok(Located::Version { version, probe });
             }
         }
         refusal::check_elsewhere(catalog, self.store)?;

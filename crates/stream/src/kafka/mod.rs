@@ -81,7 +81,7 @@ struct Place {
     end: u64,
     /// When the end was seen.
     end_at: Option<Instant>,
-    /// Whether there was an error after records: librdkafka says it once, and may fetch no more.
+    /// Whether there was an error: librdkafka says it once, and may fetch no more.
     is_broken: bool,
     /// Whether an alarm is rung when records come to the empty queue.
     is_watched: bool,
@@ -145,13 +145,11 @@ impl KafkaCluster {
     }
 
     fn consumer(&self, number: usize, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
-        let mut state = self.state.lock();
-        if let Some(consumer) = state.consumers.get(number) {
-            return Ok(Arc::clone(consumer));
+        let consumers = &mut self.state.lock().consumers;
+        while consumers.len() <= number {
+            consumers.push(self.new_consumer(topic)?);
         }
-        let consumer = self.new_consumer(topic)?;
-        state.consumers.push(Arc::clone(&consumer));
-        Ok(consumer)
+        Ok(Arc::clone(&consumers[number]))
     }
 
     fn new_consumer(&self, topic: &str) -> Result<Arc<BaseConsumer>, StreamError> {
@@ -196,7 +194,9 @@ impl KafkaCluster {
                 // Whether the broker has refused the connection is told to those who poll, behind lines of the log.
                 self.poll(&consumer, REFUSED_WAIT);
                 let reason = self.refusals.reason(&error);
-                *self.down.lock() = Some((Instant::now() + DOWN, reason.clone()));
+                if is_no_answer(&error) {
+                    *self.down.lock() = Some((Instant::now() + DOWN, reason.clone()));
+                }
                 Err(StreamError::Unavailable {
                     topic: topic.to_owned(),
                     reason,
@@ -222,17 +222,15 @@ impl KafkaCluster {
 
     /// Takes the place of a reader, at an offset, until it is put back or given up.
     fn take(&self, name: &PlaceName, offset: u64) -> Result<Place, StreamError> {
-        let known = self
-            .state
-            .lock()
-            .places
-            .get_mut(name)
-            .and_then(|(_, place)| place.take());
-        if let Some(place) = known {
-            if place.next == offset {
-                return Ok(place);
+        let known = self.state.lock().places.get_mut(name).map(|(_, place)| place.take());
+        match known {
+            Some(Some(place)) if place.next == offset => return Ok(place),
+            // It is elsewhere, or a reader panicked and has not put it back.
+            Some(place) => {
+                drop(place);
+                self.give_up(name)?;
             }
-            self.give_up(name)?;
+            None => {}
         }
         let (_, topic, partition) = name;
         let number = {
@@ -285,7 +283,12 @@ impl KafkaCluster {
             // Records that came before the queue was split off are in that of the whole consumer, ahead of all others.
             let mut is_whole = true;
             while let Some(found) = consumer.poll(Duration::ZERO) {
-                is_whole &= !found.is_ok_and(|found| found.topic() == topic && found.partition() == partition);
+                is_whole &= match found {
+                    Ok(found) => found.topic() != topic || found.partition() != partition,
+                    Err(KafkaError::PartitionEOF(_)) => true,
+                    // librdkafka says once that it does not fetch a partition.
+                    Err(error) => is_no_answer(&error),
+                };
             }
             if is_whole {
                 return Ok(queue);
@@ -374,6 +377,8 @@ impl Source for KafkaTopic {
 
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
         let number = self.number(partition)?;
+        // First: a record that is logged between the two questions must not be passed over.
+        let (_, end) = self.watermarks(number)?;
         let mut list = TopicPartitionList::new();
         let time = Offset::Offset(i64::try_from(time_ms).unwrap_or(i64::MAX));
         list.add_partition_offset(&self.topic, number, time)
@@ -385,7 +390,7 @@ impl Source for KafkaTopic {
             Some((Ok(()), Offset::Offset(offset))) => Ok(offset.max(0) as u64),
             Some((Err(error), _)) => Err(self.cluster.unavailable(&self.topic, &error)),
             // No record is as late.
-            Some((Ok(()), _)) | None => Ok(self.watermarks(number)?.1),
+            Some((Ok(()), _)) | None => Ok(end),
         }
     }
 
@@ -394,16 +399,13 @@ impl Source for KafkaTopic {
         let name = (reader, self.topic.clone(), number);
         let mut place = self.cluster.take(&name, offset)?;
         let read = self.read_at(&mut place, number, bytes_max);
-        match &read {
-            Ok(batch) if !place.is_broken => {
-                place.next = batch.next;
-                self.cluster.put_back(&name, place);
-            }
+        if place.is_broken {
             // It begins anew, and meets the error again.
-            Ok(_) | Err(_) => {
-                drop(place);
-                self.cluster.give_up(&name)?;
-            }
+            drop(place);
+            self.cluster.give_up(&name)?;
+        } else {
+            place.next = read.as_ref().map_or(place.next, |batch| batch.next);
+            self.cluster.put_back(&name, place);
         }
         read
     }
@@ -458,12 +460,18 @@ impl KafkaTopic {
                     place.is_broken = true;
                     break;
                 }
-                Some(Err(error)) => return Err(self.failed(&error, place.next, partition)),
+                Some(Err(error)) => {
+                    place.is_broken = true;
+                    return Err(self.failed(&error, place.next, partition));
+                }
             }
         }
         let consumer = self.cluster.consumer(place.consumer, &self.topic)?;
         match self.cluster.poll(&consumer, Duration::ZERO) {
-            Some(error) if batch.records.is_empty() => return Err(self.cluster.unavailable(&self.topic, &error)),
+            Some(error) if batch.records.is_empty() => {
+                place.is_broken = true;
+                return Err(self.cluster.unavailable(&self.topic, &error));
+            }
             _ => {}
         }
         if batch.next > batch.end
@@ -474,8 +482,15 @@ impl KafkaTopic {
         }
         let is_known = place.end_at.is_some_and(|at| at.elapsed() < END_KNOWN_FOR);
         if batch.next > batch.end || !is_known {
-            batch.end = self.watermarks(partition)?.1.max(batch.next);
-            place.end_at = Some(Instant::now());
+            match self.watermarks(partition) {
+                Ok((_, end)) => {
+                    batch.end = end.max(batch.next);
+                    place.end_at = Some(Instant::now());
+                }
+                Err(error) if batch.records.is_empty() => return Err(error),
+                // There may be another record: the partition does not count as read to its end.
+                Err(_) => batch.end = batch.end.max(batch.next + 1),
+            }
         }
         place.end = batch.end;
         Ok(batch)
@@ -498,6 +513,23 @@ impl KafkaTopic {
             Err(error) => error,
         }
     }
+}
+
+/// Whether an error means that no broker has answered, rather than what one has said of a topic or partition.
+fn is_no_answer(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::OperationTimedOut
+                | Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::Resolve
+                | Code::SSL
+                | Code::Authentication
+                | Code::RequestTimedOut
+        )
+    )
 }
 
 /// The end of a partition as the broker said it with the last records, if any.

@@ -1,5 +1,7 @@
 //! Records of Kafka as events.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 
@@ -15,10 +17,13 @@ pub const TYPE_HEADER: &str = "event-type";
 
 /// A record as an event, or why it cannot be an event.
 pub(super) fn logged(message: &BorrowedMessage<'_>) -> Logged {
+    // The library panics where a header's name is no UTF-8, which Kafka lets pass.
+    let event = catch_unwind(AssertUnwindSafe(|| event(message)));
+    let event = event.unwrap_or_else(|_| Err("a header has a name that is no UTF-8".to_owned()));
     Logged {
         offset: message.offset().max(0) as u64,
         logged_ms: message.timestamp().to_millis().unwrap_or(0).max(0) as u64,
-        event: event(message).map_err(Poison),
+        event: event.map_err(Poison),
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod changes;
 mod holding;
+mod loss;
 mod merge;
 mod options;
 mod record;
@@ -18,18 +19,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ord
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
-use fondaco_engine::{Engine, Hot, Table, WriteBatch};
+use fondaco_engine::{Engine, Extent, Hot, Table, WriteBatch};
 use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
+use self::loss::drop_after_loss;
 use self::record::{DELETED, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
-use crate::progress::{LostRecords, Progress, loss_known, note_loss, poisoned};
+use crate::progress::{LostRecords, Progress, poisoned};
 use crate::source::Batch;
 
+pub use self::loss::drop_after_losses;
 pub use self::options::OverlayOptions;
 pub use self::record::EVENT_KEY_BYTES_MAX;
 pub(crate) use self::record::EVENT_VALUE_BYTES_MAX;
@@ -124,8 +127,9 @@ impl Overlay {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, base: Below) -> Result<Self, StreamError> {
-        drop_after_loss(&*engine, &options)?;
-        let [table, notes, events] = options.tables();
+        let tables = options.tables();
+        drop_after_loss(&*engine, &tables)?;
+        let [table, notes, events] = tables;
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let events = engine.open_table(&events)?;
         let overlay = Self {
@@ -176,20 +180,53 @@ impl Overlay {
         &self.options
     }
 
-    /// What it says about a key, as far as memory knows. Never waits.
-    #[inline]
-    pub fn find_hot(&self, key: &[u8]) -> Found {
-        let hash = xxh3_64(key);
-        let found = match self.filter.load().may_have(hash) {
-            false => Found::Nothing,
-            true => match self.table.get_hot(&self.table_key(key, hash)) {
-                Ok(Hot::Found(record)) => found(record).unwrap_or(Found::Unknown),
-                Ok(Hot::Absent) => Found::Nothing,
-                // A dropped table is reported by the other look.
-                Ok(Hot::Cold) | Err(_) => Found::Unknown,
-            },
-        };
-        self.if_it_answers(key, found)
+    /// What it says about keys, as far as memory knows: one answer for each, in order. Never waits, but for accesses to
+    /// memory, of all keys at once.
+    pub fn find_hot(&self, keys: &[&[u8]]) -> Vec<Found> {
+        let filter = self.filter.load();
+        let (mut table_keys, mut ends) = (Vec::new(), Vec::new());
+        let mut found = Vec::with_capacity(keys.len());
+        for (at, key) in keys.iter().enumerate() {
+            let hash = xxh3_64(key);
+            if filter.may_have(hash) {
+                self.put_table_key(key, hash, &mut table_keys);
+                ends.push((at, table_keys.len()));
+            }
+            found.push(Found::Nothing);
+        }
+        if !ends.is_empty() {
+            self.look_at_hot(&table_keys, &ends, &mut found);
+        }
+        if !self.is_ready.load(Acquire) {
+            let each = found.iter_mut().zip(keys);
+            let behind = each.filter(|(_, key)| !self.answers(key));
+            behind.for_each(|(found, _)| *found = Found::Behind);
+        }
+        found
+    }
+
+    /// Looks at keys of the table, which stand one after the other: where each is to be noted, and where it ends.
+    fn look_at_hot(&self, table_keys: &[u8], ends: &[(usize, usize)], found: &mut [Found]) {
+        let starts = std::iter::once(0).chain(ends.iter().map(|&(_, end)| end));
+        let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
+        let mut places = ends.iter().map(|&(at, _)| at);
+        let looked = self
+            .table
+            .look_at_hot(&each.collect::<Vec<_>>(), Extent::Whole, &mut |hot, _| {
+                let said = match hot {
+                    Hot::Found(record) => said_by(Bytes::copy_from_slice(record)),
+                    Hot::Absent => Some(Found::Nothing),
+                    Hot::Cold => None,
+                };
+                if let Some(at) = places.next() {
+                    found[at] = said.unwrap_or(Found::Unknown);
+                }
+                true
+            });
+        if looked.is_err() {
+            // A dropped table is reported by the other look.
+            places.for_each(|at| found[at] = Found::Unknown);
+        }
     }
 
     /// What it says about a key. May read the disk.
@@ -199,18 +236,10 @@ impl Overlay {
     pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
         let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
         let found = record.map_or(Ok(Found::Nothing), |record| {
-            found(record).ok_or_else(|| self.damaged(key))
-        });
-        Ok(self.if_it_answers(key, found?))
-    }
-
-    /// What was found, if the key's partition answers still: its records are deleted after it has ceased to.
-    #[inline]
-    fn if_it_answers(&self, key: &[u8], found: Found) -> Found {
-        match self.is_ready.load(Acquire) || self.answers(key) {
-            true => found,
-            false => Found::Behind,
-        }
+            said_by(record).ok_or_else(|| self.damaged(key))
+        })?;
+        // After that: the records of a partition are deleted after it has ceased to answer.
+        Ok(if self.answers(key) { found } else { Found::Behind })
     }
 
     /// The partitions that have once come within the bound of their feed: those answer.
@@ -218,11 +247,11 @@ impl Overlay {
         self.ready.load_full()
     }
 
-    fn answers(&self, key: &[u8]) -> bool {
-        let partitions = self.options.partitions;
-        self.ready
-            .load()
-            .contains(partitions.partition_of(self.slots.slot(key)))
+    /// Whether the partition of a key has once come within the bound of its feed.
+    #[inline]
+    pub fn answers(&self, key: &[u8]) -> bool {
+        let partition = || self.options.partitions.partition_of(self.slots.slot(key));
+        self.is_ready.load(Acquire) || self.ready.load().contains(partition())
     }
 
     /// What became of the events.
@@ -396,10 +425,14 @@ impl Overlay {
 
     fn table_key(&self, key: &[u8], hash: u64) -> Bytes {
         let mut bytes = Vec::with_capacity(PLACE_BYTES + key.len());
+        self.put_table_key(key, hash, &mut bytes);
+        bytes.into()
+    }
+
+    fn put_table_key(&self, key: &[u8], hash: u64, bytes: &mut Vec<u8>) {
         let partition = self.options.partitions.partition_of(self.slots.slot(key));
         bytes.put_slice(&place(partition, hash));
         bytes.put_slice(key);
-        bytes.into()
     }
 
     fn damaged(&self, key: &[u8]) -> StreamError {
@@ -434,27 +467,8 @@ impl Applied {
     }
 }
 
-/// Deletes what there is of an overlay, if the engine has lost writes since it was made: effects of events may be gone,
-/// and later offsets still there.
-fn drop_after_loss(engine: &dyn Engine, options: &OverlayOptions) -> Result<(), StreamError> {
-    let Some(lost) = engine.lost_writes() else {
-        return Ok(());
-    };
-    let tables = options.tables();
-    let [_, notes, _] = &tables;
-    if loss_known(&*engine.open_table(notes)?)?.as_deref() == Some(lost.as_bytes()) {
-        return Ok(());
-    }
-    for table in &tables {
-        engine.drop_table(table)?;
-    }
-    let mut batch = WriteBatch::new();
-    note_loss(&*engine.open_table(notes)?, lost, &mut batch);
-    Ok(engine.write(batch)?)
-}
-
 /// What a record says; `None` if it is damaged.
-fn found(record: Bytes) -> Option<Found> {
+fn said_by(record: Bytes) -> Option<Found> {
     let record = Record::decode(record)?;
     Some(record.value.map_or(Found::Deleted, Found::Value))
 }

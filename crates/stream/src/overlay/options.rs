@@ -54,8 +54,17 @@ impl OverlayOptions {
             version,
             ..
         } = self;
-        let name = format!("{OVERLAY_PREFIX}{store_id}-{created_unix_ms}-{version}");
-        let (progress, events) = (format!("{name}{PROGRESS}"), format!("{name}{EVENTS}"));
-        [name, progress, events]
+        tables_of(format!("{OVERLAY_PREFIX}{store_id}-{created_unix_ms}-{version}"))
     }
+
+    /// The names of all tables of the overlay whose table this is: that which says how far it has come.
+    pub(super) fn tables_with(progress: &str) -> Option<[String; 3]> {
+        Self::of_table(progress)?;
+        Some(tables_of(progress.strip_suffix(PROGRESS)?.to_owned()))
+    }
+}
+
+fn tables_of(name: String) -> [String; 3] {
+    let (progress, events) = (format!("{name}{PROGRESS}"), format!("{name}{EVENTS}"));
+    [name, progress, events]
 }

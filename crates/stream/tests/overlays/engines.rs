@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions};
-use fondaco_stream::{EventLog, Found, Ingest, LogTopic};
+use fondaco_stream::{EventLog, Found, Ingest, LogTopic, drop_after_losses};
 use fondaco_testing::eventually;
 
 use crate::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
@@ -52,9 +52,21 @@ fn overlays_read_everything_again_after_losses() {
     // Of the loss that is known there is nothing to do.
     let engine = open();
     assert!(engine.lost_writes().is_some());
+    drop_after_losses(&*engine).unwrap();
     assert_eq!(fed(&engine, &topic), (KEYS, 0));
     let overlay = overlay_in(&engine, options(2), &partitions(0..8));
     assert_eq!(value_of(&overlay, "k0"), Found::Behind, "it has read nothing");
+}
+
+#[test]
+fn losses_that_are_forgotten_before_overlays_open_count() {
+    let (dir, topic) = (tempfile::tempdir().unwrap(), topic());
+    assert_eq!(fed(&open(dir.path(), u64::MAX), &topic), (KEYS, KEYS as u64));
+    damage(dir.path());
+    let engine = open(dir.path(), u64::MAX);
+    drop_after_losses(&*engine).unwrap();
+    engine.forget_loss().unwrap();
+    assert_eq!(fed(&engine, &topic), (KEYS, KEYS as u64));
 }
 
 #[test]

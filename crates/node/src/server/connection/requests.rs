@@ -394,6 +394,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return None;
         }
         self.window_start = self.output.len();
+        self.window.look_at_events(catalog);
         if self.window.is_split() {
             return Some(Turn::Ask(Arc::clone(catalog)));
         }

@@ -7,11 +7,9 @@
 use fondaco_model::{Slot, SlotPrefix};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
-use fondaco_stream::Found;
 
 use super::{Key, KeyPlace, Request, Window};
 use crate::catalog::Catalog;
-use crate::server::buffers::FREE_BYTES;
 use crate::server::commands::look_ups::{self, LookUp};
 use crate::server::commands::operation::Combined;
 use crate::server::commands::versioned::is_replica;
@@ -25,7 +23,6 @@ struct Mark {
     keys: usize,
     bytes: usize,
     elsewhere: usize,
-    events: usize,
     known: usize,
 }
 
@@ -92,7 +89,6 @@ impl Window {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
             elsewhere: self.elsewhere,
-            events: self.events,
             known: self.known.len(),
         }
     }
@@ -101,7 +97,6 @@ impl Window {
         self.keys.truncate(mark.keys);
         self.key_bytes.truncate(mark.bytes);
         self.elsewhere = mark.elsewhere;
-        self.events = mark.events;
         self.known.truncate(mark.known);
         self.steered = None;
     }
@@ -125,40 +120,26 @@ impl Window {
             None => Batch { store }.locate(key, admission)?,
             Some(versioned) => Versioned(versioned).locate(key, admission)?,
         };
-        self.push_located(key, store, located);
+        self.push_located(key, store, located, catalog);
         Ok(())
     }
 
     #[inline]
-    fn push_located(&mut self, key: &[u8], store: u16, located: Located) {
+    fn push_located(&mut self, key: &[u8], store: u16, located: Located, catalog: &Catalog) {
         let place = match located {
-            Located::Version { version, probe } => KeyPlace::Version { version, probe },
+            Located::Version { version, probe } => {
+                self.has_events |= catalog.overlay(version).is_some();
+                KeyPlace::Version { version, probe }
+            }
             Located::Known(answer) => {
                 self.known.push(answer);
                 KeyPlace::Known(self.known.len() as u32 - 1)
             }
-            Located::Events(version) => KeyPlace::Events(version),
             Located::Replicas => KeyPlace::Replicas,
             Located::Nodes => KeyPlace::Nodes,
         };
         self.elsewhere += usize::from(matches!(place, KeyPlace::Replicas | KeyPlace::Nodes));
-        self.events += usize::from(matches!(place, KeyPlace::Events(_)));
         self.push_key(key, store, place);
-    }
-
-    /// Adds a key that is looked up in an open version, or in the later events on top of it.
-    fn push_pinned(&mut self, key: &[u8], store: u16, version: u16, catalog: &Catalog) {
-        let probe = catalog.version(version).probe(key);
-        let known = |answer| Located::Known(answer);
-        let located = match catalog.overlay(version).map(|overlay| overlay.find_hot(key)) {
-            Some(Found::Value(value)) if value.len() as u64 > FREE_BYTES => Located::Events(version),
-            Some(Found::Value(value)) => known(Ok(Some(value))),
-            Some(Found::Deleted) => known(Ok(None)),
-            Some(Found::Behind) if probe.is_held() => known(Err(refusal::behind(catalog, store).into())),
-            Some(Found::Unknown) => Located::Events(version),
-            None | Some(Found::Nothing | Found::Behind) => Located::Version { version, probe },
-        };
-        self.push_located(key, store, located);
     }
 
     #[inline]
@@ -187,7 +168,9 @@ impl Window {
             return Err(refusal::EMPTY_KEY.into());
         }
         for at in 5..arguments.len() {
-            self.push_pinned(argument(at), store, version, admission.catalog);
+            let (key, catalog) = (argument(at), admission.catalog);
+            let probe = catalog.version(version).probe(key);
+            self.push_located(key, store, Located::Version { version, probe }, catalog);
         }
         self.requests.push(Request {
             command: CommandId::FondacoRead,

@@ -10,6 +10,7 @@
 //! before other nodes have answered for those: see `connection::forward`.
 
 mod add;
+mod events;
 
 use std::cell::OnceCell;
 use std::fmt::{self, Display};
@@ -43,8 +44,10 @@ pub(in crate::server) struct Window {
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
     elsewhere: usize,
+    /// Whether there may be later events on top of what versions have for keys.
+    has_events: bool,
     /// How many keys of hybrid stores the disk has to be read for first.
-    events: usize,
+    cold_events: usize,
     /// The answers that are known for keys of versioned stores.
     known: Vec<ValueAnswer>,
     /// The options of a `FONDACO.MGET`, which is alone in its window.
@@ -155,7 +158,7 @@ impl Window {
     /// Whether replicas or other nodes have to be asked.
     #[inline]
     pub(in crate::server) fn is_split(&self) -> bool {
-        self.elsewhere + self.events > 0
+        self.elsewhere + self.cold_events > 0
     }
 
     /// Where the answer for the key at a place is.
@@ -206,7 +209,8 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.elsewhere = 0;
-        self.events = 0;
+        self.has_events = false;
+        self.cold_events = 0;
         self.known.clear();
         self.steered = None;
         self.failure.take();
