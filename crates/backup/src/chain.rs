@@ -1,8 +1,9 @@
 //! An incremental backup and the earlier ones that it needs.
 //!
 //! Each backup of a chain has only the records that the one before does not have, and says which keys of that have no
-//! record any more: their records in all earlier backups are left out. A record that was written since is in the later
-//! backup, and the restore merges both.
+//! record any more, or another one: their records in all earlier backups are left out. What was in those may have been
+//! deleted and collected since, so that no later record says so. If two keys have one place, the restore merges the
+//! records of both backups.
 
 use std::collections::HashSet;
 
@@ -44,9 +45,19 @@ impl Backup {
     /// # Errors
     /// There is no backup, or one that cannot be compared with.
     pub fn earlier(location: &Location, name: &StoreName, had: &StoreSettings, count: usize) -> anyhow::Result<Self> {
-        let found = Self::read(location)?;
-        let Manifest { store, settings, .. } = &found.manifest;
         let whole = "make a backup of everything, without --since";
+        let chain =
+            chain(location).with_context(|| format!("nothing can be restored that goes on from there: {whole}"))?;
+        if chain.len() == CHAIN_MAX {
+            bail!(
+                "{location} goes on from {} backups, the most that can be: {whole}",
+                CHAIN_MAX - 1
+            );
+        }
+        let Some(found) = chain.into_iter().next_back() else {
+            bail!("there is no backup in {location}");
+        };
+        let Manifest { store, settings, .. } = &found.manifest;
         if *store != name.as_str() || settings.created_unix_ms != had.created_unix_ms {
             bail!("{location} is a backup of another store, {store:?}, or of one that was dropped since: {whole}");
         }
@@ -94,9 +105,15 @@ pub fn chain(location: &Location) -> anyhow::Result<Vec<Backup>> {
             )
         };
         let earlier = Backup::read(&since.url.parse()?).with_context(needed)?;
-        if earlier.checksum != since.checksum || chain.len() == CHAIN_MAX {
+        if earlier.checksum != since.checksum {
             bail!(
                 "{}, and another one is there: put it back, or use another backup",
+                needed()
+            );
+        }
+        if chain.len() == CHAIN_MAX {
+            bail!(
+                "{}, and more than {CHAIN_MAX} backups in all: use an earlier one",
                 needed()
             );
         }
@@ -237,7 +254,7 @@ mod tests {
         let one = backed_up(&first, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")], None);
         let two = backed_up(&second, &[("a", "1"), ("b", "2"), ("c", "1"), ("e", "2")], Some(&one));
         let last = [("a", "1"), ("d", "3"), ("e", "2")];
-        backed_up(&third, &last, Some(&two));
+        let last_one = backed_up(&third, &last, Some(&two));
         let restored = |location: &Location| {
             let chain = chain(location).unwrap();
             let mut restored = Vec::new();
@@ -252,12 +269,19 @@ mod tests {
             restored.concat()
         };
         assert_eq!(restored(&first), "abcd");
-        assert_eq!(restored(&second), "abbce", "both values of b, which are merged");
+        assert_eq!(restored(&second), "abce", "of b the later value alone");
         assert_eq!(restored(&third), "ade");
 
         backed_up(&other, &last, None);
         std::fs::copy(dirs[3].path().join("backup.json"), dirs[1].path().join("backup.json")).unwrap();
         let error = chain(&third).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("another one is there"), "{error}");
+        let (store, settings) = (&last_one.manifest.store, &last_one.manifest.settings);
+        let earlier = Backup::earlier(&third, &store.parse().unwrap(), settings, 1);
+        let error = format!("{:#}", earlier.map(|_| ()).unwrap_err());
+        assert!(
+            error.contains("another one is there") && error.contains("without --since"),
+            "{error}"
+        );
     }
 }

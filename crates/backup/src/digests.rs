@@ -8,7 +8,7 @@
 //!
 //! little-endian, in the order of the records. The place is that of the key in the order of a partition; the digest is
 //! the XXH3-64 of key and record. Two records are taken for equal if both agree. A file of *gone* records has the same
-//! form: the places that have no record any more.
+//! form: the places that have no record any more, or another one.
 
 use std::collections::HashSet;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -166,6 +166,8 @@ impl<'a> DigestsReader<'a> {
 pub struct Comparison<'a> {
     earlier: DigestsReader<'a>,
     next: Option<Digest>,
+    /// The only earlier record at the place of the last one, if they differ.
+    changed: Option<Digest>,
     gone: DigestsWriter,
 }
 
@@ -176,7 +178,12 @@ impl<'a> Comparison<'a> {
     /// The storage fails, or the digests are damaged.
     pub fn begin(mut earlier: DigestsReader<'a>, gone: DigestsWriter) -> anyhow::Result<Self> {
         let next = earlier.next()?;
-        Ok(Self { earlier, next, gone })
+        Ok(Self {
+            earlier,
+            next,
+            changed: None,
+            gone,
+        })
     }
 
     /// Whether the earlier backup has this record. Records come in their order.
@@ -184,13 +191,23 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// The storage fails, or the digests are damaged.
     pub fn has(&mut self, digest: Digest) -> anyhow::Result<bool> {
-        let mut is_equal = false;
+        // Two records at one place are of two keys, one of which may be unchanged.
+        let changed = self.changed.take().filter(|changed| changed.place < digest.place);
+        changed.map_or(Ok(()), |changed| self.gone.add(changed))?;
+        let (mut is_equal, mut at_place) = (false, 0);
         while let Some(next) = self.next.filter(|next| next.place <= digest.place) {
-            if next.place < digest.place {
-                self.gone.add(next)?;
+            match next.place < digest.place {
+                true => self.gone.add(next)?,
+                false => {
+                    at_place += 1;
+                    is_equal |= next == digest;
+                    self.changed = Some(next);
+                }
             }
-            is_equal |= next == digest;
             self.advance()?;
+        }
+        if at_place > 1 || is_equal {
+            self.changed = None;
         }
         Ok(is_equal)
     }
@@ -200,6 +217,9 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// The storage fails, or the digests are damaged.
     pub fn finish(mut self) -> anyhow::Result<FileEntry> {
+        if let Some(changed) = self.changed {
+            self.gone.add(changed)?;
+        }
         while let Some(next) = self.next {
             self.gone.add(next)?;
             self.advance()?;
@@ -238,20 +258,29 @@ mod tests {
     fn a_comparison_finds_equal_changed_and_gone_records() {
         let dir = tempfile::tempdir().unwrap();
         let location = Location::local(dir.path());
-        let earlier = [(1, 1), (3, 3), (3, 4), (5, 5), (7, 7), (9, 9)].map(|(place, content)| digest(place, content));
+        let earlier = [(1, 1), (3, 3), (3, 4), (4, 4), (5, 5), (7, 7), (9, 9)];
+        let earlier = earlier.map(|(place, content)| digest(place, content));
         let file = written(&location, "earlier", &earlier);
-        assert_eq!(count(&file), 6);
+        assert_eq!(count(&file), 7);
         let reader = DigestsReader::open(&location, &file).unwrap();
         let gone = DigestsWriter::create(&location, "gone".to_owned()).unwrap();
         let mut comparison = Comparison::begin(reader, gone).unwrap();
         let mut has = |place, content| comparison.has(digest(place, content)).unwrap();
         assert_eq!(
-            [has(0, 1), has(1, 1), has(3, 4), has(5, 6), has(8, 8)],
-            [false, true, true, false, false]
+            [
+                has(0, 1),
+                has(1, 1),
+                has(3, 4),
+                has(4, 5),
+                has(4, 4),
+                has(5, 6),
+                has(8, 8)
+            ],
+            [false, true, true, false, false, false, false]
         );
         let gone = comparison.finish().unwrap();
         let gone = DigestsReader::open(&location, &gone).unwrap().places().unwrap();
-        assert_eq!(gone, [7, 9].into());
+        assert_eq!(gone, [5, 7, 9].into());
     }
 
     #[test]

@@ -206,6 +206,8 @@ fn an_incremental_backup_has_only_what_changed() {
     assert!(error.contains("was changed since it was written"), "{error}");
     assert!(refused(&["restore", "others", &third, "--dry-run"]).contains("was changed since it was written"));
     fs::remove_file(dev.path("1").join(MANIFEST)).unwrap();
+    let error = refused(&["backup", "carts", "--output", &other, "--since", &second]);
+    assert!(error.contains("without --since") && error.contains(&first), "{error}");
     let error = refused(&["restore", "others", &second]);
     assert!(error.contains("needs the one in") && error.contains(&first), "{error}");
 }
