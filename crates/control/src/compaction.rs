@@ -26,8 +26,13 @@ use crate::worker::{Ending, Worker};
 
 /// How often stores are looked at.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long a store is left alone after its command failed.
+/// How long a store is left alone after its command failed: twice as long each time, up to the longest.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
+const AFTER_FAILURE_MAX: Duration = Duration::from_secs(3600);
+/// How often a version has to fit on the disk: fetched, built and uploaded.
+const COPIES: u64 = 3;
+/// How nice the commands are: what a node answers comes first.
+const NICE: i32 = 10;
 
 struct Parts {
     /// The program, which has the command.
@@ -36,6 +41,8 @@ struct Parts {
     environment: Vec<(&'static str, OsString)>,
     /// Where it works.
     work: PathBuf,
+    /// How much of the disk must stay free, in bytes.
+    reserve_bytes: u64,
     agent: Arc<AgentWork>,
     mirror: Mirror,
 }
@@ -71,6 +78,7 @@ impl CompactionWork {
             program,
             environment,
             work,
+            reserve_bytes: config.disk_reserve_bytes,
             agent,
             mirror,
         };
@@ -84,7 +92,10 @@ impl CompactionWork {
 fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
     // Of a process that was killed.
     parts.clean_up();
-    let mut failed: BTreeMap<StoreName, Instant> = BTreeMap::new();
+    // Commands inherit it. If the system refuses, they have the normal priority.
+    let _ = rustix::process::nice(NICE);
+    // When a store may be tried again, and how long it was left alone.
+    let mut failed: BTreeMap<StoreName, (Instant, Duration)> = BTreeMap::new();
     // Up to which time events were looked for, whether or not there were any.
     let mut done: BTreeMap<StoreName, u64> = BTreeMap::new();
     loop {
@@ -93,27 +104,34 @@ fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
             return;
         }
         signal.wait(seen, PERIOD);
-        failed.retain(|_, when| when.elapsed() < AFTER_FAILURE);
         let view = parts.mirror.view();
         let stores = view.stores.values().map(|store| &store.record);
-        let mut stores = stores.filter(|store| !failed.contains_key(&store.definition.name));
+        let may_run = |store: &&StoreRecord| {
+            let failed = failed.get(&store.definition.name);
+            failed.is_none_or(|(again_at, _)| *again_at <= Instant::now())
+        };
+        let mut stores = stores.filter(may_run);
         let due = stores.find_map(|store| {
             let name = &store.definition.name;
             let until_ms = parts.due(&view, store, done.get(name).copied().unwrap_or(0));
-            until_ms.map(|until_ms| (name, until_ms))
+            until_ms.map(|until_ms| (store, name, until_ms))
         });
-        let Some((name, until_ms)) = due else { continue };
+        let Some((store, name, until_ms)) = due else { continue };
         tracing::info!(store = %name, "putting events into a new version");
-        let ran = parts.run(name, ending);
+        let ran = parts.check_space(store).and_then(|()| parts.run(name, ending));
         parts.clean_up();
         match ran {
             Ok(()) => {
                 tracing::info!(store = %name, "events are in a new version, if there were any");
                 done.insert(name.clone(), until_ms);
+                failed.remove(name);
             }
             Err(reason) => {
-                tracing::warn!(store = %name, reason, "cannot put events into a new version: trying again in a minute");
-                failed.insert(name.clone(), Instant::now());
+                let before = failed.get(name).map(|(_, pause)| *pause);
+                let pause = before.map_or(AFTER_FAILURE, |before| AFTER_FAILURE_MAX.min(before * 2));
+                let minutes = pause.as_secs() / 60;
+                tracing::warn!(store = %name, reason, "cannot put events into a new version: trying again in {minutes} min");
+                failed.insert(name.clone(), (Instant::now() + pause, pause));
             }
         }
     }
@@ -151,6 +169,21 @@ impl Parts {
                 tracing::warn!(dir = ?self.work, %error, "cannot delete what is left of a compaction");
             }
             _ => {}
+        }
+    }
+
+    /// Checks that the disk has room for the command.
+    fn check_space(&self, store: &StoreRecord) -> Result<(), String> {
+        let current = store.versions.current().and_then(|current| store.details.get(&current));
+        let needed = current
+            .map_or(0, |detail| COPIES * detail.bytes)
+            .saturating_add(self.reserve_bytes);
+        match self.agent.data_dir().available_bytes() {
+            Some(available) if available < needed => Err(format!(
+                "the disk has {available} bytes free, and {needed} are needed, for {COPIES} copies of the version and \
+                 the reserve: free some, or run fondaco store compact on another machine"
+            )),
+            _ => Ok(()),
         }
     }
 
