@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         memory_bytes: memory_mib << 20,
         threads: threads as usize,
         partitions: 64.try_into()?,
+        cut_unix_ms: None,
         compression: arguments.get(4).map_or("none", String::as_str).parse()?,
         chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
         output: Location::local(folder.path().join("version")),

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, Schema, train_dictionary};
 use fondaco_model::ValueType;
+use fondaco_model::versioned::TIME_UNIX_MS_MAX;
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
@@ -165,7 +166,7 @@ pub(crate) fn write_version(
         dictionary: dictionary_entry,
         records: written.records,
         base: None,
-        cut_unix_ms: None,
+        cut_unix_ms: options.cut_unix_ms,
         chunks: std::mem::take(&mut written.entries),
         schema,
         patches: Vec::new(),
@@ -238,6 +239,13 @@ pub(crate) fn check_common(options: &BuildOptions) -> Result<(), BuildError> {
         && !each_once(names)
     {
         return invalid("value columns", names, "name each once");
+    }
+    if let Some(cut) = options.cut_unix_ms.filter(|cut| *cut > TIME_UNIX_MS_MAX) {
+        return invalid(
+            "cut",
+            &cut,
+            "use a time before the year 10000, in milliseconds since 1970",
+        );
     }
     if let Some(delimiter) = options.delimiter
         && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\r' | b'\n'))

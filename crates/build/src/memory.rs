@@ -73,6 +73,7 @@ mod tests {
             memory_bytes,
             threads,
             partitions: 1.try_into().unwrap(),
+            cut_unix_ms: None,
             compression,
             chunk_bytes_target: 1,
             output: Location::local("out"),

@@ -38,6 +38,8 @@ pub struct BuildOptions {
     pub threads: usize,
     /// The number of partitions of the cluster.
     pub partitions: PartitionCount,
+    /// The version contains all events of streams up to this time, in milliseconds since 1970.
+    pub cut_unix_ms: Option<u64>,
     /// The compression of values.
     pub compression: Compression,
     /// A partition is divided into a power of two of chunks, each with at most about this many bytes of keys and

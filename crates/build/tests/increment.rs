@@ -256,6 +256,24 @@ fn duplicates_in_a_difference_follow_the_rule_of_builds() {
 }
 
 #[test]
+fn the_cut_of_the_base_stays_unless_another_one_is_said() {
+    let base = full(&rows(0..100, ""), |options| options.cut_unix_ms = Some(5));
+    let difference = Difference::new(&[(b"key1".to_vec(), b"x".to_vec())], &[]);
+    for (said, expected) in [(None, 5), (Some(7), 7)] {
+        difference
+            .build(&base.output(), |options| options.cut_unix_ms = said)
+            .unwrap();
+        assert_eq!(
+            Manifest::read(&difference.output()).unwrap().cut_unix_ms,
+            Some(expected)
+        );
+        fs::remove_dir_all(difference.output()).unwrap();
+    }
+    let error = difference.build(&base.output(), |options| options.cut_unix_ms = Some(u64::MAX));
+    assert!(error.unwrap_err().to_string().contains("cut"));
+}
+
+#[test]
 fn a_version_that_cannot_be_changed_is_refused_by_name() {
     let base = full(&rows(0..100, ""), |_| ());
     let difference = Difference::new(&[(b"key1".to_vec(), b"x".to_vec())], &[]);

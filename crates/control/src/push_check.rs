@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
-use fondaco_model::cluster::operator::{OperatorError, check_base, check_space_quota};
+use fondaco_model::cluster::operator::{OperatorError, PushTerms, check_base, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
 
@@ -37,13 +37,14 @@ struct Found {
     detail: VersionDetail,
     /// The checksum of the version that it was built from, if it was built from a difference.
     base: Option<String>,
+    /// The time up to which it contains all events, if its build was told one.
+    cut_unix_ms: Option<u64>,
     needed_bytes: u64,
     links: bool,
 }
 
 impl PushCheck {
-    /// The version at a source, and the checksum of the version that it was built from, if it was built from a
-    /// difference. Nothing is changed.
+    /// The version at a source, and the terms that its manifest sets. Nothing is changed.
     ///
     /// # Errors
     /// No such store, another push of it, a source that cannot be read, a version of another store or another number of
@@ -54,9 +55,14 @@ impl PushCheck {
         node: Option<NodeId>,
         name: &StoreName,
         source: &str,
-    ) -> Result<(VersionDetail, Option<String>), ControlError> {
+    ) -> Result<(VersionDetail, PushTerms), ControlError> {
         let found = self.find(operator, node, name, source)?;
-        Ok((found.detail, found.base))
+        let terms = PushTerms {
+            base: found.base,
+            cut_unix_ms: found.cut_unix_ms,
+            ..PushTerms::default()
+        };
+        Ok((found.detail, terms))
     }
 
     /// The effects of a push.
@@ -167,6 +173,7 @@ impl PushCheck {
         Ok(Found {
             detail,
             base: manifest.base.map(|base| base.to_string()),
+            cut_unix_ms: manifest.cut_unix_ms,
             needed_bytes,
             links,
         })

@@ -232,7 +232,8 @@ fn write(
     let manifest = Manifest {
         records: rewriting.records,
         base: Some(base.identity),
-        cut_unix_ms: None,
+        // Events that the earlier version did not contain count on top of this one, unless it says otherwise.
+        cut_unix_ms: options.cut_unix_ms.or(base.manifest.cut_unix_ms),
         chunks,
         patches,
         built: built_now(),

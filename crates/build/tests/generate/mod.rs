@@ -66,6 +66,7 @@ impl Place {
             memory_bytes: 16 << 20,
             threads: 2,
             partitions: 4.try_into().unwrap(),
+            cut_unix_ms: None,
             compression: Compression::None,
             chunk_bytes_target: 1 << 30,
             output: Location::local(self.output()),

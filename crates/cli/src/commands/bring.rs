@@ -1,6 +1,7 @@
 //! Makes one cluster serve a built version: uploads it if it was asked to, begins the push, and watches it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -81,6 +82,21 @@ pub fn bring(
     Ok(Deployed { push, upload })
 }
 
+/// Why the end of a push is not waited for, which goes on.
+#[derive(Debug, Clone, Copy)]
+struct GoesOn(&'static str);
+
+impl fmt::Display for GoesOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Whether a push goes on after this error: its version has to stay.
+pub fn goes_on(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<GoesOn>().is_some()
+}
+
 /// Watches a push to its end.
 fn watch(
     client: &Client,
@@ -101,13 +117,13 @@ fn watch(
             if let Err(error) = client.delete(&path)
                 && !is_refused(&error, "push_ended")
             {
-                return Err(error.context("the push could not be cancelled and continues"));
+                return Err(error.context(GoesOn("the push could not be cancelled and continues")));
             }
         }
         std::thread::sleep(INTERVAL);
         let seen: PushResource = client
             .get(&path)
-            .context("cannot watch the push any more; it continues")?;
+            .context(GoesOn("cannot watch the push any more; it continues"))?;
         if seen.version != version {
             // The push ended since the last poll, and another one started at once: the list of versions tells how it
             // ended.

@@ -74,6 +74,11 @@ pub struct InputOptions {
     #[command(flatten)]
     pub graph: GraphInput,
 
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
+    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
+    pub as_of: Option<u64>,
+
     /// What to do about rows with the same key: fail, or keep the first or the last
     #[arg(long, default_value = "fail", value_name = "fail|first|last")]
     pub on_duplicate: OnDuplicate,
@@ -301,6 +306,7 @@ fn build_options(
             .threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         partitions,
+        cut_unix_ms: options.as_of,
         compression: options.compress,
         chunk_bytes_target: options.chunk_size,
         // A dry run uses the directory only to check that it is empty. A path below a file is always empty.
@@ -310,6 +316,18 @@ fn build_options(
         temporary: work,
         dry_run: options.dry_run,
     })
+}
+
+/// A time as RFC 3339 or as milliseconds since 1970.
+pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
+    if let Ok(ms) = text.parse() {
+        return Ok(ms);
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    let since = time
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_err(|error| error.to_string())?;
+    Ok(since.as_millis() as u64)
 }
 
 /// Runs a build in a thread of its own, shows its progress, and cancels it after an interrupt.
@@ -396,6 +414,11 @@ impl BuildResult {
             graph,
             increment: None,
         }
+    }
+
+    /// Whether it is built from a difference to another version.
+    pub fn is_difference(&self) -> bool {
+        self.increment.is_some()
     }
 
     /// The size of the keys and values, before compression.

@@ -9,7 +9,8 @@ use fondaco_model::StoreName;
 use fondaco_storage::Location;
 
 use super::bring::{Built, not_local, source_url};
-use super::push::{finish, unix_ms};
+use super::build::unix_ms;
+use super::push::finish;
 use super::rollout::{Rollout, RolloutOptions};
 use super::through::ThroughOptions;
 use super::upload;
@@ -44,8 +45,8 @@ pub struct DeployOptions {
     #[command(flatten)]
     through: ThroughOptions,
 
-    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
-    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. The default
+    /// is what its build was told. A time such as 2026-11-26T08:00:00Z, or milliseconds since 1970
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     as_of: Option<u64>,
 
@@ -92,12 +93,12 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         if options.upload {
             upload::check(&cluster.client, &cluster.client.status()?)?;
         }
-        let store = match is_several || through.is_some() {
+        let store = match is_several {
             true => cluster.client.store(name)?,
             false => None,
         };
-        if let (Some(through), Some(store)) = (&through, &store) {
-            through.check(store)?;
+        if let Some(through) = &through {
+            through.check(&cluster.client)?;
         }
         Ok(store.is_some_and(|store| store.stream.is_some()))
     })?;

@@ -146,7 +146,7 @@ impl Rollout {
             match check(cluster) {
                 Ok(one) => found.push(one),
                 Err(error) if !self.is_several => return Err(error),
-                Err(error) if is_refused(&error, "unreachable") => {
+                Err(error) if is_away(&error) => {
                     cluster.unreachable = Some(output::told(&error));
                     output.note(&format!("{}; going on without it", output::told(&error)));
                     last_error = Some(error);
@@ -194,7 +194,7 @@ impl Rollout {
                         output.note(outcome.text(&built).trim_end());
                     }
                 }
-                Err(away) if self.is_several && !begun && is_refused(&away, "unreachable") => {
+                Err(away) if self.is_several && !begun && is_away(&away) => {
                     (outcome.state, outcome.error) = (State::Unreachable, Some(output::told(&away)));
                     output.note(&format!("{}; going on without it", output::told(&away)));
                 }
@@ -243,7 +243,7 @@ impl Rollout {
             Ok(Some(store)) if store.current_version == Some(version) => Ok(()),
             Ok(_) => bail!("{address} does not serve version {version} any more: another one was swapped in"),
             // A data center that is down does not stop the others.
-            Err(error) if is_refused(&error, "unreachable") => {
+            Err(error) if is_away(&error) => {
                 output.note(&output::told(&error));
                 Ok(())
             }
@@ -257,6 +257,13 @@ impl Rollout {
         all.filter(move |(_, outcome)| outcome.state == state)
             .map(|(cluster, _)| cluster)
     }
+}
+
+/// Whether this error means that a data center is down: no process answers, or it has lost its coordination service.
+fn is_away(error: &anyhow::Error) -> bool {
+    ["unreachable", "unavailable"]
+        .iter()
+        .any(|code| is_refused(error, code))
 }
 
 impl Rolled {

@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::StoreResource;
+use fondaco_control::http::{StoreList, StoreResource};
 use fondaco_model::StoreName;
 use fondaco_stream::{TopicAddress, partitions_of, send_version};
 
 use super::WrongUsage;
+use crate::client::Client;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, rate};
@@ -59,20 +60,22 @@ impl ThroughOptions {
 }
 
 impl Through {
-    /// Refuses the topic with the events of a store: nodes would take pieces of files for events.
-    pub fn check(&self, store: &StoreResource) -> anyhow::Result<()> {
-        let stream = store
-            .stream
-            .as_ref()
-            .and_then(|stream| stream.source.parse::<TopicAddress>().ok());
-        if stream.is_some_and(|stream| stream.topic == self.topic.topic) {
-            bail!(
+    /// Refuses a topic with the events of a store of the cluster: nodes would take pieces of files for events.
+    pub fn check(&self, client: &Client) -> anyhow::Result<()> {
+        let list: StoreList = client.get("/v1/stores")?;
+        let is_of = |store: &&StoreResource| {
+            let stream = store.stream.as_ref();
+            let address = stream.and_then(|stream| stream.source.parse::<TopicAddress>().ok());
+            address.is_some_and(|address| address.topic == self.topic.topic)
+        };
+        match list.stores.iter().find(is_of) {
+            Some(store) => bail!(
                 "topic {:?} has the events of store {:?}: send versions through another topic",
                 self.topic.topic,
                 store.name
-            );
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends the version in a directory. Returns the URL from which nodes fetch it.

@@ -1,8 +1,10 @@
 //! Pushes of differences to the current version.
 
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fondaco_format::Manifest;
+use serde_json::json;
 
 use super::node::Dev;
 
@@ -138,4 +140,49 @@ fn stores_of_other_kinds_refuse_or_take_differences() {
     ));
     assert_eq!(get(&dev, "counts:1"), Some(row(1, 1).1));
     assert_eq!(get(&dev, "counts:2"), Some(row(2, 2).1));
+}
+
+#[test]
+fn a_build_says_up_to_when_it_contains_events() {
+    let dev = Dev::start();
+    let path = |name: &str| dev.path(name).to_str().unwrap().to_owned();
+    let [all, changed] = [("all.csv", 1..=2, 1), ("changed.csv", 2..=2, 2)].map(|(name, keys, round)| {
+        dev.csv(name, keys.map(|n| row(n, round)));
+        path(name)
+    });
+    dev.done(&[
+        "store", "create", "counts", "--kind", "hybrid", "--stream", "log", "--rewind", "1h",
+    ]);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let event = |key: &str, age_ms: u64| json!({"key": key, "value": "event", "time_unix_ms": now_ms - age_ms});
+    dev.http_post(
+        "/v1/stores/counts/events",
+        json!({"events": [event("1", 60_000), event("2", 20_000)]}),
+    );
+    let as_of = (now_ms - 40_000).to_string();
+    let built = path("v1");
+    dev.done(&[
+        "build", "counts", &all, "--key", "key", "--value", "value", "--output", &built, "--as-of", &as_of,
+    ]);
+    dev.done(&["deploy", "counts", &built]);
+    let check = || {
+        assert_eq!(get(&dev, "counts:1"), Some(row(1, 1).1), "the event is in the version");
+        assert_eq!(get(&dev, "counts:2").as_deref(), Some("event"));
+    };
+    check();
+    dev.done(&[
+        "push",
+        "counts",
+        &changed,
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--incremental",
+    ]);
+    check();
+    // Another time may be said.
+    let earlier = (now_ms - 80_000).to_string();
+    dev.done(&["deploy", "counts", &built, "--any-base", "--as-of", &earlier]);
+    assert_eq!(get(&dev, "counts:1").as_deref(), Some("event"));
 }

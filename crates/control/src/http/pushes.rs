@@ -42,11 +42,12 @@ pub(super) async fn start(
     }
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
-        let (detail, base) = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
+        let (detail, set) = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
         let terms = PushTerms {
-            base: base.filter(|_| !new.any_base),
+            base: set.base.filter(|_| !new.any_base),
             as_of_unix_ms: new.as_of_unix_ms,
             started_unix_ms: new.started_unix_ms,
+            ..set
         };
         app.operator.push(&name, &detail, &terms)?;
         status(app, &name)

@@ -49,6 +49,7 @@ fn built(shape: Shape, rows: &[(String, String)], base: Option<(&Path, &[String]
         memory_bytes: 64 << 20,
         threads: 2,
         partitions: shape.partitions.try_into().unwrap(),
+        cut_unix_ms: None,
         compression: Compression::None,
         chunk_bytes_target: shape.chunk_bytes,
         output: Location::local(output.path()),

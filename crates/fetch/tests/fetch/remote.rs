@@ -34,6 +34,7 @@ fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<Buil
     let options = BuildOptions {
         store: "pymk".parse().unwrap(),
         partitions: PartitionCount::try_from(PARTITIONS).unwrap(),
+        cut_unix_ms: None,
         inputs: vec![input.to_str().unwrap().to_owned()],
         format: None,
         delimiter: None,

@@ -158,10 +158,12 @@ pub struct Manifest {
     pub dictionary: Option<FileEntry>,
     /// The number of records.
     pub records: u64,
-    /// For an incremental version: the identity of the version that it was built on. It has no effect.
+    /// For an incremental version: the identity of the version that it was built on. A push is refused if that
+    /// is not the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Checksum>,
-    /// The time of the last included stream events, inclusive, in milliseconds since 1970. It has no effect.
+    /// The time of the last included stream events, inclusive, in milliseconds since 1970: on top of the version count
+    /// those after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_unix_ms: Option<u64>,
     /// The chunks, in the order of partition and number. An empty partition has none.

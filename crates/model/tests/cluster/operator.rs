@@ -2,7 +2,9 @@
 
 use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, PushTerms, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
-use fondaco_model::{PartitionId, Placement, PushState, STORES_MAX, StoreDefinition};
+use fondaco_model::{
+    PartitionId, Placement, PushState, STORES_MAX, StoreDefinition, StoreKind, StreamSettings, StreamSource,
+};
 
 use crate::fixture::{Cluster, detail, name, node, version};
 
@@ -272,6 +274,34 @@ fn a_difference_is_pushed_only_onto_its_base() {
     assert_eq!(check(&cluster, &b), Ok(()));
     cluster.pushed(1, "s", "c");
     assert_eq!(check(&cluster, &a), Ok(()), "it is current already");
+}
+
+#[test]
+fn versions_of_hybrid_stores_bring_their_cut() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("batch");
+    cluster.create("hybrid");
+    cluster.change_store("hybrid", |store| {
+        let stream = StreamSettings::of(StreamSource::Log(1));
+        store.definition.kind = StoreKind::Hybrid;
+        store.definition.stream = Some(StreamSettings { rewind_ms: 2, ..stream });
+    });
+    for (store, as_of_unix_ms, events) in [
+        ("batch", None, None),
+        ("hybrid", None, Some((Some(5), 3))),
+        ("hybrid", Some(4), Some((Some(4), 2))),
+    ] {
+        let terms = PushTerms {
+            as_of_unix_ms,
+            cut_unix_ms: Some(5),
+            ..PushTerms::default()
+        };
+        let version = cluster.push_on(store, "a", terms);
+        let found = cluster.store(store).details[&version].events;
+        assert_eq!(found.map(|events| (events.as_of_unix_ms, events.from_unix_ms)), events);
+        let change = operator::cancel_push(&cluster.view, &name(store), 9).unwrap();
+        assert!(cluster.apply(&change));
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use fondaco_storage::Location;
 use serde::Serialize;
 
 use self::target::{Target, check_all};
-use super::bring::{Built, Deployed, not_local, text};
+use super::bring::{Built, Deployed, goes_on, not_local, text};
 use super::build::{self, BuildResult, InputOptions};
 use super::graph_ids::{check_ids_are_current, served_ids};
 use super::increment::CurrentVersion;
@@ -72,11 +72,6 @@ pub struct PushOptions {
     #[arg(long, conflicts_with_all = ["edges", "create", "compress", "chunk_size"])]
     incremental: bool,
 
-    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
-    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = unix_ms)]
-    as_of: Option<u64>,
-
     #[command(flatten)]
     rollout: RolloutOptions,
 
@@ -111,6 +106,7 @@ impl PushOptions {
         arguments.extend(["--key", "key", "--value", "value", "--incremental"].map(Into::into));
         arguments.extend(["--memory".into(), files.memory_bytes.to_string().into()]);
         arguments.extend(["--work".into(), files.work.into()]);
+        arguments.extend(["--as-of".into(), files.as_of_unix_ms.to_string().into()]);
         arguments.extend(files.changed.iter().map(Into::into));
         arguments.extend(
             files
@@ -121,7 +117,6 @@ impl PushOptions {
         let parsed = Self::augment_args(Command::new("push")).try_get_matches_from(arguments);
         Ok(Self {
             upload: files.upload,
-            as_of: Some(files.as_of_unix_ms),
             events_on: Some(files.version),
             node,
             ..Self::from_arg_matches(&parsed?)?
@@ -217,14 +212,16 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         place: &place,
         upload: options.upload,
         is_hybrid: store.as_ref().is_some_and(|store| store.stream.is_some()),
-        as_of_unix_ms: options.as_of,
+        as_of_unix_ms: options.input.as_of,
         started_unix_ms: None,
         any_base: false,
     };
     let rolled = rollout.bring(&version, &interrupt, output, prepare);
-    // A version of another base would undo what the other push has changed.
+    // A version of another base would undo what the other push has changed. What events have made is found again.
     let base_changed = |error: &anyhow::Error| is_refused(error, "base_changed");
-    let is_unwanted = interrupt.is_asked() || rolled.error.as_ref().is_some_and(base_changed);
+    let is_given_up =
+        interrupt.is_asked() || options.events_on.is_some() || rolled.error.as_ref().is_some_and(base_changed);
+    let is_unwanted = is_given_up && !rolled.error.as_ref().is_some_and(goes_on);
     if let (Some(_), false) = (&rolled.error, is_unwanted && !rolled.has_swapped()) {
         // The build may have taken hours, so keep it.
         let kept = match scratch {
@@ -234,7 +231,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         return finish(&rollout, rolled, &version, Some(built), &kept, output);
     }
     if let (Some(_), true, Some(dir)) = (&rolled.error, options.upload, location.local_path()) {
-        // The user stopped the push and does not want the version.
+        // Nobody wants the version.
         let failed = rollout.in_state(&rolled, State::Failed);
         failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
     }
@@ -298,10 +295,14 @@ pub(super) fn finish(
     }
     let is_deploy = build.is_none();
     if let Some(error) = error {
+        let difference = match build.as_ref().is_some_and(BuildResult::is_difference) {
+            true => ", as long as the store has the version that it changes",
+            false => "",
+        };
         return Err(match kept {
             _ if is_deploy || kept.is_empty() => error,
             _ => error.context(format!(
-                "store {name} did not get the version; the build is kept, try again: fondaco deploy {name} {kept}{}",
+                "store {name} did not get the version; the build is kept, try again{difference}: fondaco deploy {name} {kept}{}",
                 if version.upload { " --upload" } else { "" }
             )),
         });
@@ -391,16 +392,4 @@ pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
             push.version, options.store
         )
     })
-}
-
-/// A time as RFC 3339 or as milliseconds since 1970.
-pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
-    if let Ok(ms) = text.parse() {
-        return Ok(ms);
-    }
-    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
-    let since = time
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_err(|error| error.to_string())?;
-    Ok(since.as_millis() as u64)
 }

@@ -59,6 +59,18 @@ pub(super) fn check_all(
                 options.input.store
             );
         }
+        let current = |target: &Target| {
+            let versions = target.store.as_ref().map_or(&[][..], |store| &store.versions);
+            let current = versions.iter().find(|version| version.current);
+            current.and_then(|version| version.checksum.clone())
+        };
+        if options.incremental && current(&first) != current(&other) {
+            bail!(
+                "store {} has another version at {address} than at {other_address}: bring the same to both, or push to \
+                 each by itself",
+                options.input.store
+            );
+        }
     }
     Ok(Target {
         disk_available_bytes,
@@ -71,10 +83,12 @@ fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> a
     let name = &options.input.store;
     let status = client.status()?;
     if status.partitions == 0 {
-        bail!(
+        let message = format!(
             "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
             client.address()
         );
+        let code = "unavailable".to_owned();
+        return Err(Refused { code, message }.into());
     }
     let is_remote = |output: &Location| output.local_path().is_none();
     if (options.upload || through.is_some()) && options.output.as_ref().is_some_and(is_remote) {
@@ -83,12 +97,12 @@ fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> a
     if options.upload {
         upload::check(client, &status)?;
     }
+    through.map_or(Ok(()), |through| through.check(client))?;
     let store = client.store(name)?;
     match &store {
         Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
-            through.map_or(Ok(()), |through| through.check(found))?;
             let is_graph = options.input.graph.edges.is_some();
             if is_graph != (found.value_type == ValueType::Graph) {
                 return Err(wrong_rows(name, found.value_type, is_graph));

@@ -123,8 +123,8 @@ pub(super) fn lost_base(store: &StoreRecord, push: &PushRecord) -> Option<Step> 
     let base = push.base.filter(|&base| store.versions.current() != Some(base))?;
     let reason = format!(
         "version {} was built from version {base}, which is not current any more: build it again from the current one, \
-         or replace that all the same: fondaco deploy {} {} --any-base",
-        push.version, store.definition.name, push.source
+         or push it with --any-base to replace that all the same",
+        push.version
     );
     Some(Step::Fail { reason })
 }

@@ -21,6 +21,8 @@ pub struct PushTerms {
     pub base: Option<String>,
     /// The version contains all events up to this time, in milliseconds since 1970. Only for hybrid stores.
     pub as_of_unix_ms: Option<u64>,
+    /// What its build was told of that, which counts if nothing else is said, and not for batch stores.
+    pub cut_unix_ms: Option<u64>,
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
     /// same events count in all of them.
     pub started_unix_ms: Option<u64>,
@@ -65,12 +67,15 @@ pub fn push(
     let PushTerms {
         base,
         as_of_unix_ms,
+        cut_unix_ms,
         started_unix_ms,
     } = terms;
     if let Some(base) = &base {
         check_base(view, name, base, &detail.manifest_checksum)?;
     }
-    detail.events = match (&before.record.definition.stream, as_of_unix_ms) {
+    let stream = &before.record.definition.stream;
+    let as_of_unix_ms = as_of_unix_ms.or(cut_unix_ms.filter(|_| stream.is_some()));
+    detail.events = match (stream, as_of_unix_ms) {
         (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
         (None, None) => None,
         (Some(_), Some(as_of_unix_ms)) if as_of_unix_ms > now_unix_ms => {
