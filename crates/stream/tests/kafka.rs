@@ -11,6 +11,8 @@ use fondaco_stream::{
     TIME_HEADER, TYPE_HEADER,
 };
 use fondaco_testing::{Kafka, eventually};
+use rdkafka::config::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 fn overlay(version: u64) -> Arc<Overlay> {
     let options = OverlayOptions {
@@ -195,6 +197,46 @@ fn a_missing_partition_delays_no_other_topic() {
     }
     // No record is as late.
     assert_eq!(there.offset_at(0, u64::MAX).unwrap(), 1);
+}
+
+#[test]
+fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
+    let kafka = Kafka::start();
+    drop(kafka.make_topic("whole", 1));
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", kafka.address())
+        .set("transactional.id", "t");
+    let producer: BaseProducer = config.create().unwrap();
+    let patience = Duration::from_secs(60);
+    producer.init_transactions(patience).unwrap();
+    for (key, is_whole) in [("k", true), ("given up", false)] {
+        producer.begin_transaction().unwrap();
+        producer
+            .send(BaseRecord::to("whole").key(key).payload("x"))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        producer.flush(patience).unwrap();
+        match is_whole {
+            true => producer.commit_transaction(patience).unwrap(),
+            false => producer.abort_transaction(patience).unwrap(),
+        }
+    }
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let feed = feed(&cluster, "whole", &overlay);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    wait_for(&overlay, "k", &value("x"));
+    let lag = || feed.status().partitions[0].lag_records;
+    eventually("the end to be reached", || (lag() == Some(0)).then_some(()));
+    // Meanwhile the end is asked for again.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(7) {
+        assert_eq!(lag(), Some(0), "after {:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(overlay.find(b"given up").unwrap(), Found::Nothing);
 }
 
 #[test]

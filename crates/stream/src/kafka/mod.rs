@@ -81,6 +81,8 @@ struct Place {
     end: u64,
     /// When the end was seen.
     end_at: Option<Instant>,
+    /// The end of the partition when all records were read: before it may be marks of transactions, which nobody gets.
+    marked_end: Option<u64>,
     /// Whether there was an error: librdkafka says it once, and may fetch no more.
     is_broken: bool,
     /// Whether an alarm is rung when records come to the empty queue.
@@ -254,6 +256,7 @@ impl KafkaCluster {
             next: offset,
             end: offset,
             end_at: None,
+            marked_end: None,
             is_broken: false,
             is_watched: false,
             is_emptied: false,
@@ -431,12 +434,14 @@ impl Source for KafkaTopic {
 }
 
 impl KafkaTopic {
+    /// Reads on. An error leaves a place at which nothing was taken, unless it is broken.
     fn read_at(&self, place: &mut Place, partition: i32, bytes_max: usize) -> Result<Batch, StreamError> {
         let mut batch = Batch {
             records: Vec::new(),
             next: place.next,
             end: place.end,
         };
+        let consumer = self.cluster.consumer(place.consumer, &self.topic)?;
         let mut bytes = 0;
         place.is_emptied = false;
         while bytes < bytes_max {
@@ -450,11 +455,13 @@ impl KafkaTopic {
                     bytes += message.key_len() + message.payload_len() + 64;
                     batch.next = record.offset + 1;
                     batch.records.push(record);
+                    place.marked_end = None;
                 }
                 // The queue is read on: the alarm is only rung for one that was empty.
                 Some(Err(KafkaError::PartitionEOF(_))) => {
                     batch.end = batch.next;
                     place.end_at = Some(Instant::now());
+                    place.marked_end = last_known_end(&consumer, &self.topic, partition);
                 }
                 Some(Err(_)) if !batch.records.is_empty() => {
                     place.is_broken = true;
@@ -466,7 +473,6 @@ impl KafkaTopic {
                 }
             }
         }
-        let consumer = self.cluster.consumer(place.consumer, &self.topic)?;
         match self.cluster.poll(&consumer, Duration::ZERO) {
             Some(error) if batch.records.is_empty() => {
                 place.is_broken = true;
@@ -484,7 +490,8 @@ impl KafkaTopic {
         if batch.next > batch.end || !is_known {
             match self.watermarks(partition) {
                 Ok((_, end)) => {
-                    batch.end = end.max(batch.next);
+                    let is_read = place.marked_end == Some(end);
+                    batch.end = if is_read { batch.next } else { end.max(batch.next) };
                     place.end_at = Some(Instant::now());
                 }
                 Err(error) if batch.records.is_empty() => return Err(error),

@@ -79,7 +79,7 @@ struct Key {
 /// Where the answer for a key of a window is: as [`Located`], in little space.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) enum KeyPlace {
-    /// In an open version.
+    /// In an open version, or in the later events on top of it.
     Version { version: u16, probe: Probe },
     /// At this place among those that the window knows.
     Known(u32),
