@@ -6,13 +6,12 @@
 //!
 //! `cargo run --release -p fondaco-client --example connections -- [SECONDS-PER-RUN]`
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_client::{Client, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_model::{NodeId, PartitionCount};
 use fondaco_protocol::WireKey;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,41 +148,11 @@ async fn serve(mut stream: TcpStream) {
 
 fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>> {
     let id = |number: usize| NodeId::new(number as u32 + 1).unwrap_or(NodeId::FIRST);
-    let node = |(number, address): (usize, &String)| {
-        let node = TopologyNode {
-            revision: 1,
-            resp: address.clone(),
-            http: String::new(),
-            zone: String::new(),
-            group: None,
-            live: true,
-            resting: false,
-        };
-        (id(number), node)
-    };
-    let store = TopologyStore {
-        revision: 1,
-        id: 1,
-        kind: StoreKind::Batch,
-        current: Some(VersionNumber::FIRST),
-        records: 0,
-        replicas: 1,
-        late: BTreeSet::new(),
-        read_keys_per_second: None,
-        fan_out: None,
-        value_type: Default::default(),
-        versioned: None,
-    };
-    Ok(Topology {
-        cluster: Identity::of(7),
-        revision: 1,
-        epoch: 1,
-        partitions: PartitionCount::try_from(64)?,
-        owners: (0..64).map(|partition| vec![id(partition % addresses.len())]).collect(),
-        joint: BTreeMap::new(),
-        nodes: addresses.iter().enumerate().map(node).collect(),
-        routers: Vec::new(),
-        protocol: 1,
-        stores: BTreeMap::from([("s".parse()?, store)]),
-    })
+    let node = |(number, address): (usize, &String)| (id(number), TopologyNode::live(address, ""));
+    Ok(Topology::first(
+        PartitionCount::try_from(64)?,
+        (0..64).map(|partition| vec![id(partition % addresses.len())]).collect(),
+        addresses.iter().enumerate().map(node),
+        [("s".parse()?, TopologyStore::batch(1))],
+    ))
 }

@@ -15,7 +15,7 @@ use fondaco_client::read::{
 };
 use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_model::{NodeId, PartitionCount, VersionNumber};
 use fondaco_protocol::WireKey;
 use proptest::prelude::*;
 
@@ -252,30 +252,14 @@ fn value(key: &WireKey, store_id: u16, version: VersionNumber) -> Bytes {
 fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Directory>) -> Arc<Directory> {
     let id = |number: u32| NodeId::new(number).unwrap();
     let node = |number: u32| {
-        let node = TopologyNode {
-            revision: 1,
-            resp: format!("node-{number}:6500"),
-            http: String::new(),
-            zone: format!("zone-{}", number % 2),
-            group: None,
-            live: true,
-            resting: false,
-        };
+        let node = TopologyNode::live(format!("node-{number}:6500"), format!("zone-{}", number % 2));
         (id(number), node)
     };
     let store = |(&name, &(id, version)): (&&str, &(u16, u64))| {
         let store = TopologyStore {
-            revision: 1,
             id,
-            kind: StoreKind::Batch,
             current: VersionNumber::new(version),
-            records: 0,
-            replicas: REPLICAS,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: None,
+            ..TopologyStore::batch(REPLICAS)
         };
         (name.parse().unwrap(), store)
     };
@@ -285,16 +269,13 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             .collect()
     };
     let topology = Topology {
-        cluster: Identity::of(7),
-        revision: 1,
-        epoch: 1,
-        partitions: PartitionCount::try_from(16).unwrap(),
-        owners: (0..16).map(owners).collect(),
-        joint: BTreeMap::new(),
-        nodes: (1..=NODES).map(node).collect(),
         routers: vec!["127.0.0.1:6400".into()],
-        protocol: 1,
-        stores: current.iter().map(store).collect(),
+        ..Topology::first(
+            PartitionCount::try_from(16).unwrap(),
+            (0..16).map(owners).collect(),
+            (1..=NODES).map(node),
+            current.iter().map(store),
+        )
     };
     Arc::new(Directory::new(
         Arc::new(topology),

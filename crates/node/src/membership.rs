@@ -165,8 +165,8 @@ impl Description {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use fondaco_model::PartitionCount;
     use fondaco_model::cluster::TopologyStore;
-    use fondaco_model::{PartitionCount, StoreKind, VersionNumber};
 
     use super::*;
 
@@ -176,13 +176,8 @@ pub(crate) mod tests {
         let ids: Vec<NodeId> = (1..).take(addresses.len()).map(|n| NodeId::new(n).unwrap()).collect();
         let node = |(&id, &address): (&NodeId, &&str)| {
             let node = TopologyNode {
-                revision: 1,
-                resp: address.into(),
                 http: address.into(),
-                zone: "a".into(),
-                group: None,
-                live: true,
-                resting: false,
+                ..TopologyNode::live(address, "a")
             };
             (id, node)
         };
@@ -190,31 +185,12 @@ pub(crate) mod tests {
             let from = ids.iter().copied().cycle().skip(partition as usize % ids.len());
             from.take(ids.len().min(2)).collect()
         };
-        let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Batch,
-            current: Some(VersionNumber::FIRST),
-            records: 0,
-            replicas: 2,
-            late: Default::default(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: None,
-        };
-        Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: PartitionCount::try_from(partitions).unwrap(),
-            owners: (0..partitions).map(owners).collect(),
-            joint: Default::default(),
-            nodes: ids.iter().zip(addresses).map(node).collect(),
-            routers: Vec::new(),
-            protocol: 1,
-            stores: [("s".parse().unwrap(), store)].into(),
-        }
+        Topology::first(
+            PartitionCount::try_from(partitions).unwrap(),
+            (0..partitions).map(owners).collect(),
+            ids.iter().zip(addresses).map(node),
+            [("s".parse().unwrap(), TopologyStore::batch(2))],
+        )
     }
 
     fn node(number: u32) -> NodeId {

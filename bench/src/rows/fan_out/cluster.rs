@@ -10,7 +10,7 @@ use fondaco_client::operation::Moment;
 use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Directory, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, Member, NodeId, PartitionCount, Placement, StoreKind, VersionNumber, place};
+use fondaco_model::{Member, NodeId, PartitionCount, Placement, place};
 
 /// The shape of the paper's cluster.
 pub const GROUPS: u32 = 10;
@@ -104,39 +104,12 @@ fn topology(groups: u32, partitions: PartitionCount) -> Result<Topology> {
     let members = members.collect::<Result<Vec<_>>>()?;
     let node = |member: &Member| {
         let node = TopologyNode {
-            revision: 1,
-            resp: format!("node-{}:6500", member.id),
-            http: String::new(),
-            zone: member.zone.clone(),
             group: member.group.clone(),
-            live: true,
-            resting: false,
+            ..TopologyNode::live(format!("node-{}:6500", member.id), &member.zone)
         };
         (member.id, node)
     };
-    let store = TopologyStore {
-        revision: 1,
-        id: 1,
-        kind: StoreKind::Batch,
-        current: Some(VersionNumber::FIRST),
-        records: 0,
-        replicas: groups,
-        late: BTreeSet::new(),
-        read_keys_per_second: None,
-        fan_out: None,
-        value_type: Default::default(),
-        versioned: None,
-    };
-    Ok(Topology {
-        cluster: Identity::of(7),
-        revision: 1,
-        epoch: 1,
-        partitions,
-        owners: place(Placement::Grouped, partitions, groups, &members)?,
-        joint: BTreeMap::new(),
-        nodes: members.iter().map(node).collect(),
-        routers: Vec::new(),
-        protocol: 1,
-        stores: BTreeMap::from([("s".parse()?, store)]),
-    })
+    let owners = place(Placement::Grouped, partitions, groups, &members)?;
+    let stores = [("s".parse()?, TopologyStore::batch(groups))];
+    Ok(Topology::first(partitions, owners, members.iter().map(node), stores))
 }

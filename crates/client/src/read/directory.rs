@@ -188,10 +188,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
+    use fondaco_model::PartitionCount;
     use fondaco_model::cluster::TopologyNode;
-    use fondaco_model::{Identity, PartitionCount, StoreKind, VersionNumber};
 
     use super::*;
 
@@ -201,42 +199,15 @@ mod tests {
 
     fn topology(addresses: &[(u32, &str)]) -> Topology {
         let node = |&(number, address): &(u32, &str)| {
-            let node = TopologyNode {
-                revision: 1,
-                resp: address.into(),
-                http: String::new(),
-                zone: format!("zone-{number}"),
-                group: None,
-                live: true,
-                resting: false,
-            };
+            let node = TopologyNode::live(address, format!("zone-{number}"));
             (id(number), node)
         };
-        let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Batch,
-            current: Some(VersionNumber::FIRST),
-            records: 0,
-            replicas: 2,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: None,
-        };
-        Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: PartitionCount::try_from(2).unwrap(),
-            owners: vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],
-            joint: BTreeMap::new(),
-            nodes: addresses.iter().map(node).collect(),
-            routers: Vec::new(),
-            protocol: 1,
-            stores: BTreeMap::from([("s".parse().unwrap(), store)]),
-        }
+        Topology::first(
+            PartitionCount::try_from(2).unwrap(),
+            vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],
+            addresses.iter().map(node),
+            [("s".parse().unwrap(), TopologyStore::batch(2))],
+        )
     }
 
     fn directory(addresses: &[(u32, &str)], former: Option<&Directory>) -> Directory {

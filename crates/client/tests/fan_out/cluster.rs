@@ -11,7 +11,7 @@ use fondaco_client::read::{
 };
 use fondaco_client::{ReadOptions, WireKey};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, Member, NodeId, PartitionCount, Placement, StoreKind, VersionNumber, place};
+use fondaco_model::{Member, NodeId, PartitionCount, Placement, place};
 
 /// How long a node takes to answer.
 pub const ANSWER_US: u64 = 700;
@@ -153,41 +153,15 @@ fn topology(shape: Shape, partitions: PartitionCount, random: &mut Rng) -> Topol
     let owners = place(shape.placement, partitions, shape.groups, &members).unwrap();
     let node = |member: &Member| {
         let node = TopologyNode {
-            revision: 1,
-            resp: format!("node-{}:6500", member.id),
-            http: String::new(),
-            zone: member.zone.clone(),
             group: member.group.clone(),
             live: random.f64() >= shape.dead,
-            resting: false,
+            ..TopologyNode::live(format!("node-{}:6500", member.id), &member.zone)
         };
         (member.id, node)
     };
-    let store = TopologyStore {
-        revision: 1,
-        id: 1,
-        kind: StoreKind::Batch,
-        current: Some(VersionNumber::FIRST),
-        records: 0,
-        replicas: shape.groups,
-        late: BTreeSet::new(),
-        read_keys_per_second: None,
-        fan_out: None,
-        value_type: Default::default(),
-        versioned: None,
-    };
-    Topology {
-        cluster: Identity::of(7),
-        revision: 1,
-        epoch: 1,
-        partitions,
-        owners,
-        joint: BTreeMap::new(),
-        nodes: members.iter().map(node).collect(),
-        routers: Vec::new(),
-        protocol: 1,
-        stores: BTreeMap::from([("s".parse().unwrap(), store)]),
-    }
+    let store = TopologyStore::batch(shape.groups);
+    let stores = [("s".parse().unwrap(), store)];
+    Topology::first(partitions, owners, members.iter().map(node), stores)
 }
 
 fn key_of_each(partitions: PartitionCount) -> Vec<WireKey> {

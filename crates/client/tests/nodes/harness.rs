@@ -1,13 +1,12 @@
 //! A cluster of scripted nodes, its topology, and a client of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::{Client, ClientBuilder, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{NodeId, PartitionCount, StoreName, VersionNumber};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -75,17 +74,8 @@ impl Cluster {
         self.change(|topology| {
             let id = topology.stores.len() as u16 + 1;
             let entry = topology.stores.entry(name(store)).or_insert_with(|| TopologyStore {
-                revision: 1,
                 id,
-                kind: StoreKind::Batch,
-                current: None,
-                records: 0,
-                replicas: u32::MAX,
-                late: Default::default(),
-                read_keys_per_second: None,
-                fan_out: None,
-                value_type: Default::default(),
-                versioned: None,
+                ..TopologyStore::batch(u32::MAX)
             });
             entry.current = VersionNumber::new(version);
         });
@@ -109,15 +99,7 @@ impl Cluster {
 pub fn topology(addresses: &[String], replicas: u32) -> Topology {
     let count = addresses.len() as u32;
     let node = |(place, address): (usize, &String)| {
-        let node = TopologyNode {
-            revision: 1,
-            resp: address.clone(),
-            http: String::new(),
-            zone: format!("zone-{}", place + 1),
-            group: None,
-            live: true,
-            resting: false,
-        };
+        let node = TopologyNode::live(address, format!("zone-{}", place + 1));
         (id(place as u32 + 1), node)
     };
     let owners = |partition: u32| {
@@ -125,18 +107,12 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
             .map(|replica| id((partition + replica) % count + 1))
             .collect()
     };
-    Topology {
-        cluster: Identity::of(7),
-        revision: 1,
-        epoch: 1,
-        partitions: PartitionCount::try_from(16).unwrap(),
-        owners: (0..16).map(owners).collect(),
-        joint: BTreeMap::new(),
-        nodes: addresses.iter().enumerate().map(node).collect(),
-        routers: Vec::new(),
-        protocol: 1,
-        stores: BTreeMap::new(),
-    }
+    Topology::first(
+        PartitionCount::try_from(16).unwrap(),
+        (0..16).map(owners).collect(),
+        addresses.iter().enumerate().map(node),
+        [],
+    )
 }
 
 pub fn id(number: u32) -> NodeId {

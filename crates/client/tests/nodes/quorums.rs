@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::{Client, ClientError, PutOptions, ReadOptions};
-use fondaco_model::StoreKind;
 use fondaco_model::cluster::TopologyStore;
 use fondaco_model::versioned::{Resolution, VersionedSettings};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
@@ -19,17 +18,8 @@ fn create(cluster: &Cluster, store: &str, settings: VersionedSettings) {
     cluster.change(|topology| {
         let store_id = topology.stores.len() as u16 + 1;
         let entry = TopologyStore {
-            revision: 1,
             id: store_id,
-            kind: StoreKind::Versioned,
-            current: None,
-            records: 0,
-            replicas: 3,
-            late: Default::default(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: Some(settings),
+            ..TopologyStore::versioned(3, settings)
         };
         topology.stores.insert(name(store), entry);
     });

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{
     DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
 };
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind};
+use fondaco_model::{NodeId, PartitionCount};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{
     Held, KeyRecord, Known, KnownKey, PutOver, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode,
@@ -148,46 +148,24 @@ impl Shape {
     /// the nodes from its own number on.
     pub fn topology(&self, live: impl Fn(NodeId) -> bool) -> Topology {
         let node = |number: u32| {
+            let (address, zone) = (format!("10.0.0.{number}:6500"), (number - 1) % self.zones);
             let node = TopologyNode {
-                revision: 1,
-                resp: format!("10.0.0.{number}:6500"),
-                http: String::new(),
-                zone: format!("zone-{}", (number - 1) % self.zones),
-                group: None,
                 live: live(id(number)),
-                resting: false,
+                ..TopologyNode::live(address, format!("zone-{zone}"))
             };
             (id(number), node)
-        };
-        let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Versioned,
-            current: None,
-            records: 0,
-            replicas: self.replicas,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: Some(self.settings),
         };
         let owners = |partition: u32| {
             let owner = |place: u32| id((partition + place) % self.nodes + 1);
             (0..self.replicas).map(owner).collect()
         };
-        Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: PartitionCount::try_from(16).unwrap(),
-            owners: (0..16).map(owners).collect(),
-            joint: BTreeMap::new(),
-            nodes: (1..=self.nodes).map(node).collect(),
-            routers: Vec::new(),
-            protocol: 1,
-            stores: BTreeMap::from([("s".parse().unwrap(), store)]),
-        }
+        let store = TopologyStore::versioned(self.replicas, self.settings);
+        Topology::first(
+            PartitionCount::try_from(16).unwrap(),
+            (0..16).map(owners).collect(),
+            (1..=self.nodes).map(node),
+            [("s".parse().unwrap(), store)],
+        )
     }
 }
 

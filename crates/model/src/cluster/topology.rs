@@ -107,7 +107,72 @@ pub struct TopologyStore {
     pub versioned: Option<VersionedSettings>,
 }
 
+impl TopologyNode {
+    /// A live node, without an HTTP address and a group.
+    pub fn live(resp: impl Into<String>, zone: impl Into<String>) -> Self {
+        Self {
+            revision: 1,
+            resp: resp.into(),
+            http: String::new(),
+            zone: zone.into(),
+            group: None,
+            live: true,
+            resting: false,
+        }
+    }
+}
+
+impl TopologyStore {
+    /// The first store, a batch store, at its first version.
+    pub fn batch(replicas: u32) -> Self {
+        Self {
+            revision: 1,
+            id: 1,
+            kind: StoreKind::Batch,
+            current: Some(VersionNumber::FIRST),
+            records: 0,
+            replicas,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+            fan_out: None,
+            value_type: ValueType::Bytes,
+            versioned: None,
+        }
+    }
+
+    /// The first store, a versioned one.
+    pub fn versioned(replicas: u32, settings: VersionedSettings) -> Self {
+        Self {
+            kind: StoreKind::Versioned,
+            current: None,
+            versioned: Some(settings),
+            ..Self::batch(replicas)
+        }
+    }
+}
+
 impl Topology {
+    /// The first topology of a cluster that exists only for a test or a measurement, without routers.
+    pub fn first(
+        partitions: PartitionCount,
+        owners: Vec<Vec<NodeId>>,
+        nodes: impl IntoIterator<Item = (NodeId, TopologyNode)>,
+        stores: impl IntoIterator<Item = (StoreName, TopologyStore)>,
+    ) -> Self {
+        Self {
+            cluster: Identity::of(7),
+            revision: 1,
+            epoch: 1,
+            partitions,
+            owners,
+            joint: BTreeMap::new(),
+            nodes: nodes.into_iter().collect(),
+            routers: Vec::new(),
+            protocol: protocol::first(),
+            stores: stores.into_iter().collect(),
+        }
+    }
+
     /// The topology of a cluster; `None` before it has a routing table.
     pub fn of(view: &ClusterView) -> Option<Self> {
         let cluster = view.cluster.as_ref()?;
@@ -262,18 +327,8 @@ mod tests {
 
     impl History {
         fn of(writes: &[u8]) -> Self {
-            let mut states = vec![Topology {
-                cluster: Identity::of(1),
-                revision: 1,
-                epoch: 1,
-                partitions: PartitionCount::try_from(1).unwrap(),
-                owners: vec![vec![NodeId::FIRST]],
-                joint: BTreeMap::new(),
-                nodes: BTreeMap::new(),
-                routers: Vec::new(),
-                protocol: protocol::first(),
-                stores: BTreeMap::new(),
-            }];
+            let partitions = PartitionCount::try_from(1).unwrap();
+            let mut states = vec![Topology::first(partitions, vec![vec![NodeId::FIRST]], [], [])];
             for &write in writes {
                 let mut next = states[states.len() - 1].clone();
                 next.revision += 1;
@@ -327,28 +382,15 @@ mod tests {
     fn node(revision: u64) -> TopologyNode {
         TopologyNode {
             revision,
-            resp: format!("a:{revision}"),
-            http: String::new(),
-            zone: String::new(),
-            group: None,
-            live: true,
-            resting: false,
+            ..TopologyNode::live(format!("a:{revision}"), "")
         }
     }
 
     fn store(revision: u64) -> TopologyStore {
         TopologyStore {
             revision,
-            id: 1,
-            kind: StoreKind::Batch,
             current: VersionNumber::new(revision),
-            records: 0,
-            replicas: 1,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: None,
+            ..TopologyStore::batch(1)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Servers, versions and topologies for the tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,38 +158,21 @@ impl Cluster {
             from.take(replicas).collect()
         };
         let described = nodes.iter().map(|node| TopologyNode {
-            revision: 1,
-            resp: node.address.to_string(),
             http: "127.0.0.1:1".into(),
-            zone: "a".into(),
-            group: None,
-            live: true,
-            resting: false,
+            ..TopologyNode::live(node.address.to_string(), "a")
         });
         let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Batch,
-            current: VersionNumber::new(1),
             records: keys as u64,
-            replicas: replicas as u32,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: None,
+            ..TopologyStore::batch(replicas as u32)
         };
         let topology = Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: PartitionCount::try_from(partitions).unwrap(),
-            owners: (0..partitions).map(owners).collect(),
-            joint: BTreeMap::new(),
-            nodes: ids.iter().copied().zip(described).collect(),
             routers: vec!["127.0.0.1:6400".into()],
-            protocol: 1,
-            stores: [(STORE.parse().unwrap(), store)].into(),
+            ..Topology::first(
+                PartitionCount::try_from(partitions).unwrap(),
+                (0..partitions).map(owners).collect(),
+                ids.iter().copied().zip(described),
+                [(STORE.parse().unwrap(), store)],
+            )
         };
         let mut cluster = Self {
             dir: TempDir::new().unwrap(),

@@ -1,7 +1,7 @@
 //! Nodes with replicas in memory, one versioned store, `s`, and one batch store without a version, `b`. The test
 //! publishes their topology by hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
-use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, StoreName, slot_of_key};
+use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreName, slot_of_key};
 use fondaco_node::{
     BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Settings,
     SharedAccess, SharedCatalog,
@@ -102,47 +102,27 @@ impl Cluster {
             from.take(shape.replicas as usize).collect()
         };
         let described = nodes.iter().map(|node| TopologyNode {
-            revision: 1,
-            resp: node.address.to_string(),
             http: "127.0.0.1:1".into(),
-            zone: "a".into(),
-            group: None,
-            live: true,
-            resting: false,
+            ..TopologyNode::live(node.address.to_string(), "a")
         });
+        let settings = VersionedSettings {
+            engine: EngineKind::Disk,
+            ..VersionedSettings::of(shape.replicas).with(&shape.settings)
+        };
         let store = TopologyStore {
-            revision: 1,
             id: STORE_ID,
-            kind: StoreKind::Versioned,
-            current: None,
-            records: 0,
-            replicas: shape.replicas,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: Some(VersionedSettings {
-                engine: EngineKind::Disk,
-                ..VersionedSettings::of(shape.replicas).with(&shape.settings)
-            }),
+            ..TopologyStore::versioned(shape.replicas, settings)
         };
         let batch = TopologyStore {
             id: STORE_ID + 1,
-            kind: StoreKind::Batch,
-            versioned: None,
-            ..store.clone()
+            current: None,
+            ..TopologyStore::batch(shape.replicas)
         };
+        let partitions = PartitionCount::try_from(shape.partitions).unwrap();
+        let owners = (0..shape.partitions).map(owners).collect();
         let topology = Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: PartitionCount::try_from(shape.partitions).unwrap(),
-            owners: (0..shape.partitions).map(owners).collect(),
-            joint: BTreeMap::new(),
-            nodes: ids.iter().copied().zip(described).collect(),
             routers: vec!["127.0.0.1:6400".into()],
-            protocol: 1,
-            stores: BTreeMap::new(),
+            ..Topology::first(partitions, owners, ids.iter().copied().zip(described), [])
         };
         let mut cluster = Self {
             topology,

@@ -1,12 +1,11 @@
 //! The live nodes, and the topologies that coordinators receive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fondaco_client::quorum::Home;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, StoreName};
-use fondaco_model::{Member, Placement, place};
+use fondaco_model::{Member, NodeId, PartitionCount, Placement, RoutingTable, StoreName, place};
 
 use super::coordinator::Coordinator;
 use super::scenario::Scenario;
@@ -28,43 +27,26 @@ impl World {
     pub(super) fn topology(&self, live: &BTreeSet<NodeId>, table: &RoutingTable) -> Topology {
         let node = |place: usize| {
             let node = TopologyNode {
-                revision: 1,
-                resp: format!("10.0.0.{}:6500", place + 1),
-                http: String::new(),
-                zone: zone(place, self.scenario.zones),
                 group: member(place, &self.scenario).group,
                 live: live.contains(&id(place)),
-                resting: false,
+                ..TopologyNode::live(format!("10.0.0.{}:6500", place + 1), zone(place, self.scenario.zones))
             };
             (id(place), node)
         };
-        let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Versioned,
-            current: None,
-            records: 0,
-            replicas: self.scenario.replicas,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            fan_out: None,
-            value_type: Default::default(),
-            versioned: Some(self.scenario.told()),
-        };
+        let store = TopologyStore::versioned(self.scenario.replicas, self.scenario.told());
         Topology {
-            cluster: Identity::of(7),
             revision: table.epoch(),
             epoch: table.epoch(),
-            partitions: table.partitions(),
-            owners: table.all_owners().to_vec(),
             joint: table
                 .changes()
                 .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
-            nodes: (0..self.scenario.nodes).map(node).collect(),
-            routers: Vec::new(),
-            protocol: 1,
-            stores: BTreeMap::from([(self.store.name.clone(), store)]),
+            ..Topology::first(
+                table.partitions(),
+                table.all_owners().to_vec(),
+                (0..self.scenario.nodes).map(node),
+                [(self.store.name.clone(), store)],
+            )
         }
     }
 }
