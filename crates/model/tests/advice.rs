@@ -12,21 +12,12 @@ fn node(number: u32) -> NodeId {
 /// A node in a zone, on a machine of its own.
 fn load(number: u32, zone: &str) -> NodeLoad {
     NodeLoad {
-        node: node(number),
         zone: zone.to_owned(),
-        group: None,
         host: Some(format!("machine-{number}")),
-        weight: 1,
-        live: true,
-        absent_ms: 0,
-        backup: false,
-        leaving: false,
-        maintenance: false,
-        known: true,
-        cpu: (1.0, 4.0),
         memory: (1 << 30, 8 << 30),
         disk: (1 << 30, 100 << 30),
         requests: 1000.0,
+        ..NodeLoad::of(node(number), (1.0, 4.0))
     }
 }
 

@@ -131,21 +131,8 @@ impl World {
                 // What is measured is never quite what is.
                 let noise = 1.0 + 0.02 * (self.random.next() - 0.5);
                 NodeLoad {
-                    node: id(at),
-                    zone: "z".to_owned(),
-                    group: None,
-                    host: None,
-                    weight: 1,
-                    live: true,
-                    absent_ms: 0,
-                    backup: false,
-                    leaving: false,
-                    maintenance: false,
-                    known: true,
-                    cpu: ((used * noise).min(*capacity), *capacity),
-                    memory: (0, 0),
-                    disk: (0, 0),
                     requests: used * 1000.0,
+                    ..NodeLoad::of(id(at), ((used * noise).min(*capacity), *capacity))
                 }
             });
         let nodes = nodes.collect();

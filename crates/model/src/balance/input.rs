@@ -250,6 +250,27 @@ impl fmt::Display for Resource {
 }
 
 impl NodeLoad {
+    /// A live node in zone `z`, with the cores that it uses and may use, and no other load.
+    pub fn of(node: NodeId, cpu: (f64, f64)) -> Self {
+        Self {
+            node,
+            zone: "z".to_owned(),
+            group: None,
+            host: None,
+            weight: 1,
+            live: true,
+            absent_ms: 0,
+            backup: false,
+            leaving: false,
+            maintenance: false,
+            known: true,
+            cpu,
+            memory: (0, 0),
+            disk: (0, 0),
+            requests: 0.0,
+        }
+    }
+
     /// How much of a resource it uses, from 0 to 1 or more; 0 if that is unknown.
     pub fn level(&self, resource: Resource, settings: &BalanceSettings) -> f64 {
         let share = |used: f64, all: f64| if all > 0.0 { used / all } else { 0.0 };

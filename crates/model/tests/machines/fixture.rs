@@ -15,21 +15,8 @@ pub fn node(number: u32) -> NodeId {
 /// A node that uses so much of its one core.
 pub fn load(number: u32, cpu: f64) -> NodeLoad {
     NodeLoad {
-        node: node(number),
-        zone: "z".to_owned(),
-        group: None,
-        host: None,
-        weight: 1,
-        live: true,
-        absent_ms: 0,
-        backup: false,
-        leaving: false,
-        maintenance: false,
-        known: true,
-        cpu: (cpu, 1.0),
-        memory: (0, 0),
-        disk: (0, 0),
         requests: 1000.0 * cpu,
+        ..NodeLoad::of(node(number), (cpu, 1.0))
     }
 }
 
