@@ -8,11 +8,11 @@
 use std::hint::black_box;
 use std::io::BufRead;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::trial::{fill, scattered_key};
@@ -27,7 +27,7 @@ const LOOK_EACH: u64 = 64;
 const CUT_FROM_BYTES: usize = 256 << 10;
 
 /// The requests: a share of writes from 0 to 1, and a uniform or Zipfian distribution of keys.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct EngineMix {
     /// The share of writes.
     pub writes: f64,
@@ -37,51 +37,20 @@ pub struct EngineMix {
     pub synced: bool,
     /// The number of writes per batch.
     pub batch: u64,
-    /// The duration, in whole milliseconds.
+    /// The duration.
     pub lasts: Duration,
 }
 
-impl EngineMix {
-    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced, and the
-    /// milliseconds.
-    pub fn line(self) -> String {
-        let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
-        format!(
-            "{}/{}{zipf}{synced} {}",
-            self.writes,
-            self.batch,
-            self.lasts.as_millis()
-        )
-    }
-}
-
-impl FromStr for EngineMix {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let without = |text, end| str::strip_suffix(text, end).map_or((text, false), |rest| (rest, true));
-        let no_mix = || format!("{text:?} is not a mix");
-        let (rest, lasts) = text.split_once(' ').with_context(no_mix)?;
-        let (rest, synced) = without(rest, 's');
-        let (writes, zipf) = without(rest, 'z');
-        let (writes, batch) = writes.split_once('/').with_context(no_mix)?;
-        Ok(Self {
-            writes: writes.parse().with_context(no_mix)?,
-            zipf,
-            synced,
-            batch: batch.parse().with_context(no_mix)?,
-            lasts: Duration::from_millis(lasts.parse().with_context(no_mix)?),
-        })
-    }
-}
-
-/// Fills an engine in an empty directory, and runs a mix for each line of standard input. Answers each with a line with
-/// the requests per second of CPU time.
+/// Fills an engine in an empty directory, and runs a mix for each line of standard input, an [`EngineMix`] as JSON.
+/// Answers each with a line with the requests per second of CPU time.
 pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64) -> Result<()> {
     let engine = candidate.open(dir, cache_bytes)?;
     fill(&*engine, dataset)?;
     for (seed, mix) in (0..).zip(std::io::stdin().lock().lines()) {
-        println!("{}", per_cpu_second(&*engine, dataset, mix?.parse()?, seed)?);
+        println!(
+            "{}",
+            per_cpu_second(&*engine, dataset, serde_json::from_str(&mix?)?, seed)?
+        );
     }
     Ok(())
 }
@@ -208,29 +177,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_parses_its_own_output() {
-        let mixes = [
-            (0.05, true, false, 40),
-            (1.0, false, true, 64),
-            (0.5, true, true, 25),
-            (1.0, false, false, 1),
-        ];
-        for (writes, zipf, synced, batch) in mixes {
-            let mix = EngineMix {
-                writes,
-                zipf,
-                synced,
-                batch,
-                lasts: Duration::from_millis(1500),
-            };
-            assert_eq!(mix.line().parse::<EngineMix>().unwrap(), mix);
-        }
-        for text in ["much", "0.5 9", "0.5/z 9", "/64 9", "0.5/64", "0.5/64 z"] {
-            assert!(text.parse::<EngineMix>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn values_belong_to_their_records_and_differ() {
         for value_bytes in [0, 5, 12, 1024] {
             let values = Values::new(value_bytes);
@@ -249,7 +195,13 @@ mod tests {
         let values = Values::new(20);
         let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
         let (mut reads, mut written) = (0, 0);
-        let mix = "0.5/40 9".parse::<EngineMix>().unwrap();
+        let mix = EngineMix {
+            writes: 0.5,
+            zipf: false,
+            synced: false,
+            batch: 40,
+            lasts: Duration::ZERO,
+        };
         let made = requests(
             keys,
             mix,

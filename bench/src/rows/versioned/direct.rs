@@ -78,7 +78,7 @@ impl Direct {
     }
 
     fn ask(&self, mix: EngineMix) -> Result<f64> {
-        let answer = self.dialogue.borrow_mut().ask(&mix.line(), LIMIT)?;
+        let answer = self.dialogue.borrow_mut().ask(&serde_json::to_string(&mix)?, LIMIT)?;
         answer
             .parse()
             .with_context(|| format!("the engine's process printed {answer:?}"))
