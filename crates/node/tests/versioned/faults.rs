@@ -1,126 +1,17 @@
 //! Nodes with a full disk or unreadable sectors.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteBatch};
-use parking_lot::Mutex;
+use fondaco_engine::{Engine, MemoryEngine};
 use redis::Value;
 
 use crate::harness::{Cluster, Shape, bulk};
-
-/// An engine in memory whose disk is full, or has bad sectors.
-#[derive(Default)]
-struct FaultyEngine {
-    inner: MemoryEngine,
-    is_full: AtomicBool,
-    /// The keys of tables that cannot be read until they are overwritten.
-    unreadable: Arc<Mutex<HashSet<Bytes>>>,
-}
-
-struct FaultyTable {
-    inner: Arc<dyn Table>,
-    unreadable: Arc<Mutex<HashSet<Bytes>>>,
-}
-
-impl FaultyEngine {
-    /// Makes all records of stores unreadable. Returns how many they are.
-    fn spoil(&self) -> usize {
-        let mut unreadable = self.unreadable.lock();
-        for name in self.inner.tables().unwrap() {
-            let table = self.inner.open_table(&name).unwrap();
-            let keys = table.scan(&[], None).unwrap().map(|entry| entry.unwrap().0);
-            unreadable.extend(keys.filter(|_| name.starts_with("store-")));
-        }
-        unreadable.len()
-    }
-}
-
-impl Engine for FaultyEngine {
-    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
-        Ok(Arc::new(FaultyTable {
-            inner: self.inner.open_table(name)?,
-            unreadable: Arc::clone(&self.unreadable),
-        }))
-    }
-
-    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        self.inner.drop_table(name)
-    }
-
-    fn tables(&self) -> Result<Vec<String>, EngineError> {
-        self.inner.tables()
-    }
-
-    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
-        if self.is_full.load(Relaxed) {
-            return Err(EngineError::DiskFull { dir: "full".into() });
-        }
-        let mut unreadable = self.unreadable.lock();
-        for name in self.inner.tables()? {
-            let table = self.inner.open_table(&name)?;
-            unreadable.retain(|key| batch.change_of(&*table, key).is_none());
-        }
-        self.inner.write(batch)
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        self.inner.disk_bytes()
-    }
-
-    fn is_durable(&self) -> bool {
-        true
-    }
-}
-
-impl FaultyTable {
-    fn check(&self, key: &[u8]) -> Result<(), EngineError> {
-        match self.unreadable.lock().contains(key) {
-            true => Err(EngineError::Corrupt {
-                place: "a bad sector".to_owned(),
-                reason: "it cannot be read: Input/output error (os error 5)".to_owned(),
-                key: Some(key.into()),
-            }),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Table for FaultyTable {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        self.check(key).and_then(|()| self.inner.get(key))
-    }
-
-    fn get_hot(&self, _: &[u8]) -> Result<Hot<Bytes>, EngineError> {
-        Ok(Hot::Cold)
-    }
-
-    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
-        let entries = self.inner.scan(from, to)?.map(|entry| {
-            let (key, value) = entry?;
-            self.check(&key).map(|()| (key, value))
-        });
-        Ok(Box::new(entries.collect::<Vec<_>>().into_iter()))
-    }
-
-    fn approximate_len(&self) -> u64 {
-        self.inner.approximate_len()
-    }
-}
+use crate::unreadable::UnreadableEngine;
 
 /// A cluster of nodes that each hold everything, and the engine of the first.
-fn cluster(nodes: u32) -> (Cluster, Arc<FaultyEngine>) {
-    let engine = Arc::new(FaultyEngine::default());
+fn cluster(nodes: u32) -> (Cluster, Arc<UnreadableEngine>) {
+    let engine = Arc::new(UnreadableEngine::default());
     let of_first = Arc::clone(&engine);
     let cluster = Cluster::start(Shape {
         nodes,
@@ -162,7 +53,7 @@ fn unreadable_keys_can_be_set_and_deleted() {
         for key in ["set", "deleted", "added"] {
             assert_eq!(connection.send(&format!("SET s:{key} 1")), Ok(Value::Okay));
         }
-        assert_eq!(engine.spoil(), 3);
+        assert_eq!(engine.spoil(|table, _| table.starts_with("store-")), 3);
         let others_have_it = nodes > 1;
         assert_eq!(connection.send("GET s:set").is_ok(), others_have_it);
         assert_eq!(connection.send("INCR s:added").is_ok(), others_have_it);

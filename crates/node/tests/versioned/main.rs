@@ -8,3 +8,6 @@ mod like_redis;
 mod pipelines;
 mod quorums;
 mod tools;
+#[path = "../../../replica/tests/replicas/unreadable.rs"]
+#[expect(dead_code, reason = "the tests of replicas use the rest of it")]
+mod unreadable;

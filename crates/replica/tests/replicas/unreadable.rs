@@ -1,6 +1,7 @@
-//! An engine in memory with some unreadable records, like those in bad sectors of a disk.
+//! An engine in memory with some unreadable records, like those in bad sectors of a disk, or with a full disk.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -16,6 +17,8 @@ pub struct UnreadableEngine {
     bad: Bad,
     /// Whether errors name no key and end scans, as in engines that store many records in a block.
     is_of_blocks: bool,
+    /// Whether it refuses all writes.
+    pub is_full: AtomicBool,
 }
 
 struct UnreadableTable {
@@ -69,6 +72,9 @@ impl Engine for UnreadableEngine {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+        if self.is_full.load(Relaxed) {
+            return Err(EngineError::DiskFull { dir: "full".into() });
+        }
         let mut bad = self.bad.lock().unwrap();
         for (name, key) in bad.clone() {
             let table = self.inner.open_table(&name)?;
