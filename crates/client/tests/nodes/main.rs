@@ -5,6 +5,8 @@ mod harness;
 mod hedging;
 mod quorums;
 mod reads;
+#[path = "../quorum/records.rs"]
+mod records;
 mod replica;
 mod server;
 mod topologies;

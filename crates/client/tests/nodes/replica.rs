@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
+use fondaco_model::versioned::{DotSource, ReplicaId};
 use fondaco_protocol::replica::{
-    self, KeyRecord, Known, KnownKey, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError,
-    ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+    self, Known, LocalReplica, OnReply, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
 };
 use parking_lot::Mutex;
+
+use crate::records::{Hints, Records, carry_out};
 
 /// A replica's records, and the requests to it.
 #[derive(Debug)]
 pub struct Held {
-    pub records: BTreeMap<Bytes, Record>,
-    /// By target node and key.
-    pub hints: BTreeMap<(NodeId, Bytes), Record>,
+    pub records: Records,
+    pub hints: Hints,
     dots: DotSource,
     pub asked: Vec<ReplicaCommand>,
     /// How many records it did not send because the requester had them.
@@ -55,80 +55,21 @@ impl Held {
         if let Some(&code) = self.refuses.get(command.name()) {
             return ReplicaReply::Error(ReplicaError::new(code, "as the test says"));
         }
-        match request.operation {
-            ReplicaOperation::Get { part, keys } => {
-                let record = |key: &Bytes| {
-                    let record = self.records.get(key)?;
-                    Some(match part {
-                        RecordPart::Full => record.to_bytes().into(),
-                        RecordPart::Context => record.context().to_bytes().into(),
-                        RecordPart::Members => unreachable!("no set is read here"),
-                    })
-                };
-                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
-            }
-            ReplicaOperation::GetOther { keys } => {
-                let held = |KnownKey { key, known }: &KnownKey| {
-                    let Some(record) = self.records.get(key) else {
-                        return replica::Held::Nothing;
-                    };
-                    let record = Bytes::from(record.to_bytes());
-                    let digest = Record::stated_digest(&record);
-                    match known {
-                        Known::Digest(known) if *known == digest => replica::Held::Same,
-                        Known::Awaited => replica::Held::Record(digest.to_be_bytes().to_vec().into()),
-                        Known::Digest(_) | Known::Nothing => replica::Held::Record(record),
-                    }
-                };
-                let found: Vec<replica::Held> = keys.iter().map(held).collect();
-                let not_told = found
-                    .iter()
-                    .zip(&keys)
-                    .filter(|(held, key)| **held == replica::Held::Same || key.known == Known::Awaited);
-                self.not_told += not_told.count();
-                ReplicaReply::Records(found.into_iter().map(Ok).collect())
-            }
-            ReplicaOperation::Put {
-                over,
-                key,
-                context,
-                update,
-                ..
-            } => {
-                let over = match over {
-                    PutOver::Context => Over::Context(&context),
-                    PutOver::All => Over::All(&context),
-                    PutOver::Unchanged => Over::Unchanged(&context),
-                };
-                match Record::write(self.records.get(&key), &mut self.dots, over, update) {
-                    Ok(record) => {
-                        let bytes = record.to_bytes().into();
-                        self.records.insert(key, record);
-                        ReplicaReply::Written(bytes)
-                    }
-                    Err(error) => ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Conflict, error.to_string())),
-                }
-            }
-            ReplicaOperation::Merge { records } => {
-                for KeyRecord { key, record } in records {
-                    let held = self.records.entry(key).or_default();
-                    *held = held.merge(&Record::decode(record).unwrap());
-                }
-                ReplicaReply::Done
-            }
-            ReplicaOperation::Hint { target, records } => {
-                for KeyRecord { key, record } in records {
-                    let held = self.hints.entry((target, key)).or_default();
-                    *held = held.merge(&Record::decode(record).unwrap());
-                }
-                ReplicaReply::Done
-            }
-            ReplicaOperation::OldestHint => ReplicaReply::OldestHint {
+        if command == ReplicaCommand::OldestHint {
+            return ReplicaReply::OldestHint {
                 now_unix_ms: 1,
                 oldest_unix_ms: None,
-            },
-            other => panic!("{other:?} is not a request of a client"),
+            };
         }
+        if let ReplicaOperation::GetOther { keys } = &request.operation {
+            self.not_told += keys.iter().filter(|key| key.known == Known::Awaited).count();
+        }
+        let (records, hints, dots) = (&mut self.records, &mut self.hints, &mut self.dots);
+        let reply = carry_out(records, hints, dots, request.operation, None);
+        if let ReplicaReply::Records(found) = &reply {
+            self.not_told += found.iter().filter(|held| **held == Ok(replica::Held::Same)).count();
+        }
+        reply
     }
 
     /// How many of these requests it received.

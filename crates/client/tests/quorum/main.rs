@@ -6,6 +6,7 @@ mod handoff;
 mod moves;
 mod properties;
 mod reads;
+mod records;
 mod script;
 mod topologies;
 mod world;

@@ -13,15 +13,15 @@ use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
 use fondaco_client::quorum::{Home, QuorumCounters, WriteTimes};
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::versioned::{
-    DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
-};
+use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{
-    Held, KeyRecord, Known, KnownKey, PutOver, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode,
-    ReplicaOperation, ReplicaReply, ReplicaRequest,
+    ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
+
+pub use crate::records::Flaw;
+use crate::records::{Hints, Records, carry_out};
 
 pub const DEADLINE_US: u64 = 1_000_000;
 /// How long an operation may continue after its deadline, to store hints.
@@ -40,24 +40,10 @@ pub struct Faults {
     pub slow: u32,
 }
 
-/// Deliberate flaws of replicas, to prove that the checks notice them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
-    /// They acknowledge merges without merging.
-    ForgetMerges,
-    /// They answer empty contexts.
-    HideContexts,
-    /// They answer empty records.
-    HideRecords,
-    /// They claim to have the same record as the one whose digest they get.
-    SayTheSame,
-}
-
 /// The state of a replica.
 pub struct Replica {
-    pub records: BTreeMap<Bytes, Record>,
-    /// By target node and key.
-    pub hints: BTreeMap<(NodeId, Bytes), Record>,
+    pub records: Records,
+    pub hints: Hints,
     dots: DotSource,
     pub is_up: bool,
     /// The errors that it answers to these commands.
@@ -369,78 +355,11 @@ impl World {
         {
             return ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::OldTable, "as the test says"));
         }
-        match request.operation {
-            ReplicaOperation::Get { part, keys } => {
-                let record = |key: &Bytes| {
-                    let record = replica.records.get(key)?;
-                    Some(match part {
-                        RecordPart::Full if flaw == Some(Flaw::HideRecords) => return None,
-                        RecordPart::Context if flaw == Some(Flaw::HideContexts) => return None,
-                        RecordPart::Full => record.to_bytes().into(),
-                        RecordPart::Context => record.context().to_bytes().into(),
-                        RecordPart::Members => unreachable!("no set is read here"),
-                    })
-                };
-                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
-            }
-            ReplicaOperation::GetOther { keys } => {
-                let held = |KnownKey { key, known }: &KnownKey| {
-                    let record = replica.records.get(key).filter(|_| flaw != Some(Flaw::HideRecords));
-                    let record = record.map(|record| Bytes::from(record.to_bytes()));
-                    let digest = record.as_deref().map(Record::stated_digest);
-                    match known {
-                        Known::Digest(known) if digest == Some(*known) || flaw == Some(Flaw::SayTheSame) => Held::Same,
-                        Known::Awaited => digest.map(|digest| digest.to_be_bytes().to_vec().into()).into(),
-                        Known::Digest(_) | Known::Nothing => record.into(),
-                    }
-                };
-                ReplicaReply::Records(keys.iter().map(|key| Ok(held(key))).collect())
-            }
-            ReplicaOperation::Put {
-                over,
-                key,
-                context,
-                update,
-                ..
-            } => {
-                let over = match over {
-                    PutOver::Context => Over::Context(&context),
-                    PutOver::All => Over::All(&context),
-                    PutOver::Unchanged => Over::Unchanged(&context),
-                };
-                match Record::write(replica.records.get(&key), &mut replica.dots, over, update) {
-                    Ok(record) => {
-                        let bytes = record.to_bytes().into();
-                        replica.records.insert(key, record);
-                        ReplicaReply::Written(bytes)
-                    }
-                    Err(error) => {
-                        let code = match error {
-                            WriteError::Conflict => ReplicaErrorCode::Conflict,
-                            _ => ReplicaErrorCode::Other,
-                        };
-                        ReplicaReply::Error(ReplicaError::new(code, error.to_string()))
-                    }
-                }
-            }
-            ReplicaOperation::Merge { .. } if flaw == Some(Flaw::ForgetMerges) => ReplicaReply::Done,
-            ReplicaOperation::Merge { records } => {
-                for KeyRecord { key, record } in records {
-                    let record = Record::decode(record).unwrap();
-                    merge(replica.records.entry(key).or_default(), &record);
-                }
-                ReplicaReply::Done
-            }
-            ReplicaOperation::Hint { target, records } => {
-                assert_ne!(target, node, "no node keeps a hint for itself");
-                for KeyRecord { key, record } in records {
-                    let record = Record::decode(record).unwrap();
-                    merge(replica.hints.entry((target, key)).or_default(), &record);
-                }
-                ReplicaReply::Done
-            }
-            other => panic!("no coordinator asks {other:?}"),
+        if let ReplicaOperation::Hint { target, .. } = &request.operation {
+            assert_ne!(*target, node, "no node keeps a hint for itself");
         }
+        let (records, hints, dots) = (&mut replica.records, &mut replica.hints, &mut replica.dots);
+        carry_out(records, hints, dots, request.operation, flaw)
     }
 
     /// Runs until an outcome arrives or the next timer is due; `None` if there is nothing to wait for. Returns the
@@ -594,10 +513,6 @@ impl Asked {
         };
         self.list.iter().filter_map(hint).collect()
     }
-}
-
-fn merge(held: &mut Record, other: &Record) {
-    *held = held.merge(other);
 }
 
 fn unix_ms(now_us: u64) -> u64 {
