@@ -92,17 +92,6 @@ pub(super) struct Wait {
     pub(super) wait: bool,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Wait {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        match Query::try_from_uri(&parts.uri) {
-            Ok(Query(wait)) => Ok(wait),
-            Err(error) => Err(ApiError::invalid(format!("invalid query: {error}"))),
-        }
-    }
-}
-
 /// Whether the data of a dropped store is kept.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -112,17 +101,6 @@ pub(super) struct Dropping {
     #[serde(default)]
     #[param(default = false)]
     pub(super) now: bool,
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Dropping {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        match Query::try_from_uri(&parts.uri) {
-            Ok(Query(dropping)) => Ok(dropping),
-            Err(error) => Err(ApiError::invalid(format!("invalid query: {error}"))),
-        }
-    }
 }
 
 /// The parameters of a query.

@@ -7,7 +7,7 @@ use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
 
 use super::app::App;
-use super::body::{Dropping, JsonBody, StorePath, Wait};
+use super::body::{Dropping, JsonBody, QueryOf, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
 use crate::error::ControlError;
@@ -125,7 +125,7 @@ pub(super) async fn alter(
 pub(super) async fn drop_store(
     State(app): State<App>,
     StorePath(name): StorePath,
-    dropping: Dropping,
+    QueryOf(dropping): QueryOf<Dropping>,
 ) -> Result<StatusCode, ApiError> {
     let dropped = app.blocking(move |app| {
         app.operator.drop_store(&name, dropping.now)?;
@@ -175,7 +175,7 @@ pub(super) async fn versions(
 pub(super) async fn swap(
     State(app): State<App>,
     StorePath(name): StorePath,
-    wait: Wait,
+    QueryOf(wait): QueryOf<Wait>,
     JsonBody(request): JsonBody<SwapRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let version = version(request.version)?;
@@ -195,7 +195,7 @@ pub(super) async fn swap(
 pub(super) async fn rollback(
     State(app): State<App>,
     StorePath(name): StorePath,
-    wait: Wait,
+    QueryOf(wait): QueryOf<Wait>,
     JsonBody(request): JsonBody<RollbackRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let to = request.to.map(version).transpose()?;
