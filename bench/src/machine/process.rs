@@ -284,8 +284,13 @@ impl Process {
 
     /// Waits for its end, which must be a success.
     pub fn wait_for_success(&mut self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
+        self.watch(Instant::now(), limit, |_| ())
+    }
+
+    /// Looks at it now and then until its end, which must be a success within `limit` of `started`.
+    fn watch(&mut self, started: Instant, limit: Duration, mut look: impl FnMut(&Self)) -> Result<()> {
         loop {
+            look(self);
             if let Some(status) = self.ended()? {
                 ensure!(
                     status.success(),
@@ -295,7 +300,7 @@ impl Process {
                 );
                 return Ok(());
             }
-            if Instant::now() > deadline {
+            if started.elapsed() > limit {
                 bail!("{} took more than {limit:?}{}", self.title, self.last_words());
             }
             thread::sleep(POLL);
@@ -305,31 +310,17 @@ impl Process {
     /// Waits for its end, which must be a success, and returns its resource usage. Its peak memory is polled while it
     /// runs, with a last reading up to [`POLL`] before the end.
     pub fn finish(mut self, started: Instant, limit: Duration) -> Result<Usage> {
-        let deadline = started + limit;
         let mut resident_bytes_max = 0;
-        loop {
+        self.watch(started, limit, |process| {
             // Until exec has replaced the shell, this is the memory of the shell, which is small.
-            if let Ok(bytes) = self.status_bytes("VmHWM") {
+            if let Ok(bytes) = process.status_bytes("VmHWM") {
                 resident_bytes_max = resident_bytes_max.max(bytes);
             }
-            if let Some(status) = self.ended()? {
-                let wall = started.elapsed();
-                ensure!(
-                    status.success(),
-                    "{} ended with {status}{}",
-                    self.title,
-                    self.last_words()
-                );
-                return Ok(Usage {
-                    wall,
-                    resident_bytes_max,
-                });
-            }
-            if Instant::now() > deadline {
-                bail!("{} took more than {limit:?}{}", self.title, self.last_words());
-            }
-            thread::sleep(POLL);
-        }
+        })?;
+        Ok(Usage {
+            wall: started.elapsed(),
+            resident_bytes_max,
+        })
     }
 
     /// The end of its log, for an error message.
