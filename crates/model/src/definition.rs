@@ -59,16 +59,6 @@ pub struct StoreDefinition {
     pub stream: Option<StreamSettings>,
 }
 
-impl StoreKind {
-    /// Whether it has versions that are pushed.
-    pub fn is_pushed(self) -> bool {
-        match self {
-            Self::Batch | Self::Hybrid => true,
-            Self::Versioned => false,
-        }
-    }
-}
-
 impl StoreDefinition {
     /// How many backups a store keeps by default.
     pub const BACKUPS_DEFAULT: u32 = 1;
