@@ -1,14 +1,13 @@
 //! Development clusters to test: three nodes, a router and two controllers.
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fondaco_control::{Config, ControlError, Dev, DevConfig, ZooKeeperConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::resp::Resp;
 use crate::single::{Client, config, eventually};
 
 pub struct TestCluster {
@@ -59,17 +58,15 @@ impl TestCluster {
     }
 
     /// A connection to the router's RESP port.
-    pub fn resp(&self) -> TcpStream {
+    pub fn resp(&self) -> Resp {
         self.resp_of("router-1")
     }
 
     /// A connection to the RESP port of a member.
-    pub fn resp_of(&self, name: &str) -> TcpStream {
+    pub fn resp_of(&self, name: &str) -> Resp {
         let members = self.dev().members();
         let member = members.iter().find(|member| member.name == name).unwrap();
-        let stream = TcpStream::connect(member.resp.as_ref().unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
+        Resp::at(member.resp.as_ref().unwrap())
     }
 
     /// The value of a member's metric.

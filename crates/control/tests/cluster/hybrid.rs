@@ -7,8 +7,8 @@ use fondaco_testing::Kafka;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
+use crate::resp::Resp;
 use crate::single::{Builds, KEYS, eventually, key, value};
-use crate::versioned::Writer;
 
 const PADDING: usize = 50;
 
@@ -44,7 +44,7 @@ pub fn now_ms() -> u64 {
 /// Waits until all members answer so.
 fn all_answer(cluster: &TestCluster, expected: &[(&str, &str)]) {
     for member in cluster.nodes().into_iter().chain(["router-1".to_owned()]) {
-        let mut client = Writer::over(cluster.resp_of(&member));
+        let mut client = cluster.resp_of(&member);
         for (key, value) in expected {
             eventually(&format!("{member} to answer {value} for {key}"), || {
                 (client.ask(&format!("GET pymk:{key}")) == *value).then_some(())
@@ -55,7 +55,7 @@ fn all_answer(cluster: &TestCluster, expected: &[(&str, &str)]) {
 
 /// All keys of the store, by a scan.
 fn scanned(cluster: &TestCluster, member: &str) -> Vec<String> {
-    let mut client = Writer::over(cluster.resp_of(member));
+    let mut client = cluster.resp_of(member);
     let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
     loop {
         let mut answer = client.ask_long(&["SCAN", &cursor, "COUNT", "70"]);
@@ -210,7 +210,7 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
         .map(|number| event(&key(number), &format!("event-{number}")))
         .collect();
     log(&cluster, &json!(events));
-    let check = |client: &mut Writer| {
+    let check = |client: &mut Resp| {
         for number in 0..KEYS {
             let answer = client.ask(&format!("GET pymk:{}", key(number)));
             let expected = match number < KEYS / 2 {
@@ -221,7 +221,7 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
         }
     };
     eventually("all events to be served", || {
-        let mut client = Writer::new(&cluster);
+        let mut client = cluster.resp();
         let last = format!("event-{}", KEYS / 2 - 1);
         (0..KEYS / 2)
             .all(|number| client.ask(&format!("GET pymk:{}", key(number))).starts_with("event-"))
@@ -233,8 +233,8 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
     assert_eq!(status, 202, "{answer}");
     let path = format!("/v1/plans/{}", answer["number"]);
     // While they move, no answer is without its events.
-    let mut clients: Vec<Writer> = ["router-1", "node-1", "node-3"]
-        .map(|member| Writer::over(cluster.resp_of(member)))
+    let mut clients: Vec<Resp> = ["router-1", "node-1", "node-3"]
+        .map(|member| cluster.resp_of(member))
         .into();
     eventually("the plan to be done", || {
         clients.iter_mut().for_each(check);
@@ -243,7 +243,7 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
     });
     cluster.stop("node-1");
     cluster.stop("node-2");
-    let mut client = Writer::new(&cluster);
+    let mut client = cluster.resp();
     eventually("the router to know", || {
         (client.ask("GET pymk:member-0") == "event-0").then_some(())
     });
@@ -292,7 +292,7 @@ fn events_of_a_topic_of_kafka_are_served_within_a_second() {
         topic.send(number % 3, Some("member-1"), Some(&text), None);
         topic.flush();
         let sent = Instant::now();
-        let mut client = Writer::new(&cluster);
+        let mut client = cluster.resp();
         eventually("the event", || (client.ask("GET pymk:member-1") == text).then_some(()));
         // The first ones wait until consumers have found their broker.
         assert!(

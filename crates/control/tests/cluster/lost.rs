@@ -2,7 +2,6 @@
 //! operator decides.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,15 +17,7 @@ fn data(server: &ZooKeeper) -> PathBuf {
 }
 
 fn ask(cluster: &TestCluster, member: &str, command: &str) -> String {
-    let mut stream = BufReader::new(cluster.resp_of(member));
-    stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_line(&mut answer).unwrap();
-    if answer.starts_with('$') && answer.trim_end() != "$-1" {
-        answer.clear();
-        stream.read_line(&mut answer).unwrap();
-    }
-    answer.trim_end().to_owned()
+    cluster.resp_of(member).ask(command)
 }
 
 /// A batch store and a versioned one, both with data.

@@ -2,6 +2,8 @@
 //! that come and go, and coordination outages.
 
 mod harness;
+#[path = "../node/resp.rs"]
+mod resp;
 #[path = "../node/harness.rs"]
 #[expect(
     dead_code,

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::harness::TestCluster;
 use crate::hybrid::{create, now_ms, push};
 use crate::single::{Builds, KEYS, eventually, key, value};
-use crate::versioned::Writer;
 
 const PARTITIONS: i32 = 3;
 const PADDING: usize = 50;
@@ -66,7 +65,7 @@ impl Events {
 /// Waits until every member has read the ends of a round, and checks all keys.
 fn all_answer(cluster: &TestCluster, ends: &[String], build: u64, latest: &Latest) {
     for member in cluster.nodes().into_iter().chain(["router-1".to_owned()]) {
-        let mut client = Writer::over(cluster.resp_of(&member));
+        let mut client = cluster.resp_of(&member);
         for end in ends {
             eventually("the end of the round", || {
                 (client.ask(&format!("GET pymk:{end}")) == "x").then_some(())

@@ -40,7 +40,7 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     });
     let losses = cluster.member(NODE).get("/v1/losses")["losses"].to_string();
     assert!(losses.contains("older copy"), "{losses}");
-    let mut alone = Writer::over(cluster.resp_of(NODE));
+    let mut alone = cluster.resp_of(NODE);
     for key in 0..90 {
         let answer = alone.ask(&format!("GET cart:{key}"));
         assert!(answer.starts_with('-'), "{key}: {answer}");

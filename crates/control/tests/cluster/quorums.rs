@@ -8,7 +8,7 @@ use crate::versioned::{Writer, create};
 
 /// The value of a field of `CLUSTER INFO`.
 fn cluster_info(cluster: &TestCluster, member: &str, name: &str) -> String {
-    let answer = Writer::over(cluster.resp_of(member)).ask_long(&["CLUSTER", "INFO"]);
+    let answer = cluster.resp_of(member).ask_long(&["CLUSTER", "INFO"]);
     let line = answer[0]
         .lines()
         .find_map(|line| line.strip_prefix(&format!("{name}:")));
@@ -58,7 +58,7 @@ fn every_port_reports_a_lost_quorum_and_nodes_stay_ready() {
             assert_eq!(cluster.metric(member, &name), 4);
         }
         // The other two do not answer: the remaining replica counts, wherever the coordinator is.
-        let error = Writer::over(cluster.resp_of(member)).ask("GET cart:1");
+        let error = cluster.resp_of(member).ask("GET cart:1");
         assert!(error.starts_with("-NOQUORUM 1 of 2 reads: node "), "{member}: {error}");
     }
 

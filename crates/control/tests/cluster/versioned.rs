@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use fondaco_coordination::{Coordination, EntryPath, ZooKeeperCoordination, ZooKeeperSettings};
@@ -11,11 +9,12 @@ use fondaco_testing::ZooKeeper;
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
+use crate::resp::Resp;
 use crate::single::eventually;
 
 /// A client that writes and reads over one connection.
 pub struct Writer {
-    stream: BufReader<TcpStream>,
+    resp: Resp,
     written: BTreeMap<String, String>,
 }
 
@@ -24,59 +23,23 @@ impl Writer {
         Self::over(cluster.resp())
     }
 
-    pub fn over(stream: TcpStream) -> Self {
+    fn over(resp: Resp) -> Self {
         Self {
-            stream: BufReader::new(stream),
+            resp,
             written: BTreeMap::new(),
         }
     }
 
     /// The same client over another connection.
-    pub fn again(&self, stream: TcpStream) -> Self {
+    pub fn again(&self, resp: Resp) -> Self {
         Self {
             written: self.written.clone(),
-            ..Self::over(stream)
+            ..Self::over(resp)
         }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
     }
 
     pub fn ask(&mut self, command: &str) -> String {
-        // In one piece: the kernel would wait for an answer to the first one before it sends the second.
-        let request = format!("{command}\r\n");
-        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
-        match self.line() {
-            length if length.starts_with('$') && length != "$-1" => self.line(),
-            line => line,
-        }
-    }
-
-    /// Sends a request whose arguments may be long. Returns all strings of its answer.
-    pub fn ask_long(&mut self, arguments: &[&str]) -> Vec<String> {
-        let mut request = format!("*{}\r\n", arguments.len());
-        for argument in arguments {
-            request += &format!("${}\r\n{argument}\r\n", argument.len());
-        }
-        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
-        self.answer()
-    }
-
-    fn answer(&mut self) -> Vec<String> {
-        let line = self.line();
-        match line.split_at(1) {
-            ("*", count) => (0..count.parse().unwrap()).flat_map(|_| self.answer()).collect(),
-            ("$", length) => {
-                let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
-                self.stream.read_exact(&mut bytes).unwrap();
-                bytes.truncate(bytes.len() - 2);
-                vec![String::from_utf8(bytes).unwrap()]
-            }
-            _ => vec![line],
-        }
+        self.resp.ask(command)
     }
 
     /// Writes some keys again.
@@ -207,15 +170,15 @@ fn the_longest_value_and_long_siblings_reach_all_replicas() {
     let mut writer = Writer::new(&cluster);
     // As long as an argument may be: its record is longer.
     let longest = "v".repeat(512 * 1024);
-    assert_eq!(writer.ask_long(&["SET", "cart:longest", &longest]), ["+OK"]);
-    assert_eq!(writer.ask_long(&["GET", "cart:longest"]), [longest]);
+    assert_eq!(writer.resp.ask_long(&["SET", "cart:longest", &longest]), ["+OK"]);
+    assert_eq!(writer.resp.ask_long(&["GET", "cart:longest"]), [longest]);
     // Written by clients without a context.
     let values: Vec<String> = (0..5).map(|number| number.to_string().repeat(400 * 1024)).collect();
     for value in &values {
-        let answer = writer.ask_long(&["FONDACO.PUT", "cart:many", "", value]);
+        let answer = writer.resp.ask_long(&["FONDACO.PUT", "cart:many", "", value]);
         assert!(!answer[0].starts_with('-'), "{}", answer[0]);
     }
-    let mut found = writer.ask_long(&["FONDACO.GET", "cart:many"]).split_off(1);
+    let mut found = writer.resp.ask_long(&["FONDACO.GET", "cart:many"]).split_off(1);
     found.sort();
     assert!(found == values, "{} of {} values", found.len(), values.len());
 }
@@ -228,7 +191,7 @@ fn a_router_counts_its_operations_on_versioned_stores() {
     let metered_coordination = |name: &str| cluster.metric("router-1", &format!("fondaco_quorum_{name}_total"));
     let (reads, writes) = (metered_coordination("reads"), metered_coordination("writes"));
     for value in ["a", "b"] {
-        writer.ask_long(&["FONDACO.PUT", "cart:k", "", value]);
+        writer.resp.ask_long(&["FONDACO.PUT", "cart:k", "", value]);
     }
     assert_eq!(writer.ask("GET cart:k"), "b");
     assert!(metered_coordination("reads") > reads && metered_coordination("writes") >= writes + 2);

@@ -1,7 +1,5 @@
 //! A cluster in three zones. One zone is lost while clients write and read, and comes back.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -18,42 +16,6 @@ const KEYS: usize = 40;
 /// The nodes of each zone.
 const ZONES: [[&str; 2]; 3] = [["node-1", "node-4"], ["node-2", "node-5"], ["node-3", "node-6"]];
 
-/// A connection of a client.
-struct Connection(BufReader<TcpStream>);
-
-impl Connection {
-    fn new(stream: TcpStream) -> Self {
-        Self(BufReader::new(stream))
-    }
-
-    fn ask(&mut self, command: &str) -> Vec<u8> {
-        writeln!(self.0.get_mut(), "{command}\r").unwrap();
-        self.reply()
-    }
-
-    fn text(&mut self, command: &str) -> String {
-        String::from_utf8(self.ask(command)).unwrap()
-    }
-
-    /// A line, the bytes of a string, or the one element of an array.
-    fn reply(&mut self) -> Vec<u8> {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        let line = line.trim_end();
-        if line == "*1" {
-            return self.reply();
-        }
-        let length = line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
-        let Some(length) = length else {
-            return line.as_bytes().to_vec();
-        };
-        let mut bytes = vec![0; length + 2];
-        self.0.read_exact(&mut bytes).unwrap();
-        bytes.truncate(length);
-        bytes
-    }
-}
-
 /// A client that writes all keys of a store and reads them, in a loop: any failure fails the test.
 struct Load {
     is_to_end: Arc<AtomicBool>,
@@ -63,19 +25,15 @@ struct Load {
 
 impl Load {
     fn start(cluster: &TestCluster) -> Self {
-        let mut connection = Connection::new(cluster.resp());
+        let mut connection = cluster.resp();
         let (is_to_end, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (told, count) = (Arc::clone(&is_to_end), Arc::clone(&rounds));
         let run = move || {
             while !told.load(SeqCst) {
                 let round = count.load(SeqCst);
                 for key in 0..KEYS {
-                    assert_eq!(
-                        connection.text(&format!("SET cart:{key} {round}-{key}")),
-                        "+OK",
-                        "{key}"
-                    );
-                    assert_eq!(connection.text(&format!("GET cart:{key}")), format!("{round}-{key}"));
+                    assert_eq!(connection.ask(&format!("SET cart:{key} {round}-{key}")), "+OK", "{key}");
+                    assert_eq!(connection.ask(&format!("GET cart:{key}")), format!("{round}-{key}"));
                 }
                 count.store(round + 1, SeqCst);
             }
@@ -109,9 +67,9 @@ fn create(cluster: &TestCluster, store: &str, versioned: Value) {
     let body = json!({"name": store, "kind": "versioned", "versioned": versioned});
     let (status, answer) = cluster.client.call("POST", "/v1/stores", body);
     assert_eq!(status, 201, "{answer}");
-    let mut connection = Connection::new(cluster.resp());
+    let mut connection = cluster.resp();
     eventually("the store to be known", || {
-        (connection.text(&format!("SET {store}:first x")) == "+OK").then_some(())
+        (connection.ask(&format!("SET {store}:first x")) == "+OK").then_some(())
     });
 }
 
@@ -138,9 +96,9 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
     }
     load.goes_on();
 
-    let mut connection = Connection::new(cluster.resp());
+    let mut connection = cluster.resp();
     for (command, part) in [("SET ledger:first y", "writes"), ("GET ledger:first", "reads")] {
-        let said = connection.text(command);
+        let said = connection.ask(command);
         assert!(
             said.starts_with("-NOQUORUM ")
                 && said.contains(part)
@@ -159,9 +117,9 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
     }
     cluster.wait_ready();
     eventually("the store that wants all zones to be written to", || {
-        (connection.text("SET ledger:first z") == "+OK").then_some(())
+        (connection.ask("SET ledger:first z") == "+OK").then_some(())
     });
-    assert_eq!(connection.text("GET ledger:first"), "z");
+    assert_eq!(connection.ask("GET ledger:first"), "z");
     load.goes_on();
     let last = load.end();
     for node in cluster.nodes() {
@@ -171,20 +129,20 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
     }
     replicas_become_equal(&cluster);
     for key in 0..KEYS {
-        assert_eq!(connection.text(&format!("GET cart:{key}")), format!("{last}-{key}"));
+        assert_eq!(connection.ask(&format!("GET cart:{key}")), format!("{last}-{key}"));
     }
 }
 
 /// Waits until each key of the first store is on one node of each zone, with the same bytes.
 fn replicas_become_equal(cluster: &TestCluster) {
-    let connect = |node: &str| Connection::new(cluster.resp_of(node));
-    let mut zones = ZONES.map(|zone| zone.map(connect));
+    let mut zones = ZONES.map(|zone| zone.map(|node| cluster.resp_of(node)));
     for key in 0..KEYS {
         eventually("the replicas to be equal", || {
             let mut records = zones.each_mut().map(|zone| {
-                let replies = zone
-                    .each_mut()
-                    .map(|node| node.ask(&format!("FONDACO.RGET v1;timeout=1000 1 FULL cart {key}")));
+                let replies = zone.each_mut().map(|node| {
+                    node.bytes(&format!("FONDACO.RGET v1;timeout=1000 1 FULL cart {key}"))
+                        .unwrap()
+                });
                 let mut held = replies.into_iter().filter(|reply| !reply.starts_with(b"-"));
                 let record = held.next().expect("each zone has a replica");
                 assert!(held.next().is_none(), "and no second one");

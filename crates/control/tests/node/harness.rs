@@ -15,6 +15,7 @@ pub use fondaco_testing::eventually;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::resp::Resp;
 use crate::written::{self, Shape};
 
 /// The longest that a test waits for anything.
@@ -309,9 +310,9 @@ impl TestNode {
         std::mem::replace(&mut self.dir, TempDir::new().unwrap())
     }
 
-    /// Its RESP address.
-    pub fn resp_addr(&self) -> SocketAddr {
-        self.running.as_ref().unwrap().resp_addr().unwrap()
+    /// A connection to its RESP port.
+    pub fn resp(&self) -> Resp {
+        Resp::at(self.running.as_ref().unwrap().resp_addr().unwrap())
     }
 
     /// Waits until it is ready.

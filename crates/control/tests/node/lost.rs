@@ -2,8 +2,6 @@
 //! missing, and an operator restores it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
 
 use fondaco_coordination::EmbeddedCoordination;
 use fondaco_testing::copy_dir;
@@ -46,20 +44,8 @@ fn create_carts(client: &Client) {
     assert_eq!(status, 201, "{answer}");
 }
 
-fn ask(node: &TestNode, command: &str) -> String {
-    ask_at(node.resp_addr(), command)
-}
-
-pub fn ask_at(resp: SocketAddr, command: &str) -> String {
-    let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
-    stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_line(&mut answer).unwrap();
-    if answer.starts_with('$') && answer.trim_end() != "$-1" {
-        answer.clear();
-        stream.read_line(&mut answer).unwrap();
-    }
-    answer.trim_end().to_owned()
+pub fn ask(node: &TestNode, command: &str) -> String {
+    node.resp().ask(command)
 }
 
 fn serves_all(node: &TestNode) {

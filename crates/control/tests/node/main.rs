@@ -10,6 +10,8 @@ mod harness;
 mod lost;
 mod power;
 mod pushes;
+#[expect(dead_code, reason = "the tests of clusters use the rest of it")]
+mod resp;
 mod security;
 mod stores;
 mod streams;

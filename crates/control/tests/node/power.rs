@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Client, NodeProcess, TestNode, config, eventually};
-use crate::lost::ask_at;
+use crate::lost::ask;
+use crate::resp::Resp;
 
 fn create(client: &Client, name: &str, settings: Value) {
     let store = json!({"name": name, "kind": "versioned", "versioned": settings});
@@ -24,10 +25,6 @@ fn start_in(dir: TempDir, boot_id: &str) -> TestNode {
     let mut config = config(dir.path());
     config.boot_id_file = file;
     TestNode::start_with(dir, config)
-}
-
-fn ask(node: &TestNode, command: &str) -> String {
-    ask_at(node.resp_addr(), command)
 }
 
 /// Accepts the only loss.
@@ -48,7 +45,7 @@ fn killed() -> TempDir {
     create(&node.client, "bills", json!({"durability": "fsync"}));
     for store in ["carts", "bills"] {
         eventually("the write", || {
-            (ask_at(node.resp, &format!("SET {store}:k v")) == "+OK").then_some(())
+            (Resp::at(node.resp).ask(&format!("SET {store}:k v")) == "+OK").then_some(())
         });
     }
     // Until no loss is recorded: the directory was new.
@@ -67,7 +64,7 @@ fn a_killed_node_loses_nothing_while_the_machine_runs() {
     let dir = killed();
     let node = NodeProcess::start(dir.path());
     for store in ["carts", "bills"] {
-        assert_eq!(ask_at(node.resp, &format!("GET {store}:k")), "v");
+        assert_eq!(Resp::at(node.resp).ask(&format!("GET {store}:k")), "v");
     }
     assert_eq!(node.client.get("/v1/losses")["losses"], json!([]));
 }
