@@ -5,10 +5,20 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState, WatchEvent, ZooKeeperCoordination};
 use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 
-use crate::clients::{SESSION_TIMEOUT, SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
+use crate::clients::{SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
 
-/// Allowance for the detection of a death, a tick of the server's timers, and a busy machine.
-const SLACK: Duration = Duration::from_secs(8);
+/// The timeout of sessions that are to expire.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Allowance for the detection of a death, a tick of the server's timers, an election, and a busy machine.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// A session that expires soon.
+fn connect_shortly(servers: &str, root: &str) -> ZooKeeperCoordination {
+    let mut settings = settings(servers, root);
+    settings.session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
+    ZooKeeperCoordination::connect(settings).unwrap()
+}
 
 #[test]
 fn a_session_without_zookeeper_begins_when_zookeeper_comes() {
@@ -69,7 +79,10 @@ fn a_killed_server_that_comes_back_has_lost_nothing() {
 fn a_process_cut_off_for_long_loses_its_ephemeral_entries() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
-    let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
+    let (session, other) = (
+        connect_shortly(&proxy.address(), &root),
+        connect(&server.address(), &root),
+    );
     let watch = session.watch(&[path("entries")]).unwrap();
     let others = other.watch(&[path("here")]).unwrap();
     let election = session.elect(&path("election"), b"me").unwrap();
@@ -94,7 +107,7 @@ fn a_process_cut_off_for_long_loses_its_ephemeral_entries() {
 
     proxy.heal();
     expect(&watch, &WatchEvent::Everything);
-    assert!(is_connected(&*session));
+    assert!(is_connected(&session));
     assert_eq!(session.session().generation, 2);
     assert!(session.read(&path("entries/missed")).unwrap().is_some());
     session.create_ephemeral(&path("here"), b"2").unwrap();
@@ -110,11 +123,8 @@ fn a_process_cut_off_for_long_loses_its_ephemeral_entries() {
 fn a_short_cut_keeps_the_session() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
-    let mut settings = settings(&proxy.address(), &root);
-    settings.session_timeout_ms = 30_000;
-    let session = ZooKeeperCoordination::connect(settings).unwrap();
+    let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
     let watch = session.watch(&[path("entries")]).unwrap();
-    let other = connect(&server.address(), &root);
     expect(&watch, &WatchEvent::Everything);
     let revision = session.create_ephemeral(&path("here"), b"1").unwrap();
     for round in 0..3 {
@@ -159,7 +169,7 @@ fn a_total_outage_keeps_all_sessions() {
 #[test]
 fn a_paused_server_suspends_and_then_resumes_the_session() {
     let mut server = ZooKeeper::start();
-    let session = connect(&server.address(), &own_root());
+    let session = connect_shortly(&server.address(), &own_root());
     let watch = session.watch(&[path("entries")]).unwrap();
     expect(&watch, &WatchEvent::Everything);
     session.create_ephemeral(&path("here"), b"1").unwrap();
@@ -184,10 +194,7 @@ fn a_paused_server_suspends_and_then_resumes_the_session() {
 fn operations_with_lost_answers_are_known_to_be_done() {
     let server = ZooKeeper::start();
     let (proxy, root) = (Proxy::to(server.port()), own_root());
-    let mut settings = settings(&proxy.address(), &root);
-    settings.session_timeout_ms = 30_000;
-    let session = ZooKeeperCoordination::connect(settings).unwrap();
-    let other = connect(&server.address(), &root);
+    let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
     let old = session.write(&path("written"), b"old", None).unwrap();
     let doomed = session.write(&path("doomed"), b"old", None).unwrap();
     let both = ["one", "two"].map(|name| fondaco_coordination::Change::Write {
