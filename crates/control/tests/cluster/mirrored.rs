@@ -111,7 +111,9 @@ fn clusters_fed_through_a_mirror_answer_the_same() {
         latest: BTreeMap::new(),
         rounds: AtomicU32::new(0),
     };
-    let mut mirror = MirrorMaker::prepare(&near.address(), &far.address(), "views", "");
+    // It never notes how far it is.
+    let more = "target.offset.flush.interval.ms=3600000";
+    let mut mirror = MirrorMaker::prepare(&near.address(), &far.address(), "views", more);
     mirror.start();
     let (mut east, west) = (two_nodes(), two_nodes());
     create(&east, json!({"source": format!("kafka://{}/views", near.address())}));
@@ -129,7 +131,7 @@ fn clusters_fed_through_a_mirror_answer_the_same() {
         all_answer(cluster, &first, 1, &events.latest);
     }
 
-    // A mirror that is killed has not noted what it copied last, and copies it again.
+    // A mirror that is killed has not noted what it copied, and copies it again.
     mirror.kill();
     let second = events.send_round();
     mirror.start();
