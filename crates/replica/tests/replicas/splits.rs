@@ -109,11 +109,16 @@ fn writes_go_on_while_partitions_are_split() {
             },
         )
     });
+    let more_exchanges = || {
+        let exchanges = cluster.node(1).counter(ReplicaCounter::Exchanges);
+        until("more exchanges", || {
+            cluster.node(1).counter(ReplicaCounter::Exchanges) > exchanges + 64
+        });
+    };
+    // Those under way may still repair what differed before.
+    more_exchanges();
     let repairs = cluster.node(1).counter(ReplicaCounter::RepairsOut);
-    let exchanges = cluster.node(1).counter(ReplicaCounter::Exchanges);
-    until("more exchanges", || {
-        cluster.node(1).counter(ReplicaCounter::Exchanges) > exchanges + 64
-    });
+    more_exchanges();
     assert_eq!(
         cluster.node(1).counter(ReplicaCounter::RepairsOut),
         repairs,
