@@ -190,7 +190,8 @@ fn a_next_owner_compares_with_its_zone_first() {
         let dir = tempfile::tempdir().unwrap();
         let mut cluster = of_two(dir.path());
         cluster.near = [node(near)].into();
-        // It was an owner before.
+        // It was an owner before, and compares until it has given away what it had.
+        until("deletion", || cluster.node(3).status(1).unwrap().surplus == 0);
         cluster.network.forget_compared();
         plan(&mut cluster, &[3, 1]);
         until("synchronisation", || synchronised(&cluster, 3) == 2);
