@@ -377,7 +377,7 @@ pub fn names(dir: &Path) -> Vec<String> {
 
 pub fn wait_for_dirs(data_dir: &Path, expected: &[&str]) {
     let found = || (names(&data_dir.join("stores/pymk")), names(&data_dir.join("trash")));
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while found() != (expected.iter().map(|name| (*name).to_owned()).collect(), Vec::new()) {
         assert!(Instant::now() < deadline, "expected {expected:?}, found {:?}", found());
         std::thread::sleep(Duration::from_millis(2));
