@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 
 use fondaco_node::Counter;
+use fondaco_testing::free_port;
 use redis::Value;
 
 use crate::harness::{Cluster, Connection, connect, elements, eventually, text, value, wire_key};
@@ -203,11 +204,7 @@ impl RedisCluster {
     /// `None` if there is no such server; prints why.
     fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, bus_port) = (free.local_addr().unwrap().port(), 0);
-        let bus = std::net::TcpListener::bind(("127.0.0.1", bus_port)).unwrap();
-        let bus_port = bus.local_addr().unwrap().port();
-        drop((free, bus));
+        let (port, bus_port) = (free_port(), free_port());
         let spawned = Command::new("redis-server")
             .args([
                 "--bind",
