@@ -176,10 +176,12 @@ fn records_that_are_gone_before_they_are_read_are_reported() {
         .map(|lost| (lost.partition, lost.from, lost.to))
         .collect();
     // What the consumer had fetched before is there.
-    match lost[..] {
-        [] => assert_eq!(overlay.find(b"k19").unwrap(), value("x")),
-        _ => assert_eq!(lost, [(0, 10, 20)]),
-    }
+    let from = match lost[..] {
+        [] => 20,
+        [(0, from @ 10..20, 20)] => from,
+        _ => panic!("{lost:?}"),
+    };
+    assert_eq!(overlay.find(format!("k{}", from - 1).as_bytes()).unwrap(), value("x"));
 }
 
 #[test]
@@ -254,10 +256,16 @@ fn events_that_follow_silence_are_applied_at_once() {
         wait_for(&overlay, &key, &value("x"));
     };
     send(0);
-    let began = Instant::now();
-    (1..=60).for_each(send);
-    // A partition that is not watched would be read once in a second.
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let timed = |number| {
+        let sent = Instant::now();
+        send(number);
+        sent.elapsed()
+    };
+    let mut times: Vec<Duration> = (1..=60).map(timed).collect();
+    times.sort();
+    // The machine may stall now and then. A partition that is not watched would be read once in a second.
+    let quick: Duration = times[..50].iter().sum();
+    assert!(quick < Duration::from_secs(10), "{times:?}");
 }
 
 #[test]
