@@ -22,6 +22,7 @@ use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{Engine, Extent, Hot, Table, WriteBatch};
 use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
@@ -182,14 +183,15 @@ impl Overlay {
 
     /// What it says about keys, as far as memory knows: one answer for each, in order. Never waits, but for accesses to
     /// memory, of all keys at once.
-    pub fn find_hot(&self, keys: &[&[u8]]) -> Vec<Found> {
+    pub fn find_hot(&self, keys: &[&[u8]]) -> SmallVec<[Found; 1]> {
         let filter = self.filter.load();
-        let (mut table_keys, mut ends) = (Vec::new(), Vec::new());
-        let mut found = Vec::with_capacity(keys.len());
+        let (mut table_keys, mut ends) = (SmallVec::<[u8; 64]>::new(), SmallVec::<[_; 1]>::new());
+        let mut found = SmallVec::with_capacity(keys.len());
         for (at, key) in keys.iter().enumerate() {
             let hash = xxh3_64(key);
             if filter.may_have(hash) {
-                self.put_table_key(key, hash, &mut table_keys);
+                table_keys.extend_from_slice(&self.place_of(key, hash));
+                table_keys.extend_from_slice(key);
                 ends.push((at, table_keys.len()));
             }
             found.push(Found::Nothing);
@@ -210,19 +212,18 @@ impl Overlay {
         let starts = std::iter::once(0).chain(ends.iter().map(|&(_, end)| end));
         let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
         let mut places = ends.iter().map(|&(at, _)| at);
-        let looked = self
-            .table
-            .look_at_hot(&each.collect::<Vec<_>>(), Extent::Whole, &mut |hot, _| {
-                let said = match hot {
-                    Hot::Found(record) => said_by(Bytes::copy_from_slice(record)),
-                    Hot::Absent => Some(Found::Nothing),
-                    Hot::Cold => None,
-                };
-                if let Some(at) = places.next() {
-                    found[at] = said.unwrap_or(Found::Unknown);
-                }
-                true
-            });
+        let table_keys: SmallVec<[_; 1]> = each.collect();
+        let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {
+            let said = match hot {
+                Hot::Found(record) => said_by(Bytes::copy_from_slice(record)),
+                Hot::Absent => Some(Found::Nothing),
+                Hot::Cold => None,
+            };
+            if let Some(at) = places.next() {
+                found[at] = said.unwrap_or(Found::Unknown);
+            }
+            true
+        });
         if looked.is_err() {
             // A dropped table is reported by the other look.
             places.for_each(|at| found[at] = Found::Unknown);
@@ -425,14 +426,13 @@ impl Overlay {
 
     fn table_key(&self, key: &[u8], hash: u64) -> Bytes {
         let mut bytes = Vec::with_capacity(PLACE_BYTES + key.len());
-        self.put_table_key(key, hash, &mut bytes);
+        bytes.put_slice(&self.place_of(key, hash));
+        bytes.put_slice(key);
         bytes.into()
     }
 
-    fn put_table_key(&self, key: &[u8], hash: u64, bytes: &mut Vec<u8>) {
-        let partition = self.options.partitions.partition_of(self.slots.slot(key));
-        bytes.put_slice(&place(partition, hash));
-        bytes.put_slice(key);
+    fn place_of(&self, key: &[u8], hash: u64) -> [u8; PLACE_BYTES] {
+        place(self.options.partitions.partition_of(self.slots.slot(key)), hash)
     }
 
     fn damaged(&self, key: &[u8]) -> StreamError {

@@ -1,6 +1,7 @@
 //! The later events on top of versions of hybrid stores: looked at for all keys of a window at once, before the versions.
 
 use fondaco_stream::Found;
+use smallvec::SmallVec;
 
 use super::{Key, KeyPlace, Window};
 use crate::catalog::Catalog;
@@ -28,8 +29,10 @@ impl Window {
             if let Some(version) = version
                 && let Some(overlay) = catalog.overlay(version)
             {
-                let wanted: Vec<_> = keys.clone().map(|at| self.key(at).0).collect();
-                let found = overlay.find_hot(&wanted);
+                let found = {
+                    let wanted: SmallVec<[_; 1]> = keys.clone().map(|at| self.key(at).0).collect();
+                    overlay.find_hot(&wanted)
+                };
                 for (at, found) in keys.zip(found) {
                     self.note_events(at, version, found, catalog);
                 }
