@@ -306,6 +306,21 @@ fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events, measured: &mut 
     Ok(())
 }
 
+/// Has a process read so many records of a topic, and do nothing with them.
+pub(super) fn drop_records(bench: &Bench, brokers: &str, topic: &str, records: u64) -> Result<()> {
+    launch(bench, brokers, (topic, records), Consumed::Dropped)?.output(LIMIT)?;
+    Ok(())
+}
+
+fn launch(bench: &Bench, brokers: &str, (topic, records): (&str, u64), consumed: Consumed) -> Result<Launch> {
+    let name = consumed.to_possible_value().context("it has a name")?;
+    Ok(Launch::own()?
+        .args(["consume", "--consumed", name.get_name()])
+        .args(["--brokers", brokers, "--topic", topic])
+        .args(["--records", &records.to_string()])
+        .log_to(bench.log("consume")))
+}
+
 fn run(
     bench: &Bench,
     kafka: &Kafka,
@@ -314,12 +329,7 @@ fn run(
     dir: Option<&Path>,
     redis: Option<SocketAddr>,
 ) -> Result<Cost> {
-    let name = consumed.to_possible_value().context("it has a name")?;
-    let mut launch = Launch::own()?
-        .args(["consume", "--consumed", name.get_name()])
-        .args(["--brokers", &kafka.address(), "--topic", events.topic])
-        .args(["--records", &events.records.to_string()])
-        .log_to(bench.log("consume"));
+    let mut launch = launch(bench, &kafka.address(), (events.topic, events.records), consumed)?;
     if let Some(dir) = dir {
         launch = launch.args(["--dir".as_ref(), dir.as_os_str()]);
     }
