@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
 use fondaco_testing::fail_reads;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -138,6 +139,65 @@ fn a_tombstone_outlives_the_cleaning_of_its_segment() {
     let table = engine.open_table("t").unwrap();
     assert_eq!(table.get(b"deleted").unwrap(), None);
     assert_eq!(table.approximate_len(), 56);
+}
+
+/// A file that cannot be deleted while this lives.
+struct Immutable(fs::File, IFlags);
+
+impl Immutable {
+    fn make(path: &Path) -> Self {
+        let file = fs::File::open(path).unwrap();
+        let before = ioctl_getflags(&file).unwrap();
+        ioctl_setflags(&file, before | IFlags::IMMUTABLE).expect("root may make a file immutable");
+        Self(file, before)
+    }
+}
+
+impl Drop for Immutable {
+    fn drop(&mut self) {
+        ioctl_setflags(&self.0, self.1).unwrap();
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    put(&engine, &*table, b"deleted", &[1; 100]);
+    for number in 0..80_u8 {
+        put(&engine, &*table, &[b'k', number], &[number; 1000]);
+    }
+    let first = segments(dir.path())[0].clone();
+    wait_until("the first segment is sealed", || first.with_extension("keys").exists());
+    let immutable = Immutable::make(&first);
+    delete(&engine, &*table, b"deleted");
+    for number in 0..80_u8 {
+        put(&engine, &*table, &[b'k', number], b"");
+    }
+    // The segments of the deletion are cleaned, again and again.
+    for number in 0..6000_u32 {
+        put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));
+    }
+    wait_until("the first segment is cleaned", || {
+        !first.with_extension("keys").exists()
+    });
+    wait_until("the other segments are cleaned", || {
+        put(&engine, &*table, b"again and again", &[0; 800]);
+        segments(dir.path()).len() <= 8
+    });
+    drop((table, engine));
+    assert!(first.exists());
+    drop(immutable);
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    assert_eq!(table.get(b"deleted").unwrap(), None);
+    assert_eq!(table.approximate_len(), 81);
+    wait_until("it is deleted at last", || {
+        put(&engine, &*table, b"again and again", &[0; 800]);
+        !first.exists()
+    });
+    assert_eq!(table.get(b"deleted").unwrap(), None);
 }
 
 #[test]

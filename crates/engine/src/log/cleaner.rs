@@ -379,11 +379,12 @@ impl Shared {
 
     /// Cleans segments as long as it is worth it.
     fn clean(&self) -> Result<(), EngineError> {
+        let deleted = self.delete_emptied();
         while let Some(victim) = self.victim() {
             self.clean_segment(&victim)?;
         }
         self.cleaning.hurries.store(false, Relaxed);
-        Ok(())
+        deleted
     }
 
     /// The segment whose cleaning frees the most; `None` if there is too little garbage, or if a writer waits for

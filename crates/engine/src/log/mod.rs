@@ -265,7 +265,10 @@ fn tail_of(
     }
     if let (Some(sealed), Some(segment)) = (recovered.sealed.get(&last), recovered.segments.get(&last)) {
         ended = sealed.ended;
+        // A damaged segment is not written to any more.
+        let is_intact = !segment.aside().exists();
         if u64::from(ended.length) < segment_bytes
+            && is_intact
             && let Some(keys) = KeysFile::read(segment.path(), last)
         {
             // The segment will be appended to, so its file of keys would become incomplete.

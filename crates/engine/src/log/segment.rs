@@ -143,9 +143,14 @@ impl Segment {
         Ok(parse_head(bytes, self.number).unwrap_or(Head::Damaged))
     }
 
+    /// The name of the copy of a damaged segment.
+    pub(super) fn aside(&self) -> PathBuf {
+        self.path.with_extension("segment-damaged")
+    }
+
     /// Keeps a copy under another name, which remains after the segment is deleted.
     pub(super) fn set_aside(&self) -> Result<(), EngineError> {
-        let aside = self.path.with_extension("segment-damaged");
+        let aside = self.aside();
         // A hard link, if the file system supports it: the file is not written to any more.
         let linked = match fs::hard_link(&self.path, &aside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

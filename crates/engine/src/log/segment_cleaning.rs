@@ -41,12 +41,14 @@ impl Shared {
             }
             None => match scan(segment, self.high_water.identity(), &mut take) {
                 Ok(Scanned { damage: None, .. }) => {}
-                // The segment stays, whatever the reason of the read error, and reads of its records fail. If it were
-                // retried again and again, nothing else would be cleaned.
-                Ok(_) | Err(_) => {
+                // The segment stays, and reads of its records fail. If it were retried again and again, nothing else
+                // would be cleaned.
+                Ok(_) | Err(EngineError::Corrupt { .. }) => {
                     self.set_state(number, SegmentState::Unreadable);
                     return Ok(());
                 }
+                // The process may have too many files open, for a moment.
+                Err(error) => return Err(error),
             },
         }
         result.and_then(|()| self.take_and_move(&mut moving))?;
@@ -63,15 +65,38 @@ impl Shared {
             return Ok(());
         }
         drop(writer);
-        // From here on no key needs the segment. A failed deletion is retried.
+        self.set_state(number, SegmentState::Emptied);
+        self.delete_segment(segment)
+    }
+
+    /// Deletes a segment that no key needs. If that fails it is tried again, and until then tombstones of its records stay:
+    /// a restart would find it.
+    fn delete_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
+        let number = segment.number();
         self.list_segments(Some(number))?;
+        if let Err(error) = segment.delete()
+            && segment.path().exists()
+        {
+            return Err(error);
+        }
         self.writer.lock().uses.remove(&number);
-        let mut segments = self.segments.write();
-        segments.remove(&number);
-        drop(segments);
-        // If power is lost before the directory is synced, the segment may reappear; its records are older than the
-        // moved ones.
-        segment.delete()
+        self.segments.write().remove(&number);
+        Ok(())
+    }
+
+    /// Tries again to delete segments that could not be deleted.
+    pub(super) fn delete_emptied(&self) -> Result<(), EngineError> {
+        let emptied: Vec<u32> = {
+            let writer = self.writer.lock();
+            let uses = writer.uses.iter();
+            let emptied = uses.filter(|(_, used)| used.state == SegmentState::Emptied);
+            emptied.map(|(&number, _)| number).collect()
+        };
+        for number in emptied {
+            let segment = self.segments.read().get(&number).cloned();
+            segment.map_or(Ok(()), |segment| self.delete_segment(&segment))?;
+        }
+        Ok(())
     }
 
     fn begin_moving(&self, segment: u32) -> SegmentMove {

@@ -92,6 +92,8 @@ pub(super) enum SegmentState {
     Damaged,
     /// Its content cannot be read to the end: it stays.
     Unreadable,
+    /// All that is needed of it is in later segments, and synced: its file is being deleted, which is tried again and again.
+    Emptied,
 }
 
 impl Use {
@@ -136,7 +138,7 @@ impl Use {
         match self.state {
             SegmentState::Sealed => true,
             SegmentState::Damaged => self.live_bytes == 0,
-            SegmentState::Open | SegmentState::Unreadable => false,
+            SegmentState::Open | SegmentState::Unreadable | SegmentState::Emptied => false,
         }
     }
 
