@@ -10,11 +10,14 @@ use fondaco_model::balance::MachineSettings;
 use fondaco_model::{NodeId, PartitionCount, Placement, StoreName};
 use fondaco_node::{Password, PasswordDigest, User};
 use fondaco_stream::KafkaCluster;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::error::ControlError;
 
 /// The role of a process in a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// A cluster of one: coordinates itself, decides, holds all partitions and serves them.
     Single,

@@ -221,7 +221,7 @@ impl DevMembers for Members {
     fn list(&self) -> Vec<DevMember> {
         let member = |member: &Member| DevMember {
             name: member.name.clone(),
-            role: member.config.role.into(),
+            role: member.config.role,
             running: member.running.is_some(),
             resp: member
                 .running

@@ -10,6 +10,7 @@ use crate::versioned::VersionedSettings;
 
 /// The kinds of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
     /// Immutable versions, pushed whole.

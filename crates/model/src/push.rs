@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The state of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PushState {
     /// The files of the version are being pulled and verified.

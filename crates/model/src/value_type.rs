@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the values of a store are, beyond bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ValueType {
     /// Bytes without a known meaning.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fondaco_control::http::{NewPush, PushResource, PushStateName, VersionList};
-use fondaco_model::StoreName;
+use fondaco_control::http::{NewPush, PushResource, VersionList};
+use fondaco_model::{PushState, StoreName};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
@@ -82,7 +82,7 @@ pub fn bring(
     Ok(Deployed { push, upload })
 }
 
-/// Why the end of a push is not waited for, which goes on.
+/// Why a push that goes on is not watched to its end.
 #[derive(Debug, Clone, Copy)]
 struct GoesOn(&'static str);
 
@@ -130,7 +130,7 @@ fn watch(
             if !is_kept(client, name, version)? {
                 bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
             }
-            push.state = PushStateName::Swapped;
+            push.state = PushState::Swapped;
             break;
         }
         push = seen;
@@ -143,11 +143,11 @@ fn watch(
     }
     drop(display);
     match push.state {
-        PushStateName::Swapped => {
+        PushState::Swapped => {
             note_late_nodes(client, name, output)?;
             Ok(push)
         }
-        PushStateName::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
+        PushState::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
         _ => bail!(
             "the push of version {version} of store {name} failed: {}",
             push.error.as_deref().unwrap_or("see the node's log")
@@ -218,10 +218,10 @@ pub fn text(name: &StoreName, push: &PushResource) -> String {
 }
 
 /// Whether a push has ended.
-pub fn is_end(state: PushStateName) -> bool {
+pub fn is_end(state: PushState) -> bool {
     match state {
-        PushStateName::Fetching | PushStateName::Ready => false,
-        PushStateName::Swapped | PushStateName::Failed | PushStateName::Cancelled => true,
+        PushState::Fetching | PushState::Ready => false,
+        PushState::Swapped | PushState::Failed | PushState::Cancelled => true,
     }
 }
 

@@ -1,7 +1,8 @@
 //! `fondaco drain` and `fondaco maintenance`: nodes leave, for good or for a while.
 
 use clap::Args;
-use fondaco_control::http::{NewMark, NodeList, NodeMarkName};
+use fondaco_control::http::{NewMark, NodeList};
+use fondaco_model::cluster::NodeMark;
 
 use super::{nodes, rebalance};
 use crate::client::Client;
@@ -73,7 +74,7 @@ pub fn maintenance(options: &MaintenanceOptions, output: &Output) -> anyhow::Res
         }
     }
     let mark = NewMark {
-        mark: (!options.end).then_some(NodeMarkName::Maintenance),
+        mark: (!options.end).then_some(NodeMark::Maintenance),
     };
     let mut list = NodeList { nodes: Vec::new() };
     for node in marked {

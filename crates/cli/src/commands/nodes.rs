@@ -1,7 +1,8 @@
 //! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
 use clap::Args;
-use fondaco_control::http::{ClusterNode, LoadResource, NodeList, NodeMarkName, ResourceUseResource};
+use fondaco_control::http::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
+use fondaco_model::cluster::NodeMark;
 use serde::Serialize;
 
 use crate::client::Client;
@@ -146,8 +147,8 @@ fn state(node: &ClusterNode) -> String {
             None => "absent".to_owned(),
         },
         (true, []) => match (node.mark, node.backup) {
-            (Some(NodeMarkName::Leaving), _) => "live, leaving".to_owned(),
-            (Some(NodeMarkName::Maintenance), _) => "live, in maintenance".to_owned(),
+            (Some(NodeMark::Leaving), _) => "live, leaving".to_owned(),
+            (Some(NodeMark::Maintenance), _) => "live, in maintenance".to_owned(),
             (None, true) => "live, backup".to_owned(),
             (None, false) => "live".to_owned(),
         },

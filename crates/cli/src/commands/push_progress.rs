@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource, ReplicaStateName};
+use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource};
+use fondaco_model::cluster::ReplicaState;
 
 use crate::output;
 use crate::progress::Display;
@@ -56,15 +57,13 @@ pub fn progress_text(push: &PushResource) -> String {
 fn nodes_text(nodes: &[ReplicaResource]) -> String {
     const NODES_SHOWN_MAX: usize = 8;
     let fraction = |node: &ReplicaResource| match node.state {
-        ReplicaStateName::Ready | ReplicaStateName::Serving => 1.0,
-        ReplicaStateName::Fetching | ReplicaStateName::Failed => {
-            node.bytes_done as f64 / node.bytes_total.max(1) as f64
-        }
+        ReplicaState::Ready | ReplicaState::Serving => 1.0,
+        ReplicaState::Fetching | ReplicaState::Failed => node.bytes_done as f64 / node.bytes_total.max(1) as f64,
     };
     let one = |node: &ReplicaResource| match node.state {
-        ReplicaStateName::Ready | ReplicaStateName::Serving => format!("node {} ready", node.node),
-        ReplicaStateName::Fetching => format!("node {} {:.0} %", node.node, fraction(node) * 100.0),
-        ReplicaStateName::Failed => format!("node {} failed", node.node),
+        ReplicaState::Ready | ReplicaState::Serving => format!("node {} ready", node.node),
+        ReplicaState::Fetching => format!("node {} {:.0} %", node.node, fraction(node) * 100.0),
+        ReplicaState::Failed => format!("node {} failed", node.node),
     };
     if nodes.len() <= NODES_SHOWN_MAX {
         return nodes.iter().map(one).collect::<Vec<_>>().join(", ");
@@ -79,7 +78,7 @@ fn nodes_text(nodes: &[ReplicaResource]) -> String {
 mod tests {
     use super::*;
 
-    fn replica(node: u32, state: ReplicaStateName, bytes_done: u64) -> ReplicaResource {
+    fn replica(node: u32, state: ReplicaState, bytes_done: u64) -> ReplicaResource {
         ReplicaResource {
             node,
             state,
@@ -92,12 +91,12 @@ mod tests {
     #[test]
     fn few_nodes_are_listed_and_of_many_only_the_slowest() {
         let mut nodes = vec![
-            replica(1, ReplicaStateName::Ready, 0),
-            replica(2, ReplicaStateName::Fetching, 45),
-            replica(3, ReplicaStateName::Failed, 10),
+            replica(1, ReplicaState::Ready, 0),
+            replica(2, ReplicaState::Fetching, 45),
+            replica(3, ReplicaState::Failed, 10),
         ];
         assert_eq!(nodes_text(&nodes), "node 1 ready, node 2 45 %, node 3 failed");
-        nodes.extend((4..20).map(|node| replica(node, ReplicaStateName::Serving, 0)));
+        nodes.extend((4..20).map(|node| replica(node, ReplicaState::Serving, 0)));
         assert_eq!(nodes_text(&nodes), "17 of 19 nodes ready, last node 3 failed");
     }
 }

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fondaco_control::http::{
-    ClusterNode, ClusterResource, MoveStateName, NewMove, NewPlan, PlanList, PlanMakerName, PlanResource,
-    PlanStateName, ReplicaStateName, RoutingResource, StoreList,
+    ClusterNode, ClusterResource, NewMove, NewPlan, PlanList, PlanResource, RoutingResource, StoreList,
 };
+use fondaco_model::cluster::{MoveState, PlanMaker, PlanState, ReplicaState};
 use serde::Serialize;
 
 use super::nodes;
@@ -285,7 +285,7 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     };
     drop(display);
     let plan = ended.plan.as_ref();
-    if plan.is_some_and(|plan| plan.state == PlanStateName::Cancelled) {
+    if plan.is_some_and(|plan| plan.state == PlanState::Cancelled) {
         bail!(
             "the plan was cancelled: fondaco rebalance status {} shows what has moved",
             plan.map_or(0, |plan| plan.number)
@@ -343,7 +343,7 @@ fn parse_move(text: &str) -> Result<NewMove, String> {
 }
 
 fn is_under_way(plan: &PlanResource) -> bool {
-    matches!(plan.state, PlanStateName::Running | PlanStateName::Paused)
+    matches!(plan.state, PlanState::Running | PlanState::Paused)
 }
 
 /// A plan with this number, or the latest that was run.
@@ -352,7 +352,7 @@ fn look(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
         Some(number) => Some(client.get::<PlanResource>(&format!("/v1/plans/{number}"))?),
         None => {
             let plans = client.get::<PlanList>("/v1/plans")?.plans;
-            plans.into_iter().find(|plan| plan.state != PlanStateName::Proposed)
+            plans.into_iter().find(|plan| plan.state != PlanState::Proposed)
         }
     };
     let cluster: ClusterResource = client.get("/v1/cluster")?;
@@ -360,7 +360,7 @@ fn look(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
     let versions = stores.iter().flat_map(|store| &store.versions);
     let fetching = versions
         .flat_map(|version| &version.nodes)
-        .filter(|replica| replica.state == ReplicaStateName::Fetching || replica.bytes_total > 0);
+        .filter(|replica| replica.state == ReplicaState::Fetching || replica.bytes_total > 0);
     let (mut bytes_done, mut bytes_total) = (0, 0);
     for replica in fetching {
         bytes_done += replica.bytes_done;
@@ -406,13 +406,13 @@ fn plan_text(plan: &PlanResource) -> String {
     text
 }
 
-fn plan_state(state: PlanStateName) -> &'static str {
+fn plan_state(state: PlanState) -> &'static str {
     match state {
-        PlanStateName::Proposed => "proposed",
-        PlanStateName::Running => "running",
-        PlanStateName::Paused => "paused",
-        PlanStateName::Done => "done",
-        PlanStateName::Cancelled => "cancelled",
+        PlanState::Proposed => "proposed",
+        PlanState::Running => "running",
+        PlanState::Paused => "paused",
+        PlanState::Done => "done",
+        PlanState::Cancelled => "cancelled",
     }
 }
 
@@ -425,9 +425,9 @@ fn list_text(plans: &[PlanResource]) -> String {
             plan.number.to_string(),
             plan_state(plan.state).to_owned(),
             match (plan.by, &plan.user) {
-                (PlanMakerName::Operator, Some(user)) => user.clone(),
-                (PlanMakerName::Operator, None) => "operator".to_owned(),
-                (PlanMakerName::Analyzer, _) => "analyzer".to_owned(),
+                (PlanMaker::Operator, Some(user)) => user.clone(),
+                (PlanMaker::Operator, None) => "operator".to_owned(),
+                (PlanMaker::Analyzer, _) => "analyzer".to_owned(),
             },
             output::moment(plan.made_unix_ms),
             format!("{} of {}", plan.partitions_done, plan.partitions),
@@ -455,7 +455,7 @@ fn progress_text(progress: &Progress) -> String {
                 plan.partitions_done,
                 plan.partitions
             );
-            let given_up = plan.moves.iter().filter(|one| one.state == MoveStateName::GivenUp);
+            let given_up = plan.moves.iter().filter(|one| one.state == MoveState::GivenUp);
             for one in given_up.filter(|one| one.error.is_some()) {
                 let reason = one.error.as_deref().unwrap_or_default();
                 // Writing to a string does not fail.
@@ -480,13 +480,13 @@ mod tests {
             partition,
             from,
             to,
-            state: MoveStateName::Waiting,
+            state: MoveState::Waiting,
             error: None,
         };
         let plan = PlanResource {
             number: 7,
-            state: PlanStateName::Proposed,
-            by: PlanMakerName::Operator,
+            state: PlanState::Proposed,
+            by: PlanMaker::Operator,
             user: None,
             reason: String::new(),
             made_unix_ms: 0,

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
+use fondaco_control::Role;
 use fondaco_control::http::{
-    ClusterNode, ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList,
-    StoreResource, StreamStatus, VersionResource, VersionStream, VersionedResource, WithoutQuorum,
+    ClusterNode, ClusterResource, NodeStatus, StoreList, StoreResource, StreamStatus, VersionResource, VersionStream,
+    VersionedResource, WithoutQuorum,
 };
+use fondaco_model::cluster::ReplicaState;
+use fondaco_model::{Placement, PushState};
 use serde::Serialize;
 
 use super::nodes;
@@ -68,7 +71,7 @@ pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
 fn text(status: &Status) -> String {
     let mut text = process_text(&status.process);
     match &status.cluster {
-        Some(_) if status.process.role == RoleName::Single => {}
+        Some(_) if status.process.role == Role::Single => {}
         Some(cluster) => text.push_str(&cluster_text(cluster, &status.process.warnings)),
         None => text.push_str("\nno cluster yet: it is not initialised\n"),
     }
@@ -89,11 +92,11 @@ fn text(status: &Status) -> String {
 fn process_text(process: &NodeStatus) -> String {
     let known = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), output::bytes);
     let role = match (process.role, process.node) {
-        (RoleName::Single, _) => "a cluster of one".to_owned(),
-        (RoleName::Node, Some(number)) => format!("node {number}"),
-        (RoleName::Node, None) => "a node without a number yet".to_owned(),
-        (RoleName::Router, _) => "router".to_owned(),
-        (RoleName::Controller, _) => "controller".to_owned(),
+        (Role::Single, _) => "a cluster of one".to_owned(),
+        (Role::Node, Some(number)) => format!("node {number}"),
+        (Role::Node, None) => "a node without a number yet".to_owned(),
+        (Role::Router, _) => "router".to_owned(),
+        (Role::Controller, _) => "controller".to_owned(),
     };
     let ready = match process.not_ready.as_slice() {
         [] => "yes".to_owned(),
@@ -143,10 +146,10 @@ fn process_text(process: &NodeStatus) -> String {
 
 fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
     let placement = match cluster.placement {
-        PlacementName::Ring => "ring",
-        PlacementName::Zoned => "zoned",
-        PlacementName::Grouped => "grouped",
-        PlacementName::All => "all",
+        Placement::Ring => "ring",
+        Placement::Zoned => "zoned",
+        Placement::Grouped => "grouped",
+        Placement::All => "all",
     };
     let routing = match (cluster.routing_epoch, cluster.plan_under_way) {
         (None, _) => format!("none yet: it is created when {} nodes are live", cluster.nodes_initial),
@@ -241,7 +244,7 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     let push = store.push.as_ref().map_or_else(String::new, |push| {
         let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
         match (push.state, &push.error) {
-            (PushStateName::Fetching, _) => {
+            (PushState::Fetching, _) => {
                 let left =
                     time_left(push).map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
                 format!("{state}: {}{left}", progress_text(push))
@@ -258,7 +261,7 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
 
 /// On how many of its nodes a version is ready. An absent node reports nothing.
 fn ready_text(store: &StoreResource, version: &VersionResource, nodes: &[ClusterNode]) -> String {
-    let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
+    let is_ready = |state| matches!(state, ReplicaState::Ready | ReplicaState::Serving);
     let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();
     let absent = nodes.iter().filter(|node| !node.live && node.partitions > 0);
     let reporting = version.nodes.iter().map(|node| node.node);

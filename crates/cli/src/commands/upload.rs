@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fondaco_control::http::{NodeList, NodeStatus, RoleName, UploadFileResource, UploadResource};
+use fondaco_control::Role;
+use fondaco_control::http::{NodeList, NodeStatus, UploadFileResource, UploadResource};
 use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use serde::Serialize;
@@ -78,9 +79,9 @@ impl UploadResult {
 /// Refuses a process without storage before anything is built for it.
 pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
     let role = match status.role {
-        RoleName::Single | RoleName::Node => return Ok(()),
-        RoleName::Router => "router",
-        RoleName::Controller => "controller",
+        Role::Single | Role::Node => return Ok(()),
+        Role::Router => "router",
+        Role::Controller => "controller",
     };
     let nodes: NodeList = client.get("/v1/nodes")?;
     let live = nodes.nodes.iter().filter(|node| node.live);

@@ -4,7 +4,8 @@ use std::io::{BufRead, IsTerminal, stdin};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fondaco_control::http::{AuditEntry, AuditList, ControlRoleName, NewUser, UserList, UserResource};
+use fondaco_control::http::{AuditEntry, AuditList, NewUser, UserList, UserResource};
+use fondaco_model::cluster::ControlRole;
 
 use crate::client::Client;
 use crate::control_port::ControlPort;
@@ -117,9 +118,9 @@ pub fn run(command: UserCommand, output: &Output) -> anyhow::Result<()> {
                 writes: options.writes,
                 admin: options.admin,
                 role: options.role.map(|role| match role {
-                    Role::Viewer => ControlRoleName::Viewer,
-                    Role::Operator => ControlRoleName::Operator,
-                    Role::Admin => ControlRoleName::Admin,
+                    Role::Viewer => ControlRole::Viewer,
+                    Role::Operator => ControlRole::Operator,
+                    Role::Admin => ControlRole::Admin,
                 }),
             };
             let user: UserResource = Client::new(&options.node)?.put(&format!("/v1/users/{}", options.name), &new)?;
@@ -168,9 +169,9 @@ fn text(users: &[UserResource]) -> String {
             user.name.clone(),
             match user.role {
                 None => "-".to_owned(),
-                Some(ControlRoleName::Viewer) => "viewer".to_owned(),
-                Some(ControlRoleName::Operator) => "operator".to_owned(),
-                Some(ControlRoleName::Admin) => "admin".to_owned(),
+                Some(ControlRole::Viewer) => "viewer".to_owned(),
+                Some(ControlRole::Operator) => "operator".to_owned(),
+                Some(ControlRole::Admin) => "admin".to_owned(),
             },
             user.stores.join(","),
             user.writes.join(","),

@@ -196,7 +196,7 @@ impl App {
             program_version: self.program_version.to_owned(),
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            role: self.role.into(),
+            role: self.role,
             node: self.node().map(NodeId::get),
             cluster: cluster.map(|cluster| cluster.identity.to_string()),
             resp_addr: self.resp_addr.map(|addr| addr.to_string()),

@@ -155,7 +155,7 @@ pub(super) async fn mark(
 ) -> Result<Json<NodeList>, ApiError> {
     let node = NodeId::new(node).ok_or_else(|| ApiError::invalid("nodes are numbers from 1"))?;
     let marked = app.blocking(move |app| {
-        app.operator.mark_node(node, new.mark.map(Into::into))?;
+        app.operator.mark_node(node, new.mark)?;
         Ok(nodes_of(app.operator.mirror()))
     });
     Ok(Json(NodeList { nodes: marked.await? }))
@@ -189,7 +189,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
     Ok(ClusterResource {
         identity: cluster.identity.to_string(),
         partitions: view.partitions().unwrap_or(cluster.partitions).get(),
-        placement: cluster.placement.into(),
+        placement: cluster.placement,
         replicas: cluster.replicas,
         nodes_initial: cluster.nodes_initial,
         routing_epoch: table.map(|table| table.epoch()),
@@ -242,7 +242,7 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
             late: late(id),
             host: record.host.clone(),
             backup: record.backup,
-            mark: record.mark.map(Into::into),
+            mark: record.mark,
             protocol: record.protocol,
         }
     };

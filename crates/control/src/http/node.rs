@@ -52,7 +52,7 @@ pub(super) async fn front(State(app): State<App>) -> Json<Front> {
     Json(Front {
         name: "fondaco".to_owned(),
         program_version: app.program_version.to_owned(),
-        role: app.role.into(),
+        role: app.role,
         status: "/v1/status".to_owned(),
         ready: "/readyz".to_owned(),
         metrics: "/metrics".to_owned(),

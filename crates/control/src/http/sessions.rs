@@ -98,7 +98,7 @@ async fn known(users: &Users, token: &str, credentials: &Credentials) -> Option<
 fn resource(app: &App, caller: &Caller) -> SessionResource {
     SessionResource {
         user: (!caller.name.is_empty()).then(|| caller.name.clone()),
-        role: caller.role.into(),
+        role: caller.role,
         sign_in: app.token.is_some(),
         csrf: caller.csrf.clone(),
     }

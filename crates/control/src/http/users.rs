@@ -72,7 +72,7 @@ pub(super) async fn put(
             stores: new.stores.clone(),
             writes: new.writes.clone(),
             admin: new.admin,
-            role: new.role.map(Into::into),
+            role: new.role,
         })?;
         Ok(UserResource::from(&record))
     });

@@ -118,6 +118,7 @@ pub struct Departure {
 
 /// What the cluster does by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BalanceMode {
     /// Nothing.

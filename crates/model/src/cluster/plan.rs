@@ -63,6 +63,7 @@ pub struct PlanRecord {
 
 /// Who made a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PlanMaker {
     /// A person.
@@ -73,6 +74,7 @@ pub enum PlanMaker {
 
 /// The state of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PlanState {
     /// It waits for an operator to run it.
@@ -101,6 +103,7 @@ impl PlanState {
 
 /// The state of the move of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveState {
     /// It has not begun.

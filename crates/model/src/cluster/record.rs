@@ -75,6 +75,7 @@ pub struct NodeRecord {
 
 /// What an operator has decided about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum NodeMark {
     /// It leaves for good: it gets no partitions, and loses those that it has. If it is absent, it will not come back
@@ -354,6 +355,10 @@ pub struct ReplicaReport {
     /// The estimated time left for this fetch, in seconds, if it can be estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
+    /// Whether its files are there, and only the stream on top of it has yet to be read: that takes as long as it
+    /// takes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reads_stream: bool,
     /// Why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -369,6 +374,7 @@ impl ReplicaReport {
             bytes_done: 0,
             bytes_total: 0,
             seconds_left: None,
+            reads_stream: false,
             error: None,
         }
     }
@@ -384,6 +390,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// The state of a version on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicaState {
     /// Its files are being pulled and verified, or wait to be.

@@ -45,6 +45,7 @@ pub struct UserRecord {
 
 /// What someone may do at control ports. A later role includes the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ControlRole {
     /// See everything.

@@ -36,6 +36,7 @@ pub const PLACED_MAX: usize = 65_536;
 
 /// How partitions are assigned to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
     /// A list of distinct nodes for each partition, like the preference lists of Dynamo's ring. Unlike there, the nodes

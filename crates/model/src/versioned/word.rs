@@ -14,6 +14,7 @@ macro_rules! words {
     ($(#[$doc:meta])* $name:ident $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)?) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),* }
 
         impl $name {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::{DevMember, RoleName};
-use fondaco_control::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
+use fondaco_control::http::DevMember;
+use fondaco_control::{Config, Dev, DevConfig, Fondaco, Role, ZooKeeperConfig};
 use fondaco_model::{Placement, StoreName};
 use serde::Serialize;
 
@@ -233,7 +233,7 @@ fn text(serving: &Serving) -> String {
         .iter()
         .map(|member| vec![member.name.clone(), address(&member.resp), address(&member.http)])
         .collect();
-    let nodes = serving.members.iter().filter(|member| member.role == RoleName::Node);
+    let nodes = serving.members.iter().filter(|member| member.role == Role::Node);
     format!(
         "fondaco serves a cluster of {} nodes, data in {}\n{}\
          through the router: redis-cli -p {}\nthrough any node:   redis-cli -c -p PORT\n{next}",

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use fondaco_control::http::RoleName;
 use fondaco_control::{Config, Fondaco, Role};
 use serde::Serialize;
 
@@ -142,7 +141,7 @@ struct ServingOptions {
 /// The addresses of the ports, as JSON.
 #[derive(Serialize)]
 struct Serving {
-    role: RoleName,
+    role: Role,
     resp: Option<SocketAddr>,
     http: SocketAddr,
     data: Option<String>,
@@ -220,7 +219,7 @@ fn run(config: Config, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     };
     let serving = Serving {
-        role: role.into(),
+        role,
         resp: running.resp_addr(),
         http: running.http_addr(),
         data,
@@ -232,9 +231,9 @@ fn run(config: Config, output: &Output) -> anyhow::Result<()> {
 
 fn text(serving: &Serving) -> String {
     let role = match serving.role {
-        RoleName::Single | RoleName::Node => "a node",
-        RoleName::Router => "a router",
-        RoleName::Controller => "a controller",
+        Role::Single | Role::Node => "a node",
+        Role::Router => "a router",
+        Role::Controller => "a controller",
     };
     let mut text = format!("fondaco runs {role}:");
     if let Some(resp) = serving.resp {

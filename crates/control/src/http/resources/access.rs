@@ -4,25 +4,13 @@ use fondaco_model::cluster::{ControlRole, UserRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What someone may do at control ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ControlRoleName {
-    /// See everything.
-    Viewer,
-    /// Also change stores, push, swap, roll back, and move partitions.
-    Operator,
-    /// Also change users and settings, and decide what is lost.
-    Admin,
-}
-
 /// A session of a browser.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SessionResource {
     /// The user; null where the port asks for nothing.
     pub user: Option<String>,
     /// What the user may do.
-    pub role: ControlRoleName,
+    pub role: ControlRole,
     /// Whether the port asks for a user or the token.
     pub sign_in: bool,
     /// The value of the header `fondaco-csrf` of changes; null if none is needed.
@@ -48,7 +36,7 @@ pub struct UserResource {
     /// Whether the user may disconnect other clients and change settings over RESP.
     pub admin: bool,
     /// What the user may do at control ports; null is nothing.
-    pub role: Option<ControlRoleName>,
+    pub role: Option<ControlRole>,
 }
 
 /// A user to be added or changed.
@@ -69,7 +57,7 @@ pub struct NewUser {
     pub admin: bool,
     /// What the user may do at control ports; nothing unless said.
     #[serde(default)]
-    pub role: Option<ControlRoleName>,
+    pub role: Option<ControlRole>,
 }
 
 /// What people changed.
@@ -99,26 +87,6 @@ pub struct AuditEntry {
     pub note: String,
 }
 
-impl From<ControlRole> for ControlRoleName {
-    fn from(role: ControlRole) -> Self {
-        match role {
-            ControlRole::Viewer => Self::Viewer,
-            ControlRole::Operator => Self::Operator,
-            ControlRole::Admin => Self::Admin,
-        }
-    }
-}
-
-impl From<ControlRoleName> for ControlRole {
-    fn from(role: ControlRoleName) -> Self {
-        match role {
-            ControlRoleName::Viewer => Self::Viewer,
-            ControlRoleName::Operator => Self::Operator,
-            ControlRoleName::Admin => Self::Admin,
-        }
-    }
-}
-
 impl From<&UserRecord> for UserResource {
     fn from(user: &UserRecord) -> Self {
         Self {
@@ -126,7 +94,7 @@ impl From<&UserRecord> for UserResource {
             stores: user.stores.clone(),
             writes: user.writes.clone(),
             admin: user.admin,
-            role: user.role.map(Into::into),
+            role: user.role,
         }
     }
 }

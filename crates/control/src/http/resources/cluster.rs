@@ -2,23 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use fondaco_model::cluster::NodeMark;
 use fondaco_model::{Placement, RoutingTable};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How partitions are assigned to nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PlacementName {
-    /// A list of distinct nodes for each partition.
-    Ring,
-    /// As a ring, spread over zones.
-    Zoned,
-    /// Each group of nodes has a complete copy.
-    Grouped,
-    /// Every node holds all partitions.
-    All,
-}
+use crate::config::Role;
 
 /// A cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -28,7 +17,7 @@ pub struct ClusterResource {
     /// The number of partitions.
     pub partitions: u32,
     /// How partitions are assigned to nodes.
-    pub placement: PlacementName,
+    pub placement: Placement,
     /// The number of replicas of each partition.
     pub replicas: u32,
     /// How many nodes the first routing table waits for.
@@ -106,7 +95,7 @@ pub struct ClusterNode {
     pub backup: bool,
     /// What an operator has decided about it; null if nothing.
     #[serde(default)]
-    pub mark: Option<super::NodeMarkName>,
+    pub mark: Option<NodeMark>,
     /// The highest protocol that it speaks.
     #[serde(default = "first_protocol")]
     pub protocol: u32,
@@ -187,24 +176,13 @@ pub struct DevMember {
     /// Its name, such as `node-1`.
     pub name: String,
     /// Its role.
-    pub role: super::RoleName,
+    pub role: Role,
     /// Whether it runs.
     pub running: bool,
     /// Its RESP address; null if it does not serve RESP.
     pub resp: Option<String>,
     /// Its HTTP address; null while it does not run.
     pub http: Option<String>,
-}
-
-impl From<Placement> for PlacementName {
-    fn from(placement: Placement) -> Self {
-        match placement {
-            Placement::Ring => Self::Ring,
-            Placement::Zoned => Self::Zoned,
-            Placement::Grouped => Self::Grouped,
-            Placement::All => Self::All,
-        }
-    }
 }
 
 impl From<&RoutingTable> for RoutingResource {

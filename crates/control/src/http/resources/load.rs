@@ -163,7 +163,7 @@ pub struct DecisionResource {
     /// When it was made, in milliseconds since 1970.
     pub at_unix_ms: u64,
     /// What the cluster did by itself then.
-    pub mode: BalanceModeName,
+    pub mode: BalanceMode,
     /// Whether partitions were to move.
     pub moves: bool,
     /// The plan that followed; null if none did.
@@ -182,18 +182,6 @@ pub struct DecisionResource {
     /// What the decision was made of, for `fondaco why --replay`; null in lists, and if it was too long ago.
     #[serde(default)]
     pub input: Option<serde_json::Value>,
-}
-
-/// What the cluster does by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum BalanceModeName {
-    /// Nothing.
-    Off,
-    /// It proposes plans.
-    Propose,
-    /// It runs plans.
-    Act,
 }
 
 /// What moving cannot change.
@@ -349,11 +337,7 @@ impl DecisionResource {
         Self {
             number: decision.number,
             at_unix_ms: decision.at_unix_ms,
-            mode: match decision.mode {
-                BalanceMode::Off => BalanceModeName::Off,
-                BalanceMode::Propose => BalanceModeName::Propose,
-                BalanceMode::Act => BalanceModeName::Act,
-            },
+            mode: decision.mode,
             moves: decision.moves(),
             plan: kept.plan,
             request: decision.request(),

@@ -4,8 +4,6 @@ use fondaco_model::versioned::EngineKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::EngineName;
-
 /// Acknowledged writes that an engine of the node does not have any more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LossResource {
@@ -13,7 +11,6 @@ pub struct LossResource {
     #[schema(example = "log-5f3a9c21")]
     pub id: String,
     /// The engine.
-    #[schema(value_type = EngineName)]
     pub engine: EngineKind,
     /// A description of the loss.
     pub lost: String,

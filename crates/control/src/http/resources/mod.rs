@@ -15,32 +15,27 @@ mod upload;
 mod version;
 mod versioned;
 
-pub use access::{AuditEntry, AuditList, ControlRoleName, NewUser, SessionResource, UserList, UserResource};
+pub use access::{AuditEntry, AuditList, NewUser, SessionResource, UserList, UserResource};
 pub use cluster::{
     Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, KeyOwner, KeyPlaceResource,
-    NodeList, PlacementName, RoutingResource,
+    NodeList, RoutingResource,
 };
 pub use graph::{GraphQuery, GraphRows};
 pub use load::{
-    AdviceResource, BalanceModeName, BalanceMoveResource, DecisionList, DecisionResource, HotKeyResource, LoadHistory,
-    LoadResource, LoadSample, NodeHistory, NodeLoadResource, PartitionLoadResource, ResourceUseResource,
-    StoreLoadResource, StoreSample,
+    AdviceResource, BalanceMoveResource, DecisionList, DecisionResource, HotKeyResource, LoadHistory, LoadResource,
+    LoadSample, NodeHistory, NodeLoadResource, PartitionLoadResource, ResourceUseResource, StoreLoadResource,
+    StoreSample,
 };
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
-pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
-pub use plan::{
-    MoveResource, MoveStateName, NewMark, NewMove, NewPlan, NodeMarkName, PlanList, PlanMakerName, PlanResource,
-    PlanStateName,
-};
-pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
-pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, ValueTypeName, WithoutQuorum};
+pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingList, SettingResource};
+pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource};
+pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
+pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{
     EventsLogged, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions, StreamResource,
     StreamStatus, TopicPartition, VersionStream,
 };
 pub use upload::{UploadFileResource, UploadResource};
-pub use version::{
-    ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,
-};
-pub use versioned::{DurabilityName, EngineName, HandoffName, ResolutionName, VersionedOptions, VersionedResource};
+pub use version::{ReplicaResource, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState};
+pub use versioned::{VersionedOptions, VersionedResource};

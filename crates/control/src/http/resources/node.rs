@@ -8,31 +8,6 @@ use utoipa::ToSchema;
 use crate::config::Role;
 use crate::setting_changes::SettingText;
 
-/// What a process does in a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum RoleName {
-    /// A cluster of one.
-    Single,
-    /// Holds partitions and serves them.
-    Node,
-    /// Serves all partitions by asking the nodes.
-    Router,
-    /// Decides for the cluster while it is the leader.
-    Controller,
-}
-
-impl From<Role> for RoleName {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::Single => Self::Single,
-            Role::Node => Self::Node,
-            Role::Router => Self::Router,
-            Role::Controller => Self::Controller,
-        }
-    }
-}
-
 /// What a control port is, and the paths to go on from.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Front {
@@ -41,7 +16,7 @@ pub struct Front {
     /// Its version.
     pub program_version: String,
     /// The role of the process.
-    pub role: RoleName,
+    pub role: Role,
     /// The path of its status.
     pub status: String,
     /// The path of its readiness.
@@ -62,7 +37,7 @@ pub struct NodeStatus {
     /// How long it has been running.
     pub uptime_ms: u64,
     /// Its role.
-    pub role: RoleName,
+    pub role: Role,
     /// Its number; null before one is assigned, and for processes that hold no data.
     pub node: Option<u32>,
     /// The identity of its cluster; null before it has seen the cluster.

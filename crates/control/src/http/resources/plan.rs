@@ -65,9 +65,9 @@ pub struct PlanResource {
     /// Its number; the next free one for a dry run.
     pub number: u64,
     /// Its state.
-    pub state: PlanStateName,
+    pub state: PlanState,
     /// Who made it.
-    pub by: PlanMakerName,
+    pub by: PlanMaker,
     /// The name of the operator who made it; absent if the control port asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -107,59 +107,9 @@ pub struct MoveResource {
     /// The node that gets it; null if a replica is removed.
     pub to: Option<u32>,
     /// Its state.
-    pub state: MoveStateName,
+    pub state: MoveState,
     /// Why it was given up; null unless it was.
     pub error: Option<String>,
-}
-
-/// The state of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PlanStateName {
-    /// It waits for an operator to run it.
-    Proposed,
-    /// Its moves are carried out.
-    Running,
-    /// Moves that have begun are completed; no other begins.
-    Paused,
-    /// All its moves are done, or given up.
-    Done,
-    /// It was cancelled.
-    Cancelled,
-}
-
-/// Who made a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PlanMakerName {
-    /// A person.
-    Operator,
-    /// The leading controller.
-    Analyzer,
-}
-
-/// The state of a move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum MoveStateName {
-    /// It has not begun.
-    Waiting,
-    /// The node fetches the partition.
-    Moving,
-    /// The node serves it.
-    Done,
-    /// It was given up, with the plan or by itself.
-    GivenUp,
-}
-
-/// What an operator decides about a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeMarkName {
-    /// It leaves for good: it gets no partitions.
-    Leaving,
-    /// It is taken out of service for a while: requests go to other nodes where those have the data.
-    Maintenance,
 }
 
 /// The mark of a node.
@@ -167,48 +117,7 @@ pub enum NodeMarkName {
 #[serde(deny_unknown_fields)]
 pub struct NewMark {
     /// The mark; null takes it away.
-    pub mark: Option<NodeMarkName>,
-}
-
-impl From<NodeMarkName> for NodeMark {
-    fn from(mark: NodeMarkName) -> Self {
-        match mark {
-            NodeMarkName::Leaving => Self::Leaving,
-            NodeMarkName::Maintenance => Self::Maintenance,
-        }
-    }
-}
-
-impl From<NodeMark> for NodeMarkName {
-    fn from(mark: NodeMark) -> Self {
-        match mark {
-            NodeMark::Leaving => Self::Leaving,
-            NodeMark::Maintenance => Self::Maintenance,
-        }
-    }
-}
-
-impl From<PlanState> for PlanStateName {
-    fn from(state: PlanState) -> Self {
-        match state {
-            PlanState::Proposed => Self::Proposed,
-            PlanState::Running => Self::Running,
-            PlanState::Paused => Self::Paused,
-            PlanState::Done => Self::Done,
-            PlanState::Cancelled => Self::Cancelled,
-        }
-    }
-}
-
-impl From<MoveState> for MoveStateName {
-    fn from(state: MoveState) -> Self {
-        match state {
-            MoveState::Waiting => Self::Waiting,
-            MoveState::Moving => Self::Moving,
-            MoveState::Done => Self::Done,
-            MoveState::GivenUp => Self::GivenUp,
-        }
-    }
+    pub mark: Option<NodeMark>,
 }
 
 impl PlanResource {
@@ -218,18 +127,15 @@ impl PlanResource {
             partition: one.partition.get(),
             from: one.from.map(|node| node.get()),
             to: one.to.map(|node| node.get()),
-            state: plan.state_of(one.partition, table).into(),
+            state: plan.state_of(one.partition, table),
             error: plan.given_up.get(&one.partition).cloned(),
         });
         let moves: Vec<MoveResource> = moves.collect();
         let is_done = |partition| plan.state_of(partition, table) == MoveState::Done;
         Self {
             number: plan.number,
-            state: plan.state.into(),
-            by: match plan.by {
-                PlanMaker::Operator => PlanMakerName::Operator,
-                PlanMaker::Analyzer => PlanMakerName::Analyzer,
-            },
+            state: plan.state,
+            by: plan.by,
             user: plan.user.clone(),
             reason: plan.reason.clone(),
             made_unix_ms: plan.made_unix_ms,

@@ -32,22 +32,6 @@ pub struct NewPush {
     pub any_base: bool,
 }
 
-/// The state of a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PushStateName {
-    /// The files of the version are being pulled and verified.
-    Fetching,
-    /// The version is complete and open, but not current everywhere.
-    Ready,
-    /// The version became current. A final state.
-    Swapped,
-    /// The push failed. A final state.
-    Failed,
-    /// The push was cancelled. A final state.
-    Cancelled,
-}
-
 /// A push.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PushResource {
@@ -56,7 +40,7 @@ pub struct PushResource {
     /// The source of the version.
     pub source: String,
     /// Its state.
-    pub state: PushStateName,
+    pub state: PushState,
     /// Why it failed.
     pub error: Option<String>,
     /// The number of records of the version.
@@ -141,13 +125,7 @@ impl From<PushStatus> for PushResource {
         Self {
             version: record.version.get(),
             source: record.source,
-            state: match record.state {
-                PushState::Fetching => PushStateName::Fetching,
-                PushState::Ready => PushStateName::Ready,
-                PushState::Swapped => PushStateName::Swapped,
-                PushState::Failed => PushStateName::Failed,
-                PushState::Cancelled => PushStateName::Cancelled,
-            },
+            state: record.state,
             error: record.error,
             records: record.records,
             bytes_total: if total > 0 { total } else { record.bytes_total },

@@ -16,7 +16,6 @@ pub struct NewStore {
     pub name: String,
     /// Its kind.
     #[serde(default = "batch")]
-    #[schema(value_type = StoreKindName)]
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
     #[serde(default = "backups")]
@@ -49,7 +48,6 @@ pub struct NewStore {
     pub fan_out: Option<StoreFanOut>,
     /// The type of its values, which never changes.
     #[serde(default)]
-    #[schema(value_type = ValueTypeName)]
     pub value_type: ValueType,
     /// Settings of a versioned store; not allowed for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,30 +83,6 @@ impl NewStore {
             stream: None,
         }
     }
-}
-
-/// The types of values.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ValueTypeName {
-    /// Bytes without a known meaning.
-    Bytes,
-    /// Sorted sets of unsigned 63-bit integers.
-    Ids,
-    /// The vertices and edges of a graph.
-    Graph,
-}
-
-/// The kinds of store.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StoreKindName {
-    /// Immutable versions, pushed whole.
-    Batch,
-    /// Immutable versions with the events of a stream on top of each.
-    Hybrid,
-    /// Read and written at any time, on any of its replicas.
-    Versioned,
 }
 
 /// Changes of a store; omitted settings stay.
@@ -166,7 +140,6 @@ pub struct StoreResource {
     /// Its name.
     pub name: String,
     /// Its kind.
-    #[schema(value_type = StoreKindName)]
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
     pub backups: u32,
@@ -195,7 +168,6 @@ pub struct StoreResource {
     pub fan_out: Option<StoreFanOut>,
     /// The type of its values.
     #[serde(default)]
-    #[schema(value_type = ValueTypeName)]
     pub value_type: ValueType,
     /// Settings of a versioned store; null for other kinds.
     pub versioned: Option<VersionedResource>,

@@ -64,27 +64,13 @@ pub struct VersionResource {
     pub nodes: Vec<ReplicaResource>,
 }
 
-/// The state of a version on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ReplicaStateName {
-    /// Its files are being pulled and verified, or wait to be.
-    Fetching,
-    /// The node's partitions of it are all open.
-    Ready,
-    /// They are open, and the version is current.
-    Serving,
-    /// It could not be fetched; the node tries again from time to time if the version is kept.
-    Failed,
-}
-
 /// A version on a node.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaResource {
     /// The number of the node.
     pub node: u32,
     /// Its state there.
-    pub state: ReplicaStateName,
+    pub state: ReplicaState,
     /// The bytes that the fetch under way has fetched.
     pub bytes_done: u64,
     /// The bytes that it has to fetch; 0 without a fetch.
@@ -116,12 +102,7 @@ impl ReplicaResource {
     pub(super) fn list(nodes: BTreeMap<NodeId, ReplicaReport>) -> Vec<Self> {
         let replica = |(node, report): (NodeId, ReplicaReport)| Self {
             node: node.get(),
-            state: match report.state {
-                ReplicaState::Fetching => ReplicaStateName::Fetching,
-                ReplicaState::Ready => ReplicaStateName::Ready,
-                ReplicaState::Serving => ReplicaStateName::Serving,
-                ReplicaState::Failed => ReplicaStateName::Failed,
-            },
+            state: report.state,
             bytes_done: report.bytes_done,
             bytes_total: report.bytes_total,
             error: report.error,

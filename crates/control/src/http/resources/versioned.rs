@@ -27,7 +27,6 @@ pub struct VersionedOptions {
     pub preferred_writes: Option<u32>,
     /// Which node stores a write as a hint for an absent replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<HandoffName>)]
     pub handoff: Option<Handoff>,
     /// Whether a stored hint counts towards the number of `writes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,15 +39,12 @@ pub struct VersionedOptions {
     pub zone_writes: Option<u32>,
     /// Where replicas keep the records; only for a new store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<EngineName>)]
     pub engine: Option<EngineKind>,
     /// Which failures an acknowledged write survives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<DurabilityName>)]
     pub durability: Option<Durability>,
     /// How several concurrent values are resolved for clients that ask for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<ResolutionName>)]
     pub resolution: Option<Resolution>,
     /// The lifetime of a value whose writer sets none, in milliseconds; 0 is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +70,6 @@ pub struct VersionedResource {
     /// How many replicas are waited for, for a short time after `writes` have the write.
     pub preferred_writes: u32,
     /// Which node stores a write as a hint for an absent replica.
-    #[schema(value_type = HandoffName)]
     pub handoff: Handoff,
     /// Whether a stored hint counts towards the number of `writes`.
     pub sloppy: bool,
@@ -83,13 +78,10 @@ pub struct VersionedResource {
     /// In how many other zones a replica must have a write.
     pub zone_writes: u32,
     /// Where replicas keep the records.
-    #[schema(value_type = EngineName)]
     pub engine: EngineKind,
     /// Which failures an acknowledged write survives.
-    #[schema(value_type = DurabilityName)]
     pub durability: Durability,
     /// How several concurrent values are resolved for clients that ask for one.
-    #[schema(value_type = ResolutionName)]
     pub resolution: Resolution,
     /// The lifetime of a value whose writer sets none, in milliseconds; null is unlimited.
     pub ttl_ms: Option<u64>,
@@ -97,60 +89,6 @@ pub struct VersionedResource {
     pub tombstone_grace_ms: u64,
     /// How many keys a second may be written; null for no limit.
     pub write_keys_per_second: Option<u64>,
-}
-
-/// Which node stores a write as a hint for an absent replica, and delivers it when the replica is back.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum HandoffName {
-    /// No node.
-    None,
-    /// Always the same nodes for one absent replica.
-    Consistent,
-    /// Any nodes, different ones for each key.
-    Any,
-    /// Nodes near the coordinator.
-    Proximity,
-}
-
-/// Where replicas keep the records of a store.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineName {
-    /// In trees on the node's disk.
-    Disk,
-    /// In a log on the node's disk, with all keys in memory.
-    Log,
-    /// In memory.
-    Memory,
-    /// In a bounded cache, which evicts records.
-    Cache,
-    /// In a MySQL database.
-    Mysql,
-}
-
-/// Which failures an acknowledged write survives.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DurabilityName {
-    /// The end of the process.
-    Log,
-    /// The loss of power.
-    Fsync,
-}
-
-/// How several concurrent values are resolved for clients that ask for one.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ResolutionName {
-    /// The latest of them.
-    Latest,
-    /// All of them: clients read them with FONDACO.GET.
-    All,
-    /// The union of JSON arrays.
-    Set,
-    /// The sum of all increments.
-    Counter,
 }
 
 impl VersionedOptions {
