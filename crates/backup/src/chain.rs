@@ -1,9 +1,9 @@
 //! An incremental backup and the earlier ones that it needs.
 //!
 //! Each backup of a chain has only the records that the one before does not have, and says which keys of that have no
-//! record any more, or another one: their records in all earlier backups are left out. What was in those may have been
-//! deleted and collected since, so that no later record says so. If two keys have one place, the restore merges the
-//! records of both backups.
+//! record any more, or another one: their records in all earlier backups are left out. A value of such a record may
+//! have been deleted and collected since, so that no later record says so. If two keys have one place, the restore
+//! merges the records of both backups.
 
 use std::collections::HashSet;
 
@@ -46,8 +46,8 @@ impl Backup {
     /// There is no backup, or one that cannot be compared with.
     pub fn earlier(location: &Location, name: &StoreName, had: &StoreSettings, count: usize) -> anyhow::Result<Self> {
         let whole = "make a backup of everything, without --since";
-        let chain =
-            chain(location).with_context(|| format!("nothing can be restored that goes on from there: {whole}"))?;
+        let chain = chain(location)
+            .with_context(|| format!("a backup that goes on from {location} could not be restored: {whole}"))?;
         if chain.len() == CHAIN_MAX {
             bail!(
                 "{location} goes on from {} backups, the most that can be: {whole}",

@@ -4,7 +4,7 @@
 //! hints-RUN.records.zst              hints, if writes may be on hints alone
 //! partition-00000-RUN.records.zst    the records of a partition, one file for each
 //! partition-00000-RUN.digests        their digests, for later backups
-//! partition-00000-RUN.gone           of an incremental backup: the digests of records of the earlier one that are gone
+//! partition-00000-RUN.gone           of an incremental backup: the digests of earlier records that are gone or changed
 //! backup.json                        the manifest: {"backup": {…}, "checksum": "…"}
 //! ```
 //!
@@ -43,7 +43,7 @@ const SUFFIX: &str = ".records.zst";
 /// The suffix of files of digests.
 const DIGESTS_SUFFIX: &str = ".digests";
 
-/// The suffix of files of the digests of records that are gone.
+/// The suffix of files of the digests of records that are gone or changed.
 const GONE_SUFFIX: &str = ".gone";
 
 /// The contents of a backup.
@@ -196,7 +196,7 @@ impl Names {
         format!("partition-{partition:05}-{}{DIGESTS_SUFFIX}", self.run)
     }
 
-    /// The file of the digests of records of a partition that are gone.
+    /// The file of the digests of records of a partition that are gone or changed.
     pub fn of_gone(&self, partition: usize) -> String {
         format!("partition-{partition:05}-{}{GONE_SUFFIX}", self.run)
     }

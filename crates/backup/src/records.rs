@@ -31,7 +31,8 @@ pub struct RecordsFile {
     /// Of a partition: the digests of all its records, also of those that are only in earlier backups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<FileEntry>,
-    /// Of a partition in an incremental backup: the digests of the records of the earlier one whose keys are gone.
+    /// Of a partition in an incremental backup: the digests of the records of the earlier one that are
+    /// gone or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<FileEntry>,
 }

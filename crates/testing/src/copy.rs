@@ -5,6 +5,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+/// How often a directory is listed while its entries are renamed.
+const LISTED_MAX: usize = 10_000;
+
 /// Copies a directory with everything in it. What changes meanwhile may be copied before or after.
 ///
 /// # Panics
@@ -17,7 +20,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(from)?;
     fs::create_dir_all(to)?;
     let mut copied = BTreeSet::new();
-    loop {
+    for _ in 0..LISTED_MAX {
         let mut is_complete = true;
         for entry in entries {
             let entry = entry?;
@@ -41,6 +44,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         // What was renamed before it was copied is listed by its new name.
         entries = fs::read_dir(from)?;
     }
+    Err(io::Error::other("entries are renamed again and again"))
 }
 
 /// Replaces a directory by a copy of it.
@@ -74,6 +78,8 @@ mod tests {
                 let to = to.path().join("copy");
                 copy_dir(from.path(), &to);
                 assert_eq!(fs::read_to_string(to.join("below/kept")).unwrap(), "1");
+                let renamed = ["old", "new"].map(|name| fs::read_to_string(to.join(name)).ok());
+                assert!(renamed.contains(&Some("2".to_owned())), "{renamed:?}");
                 fs::remove_dir_all(to).unwrap();
             }
         });

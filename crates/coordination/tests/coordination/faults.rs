@@ -11,7 +11,7 @@ use crate::clients::{SOON, connect, expect, expect_changed, is_connected, own_ro
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Allowance for the detection of a death, a tick of the server's timers, an election, and a busy machine.
-const SLACK: Duration = Duration::from_secs(30);
+const SLACK: Duration = Duration::from_secs(20);
 
 /// A session that expires soon.
 fn connect_shortly(servers: &str, root: &str) -> ZooKeeperCoordination {
