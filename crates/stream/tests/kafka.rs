@@ -10,7 +10,7 @@ use fondaco_stream::{
     Feed, FeedOptions, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
     TIME_HEADER, TYPE_HEADER,
 };
-use fondaco_testing::{Kafka, eventually};
+use fondaco_testing::{Kafka, KafkaWriter, eventually};
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
@@ -53,12 +53,8 @@ fn value(text: &str) -> Found {
     Found::Value(text.to_owned().into())
 }
 
-#[test]
-fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
-    let mut kafka = Kafka::start();
-    let topic = kafka.make_topic("events", 3);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let now_ms = now.as_millis().to_string();
+/// Sends values, a deletion, records that are no events, and one with an odd header.
+fn send_first(topic: &KafkaWriter) {
     for number in 0..1000 {
         topic.send(
             number % 3,
@@ -74,8 +70,16 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     // SAFETY: it is only copied as bytes, into a C string.
     let name = unsafe { String::from_utf8_unchecked(vec![b'x', 0xFF]) };
     topic.send(1, Some("odder"), Some("x"), Some((&*name, "x")));
-    topic.send(1, Some("after the odd"), Some("x"), None);
     topic.flush();
+}
+
+#[test]
+fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
+    let mut kafka = Kafka::start();
+    let topic = kafka.make_topic("events", 3);
+    send_first(&topic);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now_ms = now.as_millis().to_string();
     let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
     // Two versions read the same partitions at different places.
     let overlays = [overlay(1), overlay(2)];
@@ -87,16 +91,16 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     ingest.set_feeds(vec![Arc::clone(&feeds[0])]);
     wait_for(&overlays[0], "k99", &value("v999"));
     wait_for(&overlays[0], "deleted", &Found::Deleted);
-    wait_for(&overlays[0], "after the odd", &value("x"));
+    wait_for(&overlays[0], "odder", &value("x"));
     ingest.set_feeds(feeds.clone());
     wait_for(&overlays[1], "deleted", &Found::Deleted);
     for overlay in &overlays {
         eventually("all records to be read", || {
-            (overlay.applied().poison == 3).then_some(())
+            (overlay.applied().poison == 2).then_some(())
         });
         let reasons = overlay.poisoned().unwrap();
         assert!(
-            reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER) && reasons[2].2.contains("UTF-8"),
+            reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER),
             "{reasons:?}"
         );
     }
@@ -142,7 +146,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
             is_done.then_some(())
         });
         let applied = feed.overlay().applied();
-        assert_eq!((applied.poison, applied.late), (3, 1), "each record is read once");
+        assert_eq!((applied.poison, applied.late), (2, 1), "each record is read once");
     }
     let missing = cluster.topic("missing").partitions().unwrap_err();
     assert!(matches!(missing, StreamError::NoTopic { .. }), "{missing}");
@@ -212,7 +216,7 @@ fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
     let producer: BaseProducer = config.create().unwrap();
     let patience = Duration::from_secs(60);
     producer.init_transactions(patience).unwrap();
-    for (key, is_whole) in [("k", true), ("given up", false)] {
+    for (key, is_whole) in [("k", Some(true)), ("given up", Some(false)), ("open", None)] {
         producer.begin_transaction().unwrap();
         producer
             .send(BaseRecord::to("whole").key(key).payload("x"))
@@ -220,8 +224,9 @@ fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
             .unwrap();
         producer.flush(patience).unwrap();
         match is_whole {
-            true => producer.commit_transaction(patience).unwrap(),
-            false => producer.abort_transaction(patience).unwrap(),
+            Some(true) => producer.commit_transaction(patience).unwrap(),
+            Some(false) => producer.abort_transaction(patience).unwrap(),
+            None => {}
         }
     }
     let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
@@ -239,6 +244,8 @@ fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(overlay.find(b"given up").unwrap(), Found::Nothing);
+    producer.commit_transaction(patience).unwrap();
+    wait_for(&overlay, "open", &value("x"));
 }
 
 #[test]

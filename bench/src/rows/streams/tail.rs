@@ -42,7 +42,8 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         ..Group::gets(server.resp(), STORE, keys)
     };
     let figure = |unit: &str| Figure::new(unit, Vec::new());
-    let (mut quiet, mut beside, mut busy, mut rates) = (figure("µs"), figure("µs"), figure("µs"), figure("events/s"));
+    let [mut quiet, mut beside, mut busy] = ["µs"; 3].map(figure);
+    let mut rates = figure("events/s");
     let mut distributions = None;
     // The first round gives half of the keys an event.
     for round in 0..=bench.rounds() {

@@ -21,7 +21,8 @@ use crate::forward::{Answers, Forwarder, Steered, ValueAnswer, Wanted};
 /// Where the answer for a key is.
 #[derive(Debug)]
 pub(in crate::server) enum Located {
-    /// In an open version, which stands at this place among the catalog's open ones, or in the later events on top of it.
+    /// In an open version, which stands at this place among the catalog's open ones, or in the later events on top of
+    /// it.
     Version { version: u16, probe: Probe },
     /// Here: this node's replica has it in memory, and no other has to be asked.
     Known(ValueAnswer),

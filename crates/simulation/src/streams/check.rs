@@ -210,7 +210,7 @@ impl World {
 /// What an overlay says, by memory alone, too.
 fn find(overlay: &Overlay, key: &[u8]) -> Result<Found, String> {
     let found = overlay.find(key).map_err(|error| error.to_string())?;
-    let hot = &overlay.find_hot(&[key])[0];
+    let hot = &overlay.find_hot(&[key], usize::MAX)[0];
     match *hot == found || *hot == Found::Unknown {
         true => Ok(found),
         false => Err(format!("{key:?} is {found:?}, and {hot:?} by memory")),

@@ -5,6 +5,7 @@
 //! consumers: so there are as many as the most readers that any partition has. Consumers are in no group: partitions
 //! are assigned by us, and offsets kept with the data.
 
+mod places;
 mod record;
 mod refusal;
 
@@ -16,12 +17,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rdkafka::bindings::{rd_kafka_get_watermark_offsets, rd_kafka_resp_err_t};
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{self, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
+use self::places::{Place, PlaceName};
 use self::record::logged;
 pub(crate) use self::refusal::{Refusals, without_value};
 use crate::alarm::Alarm;
@@ -30,8 +30,6 @@ use crate::source::{Batch, Source};
 
 pub use self::record::{ID_HEADER, TIME_HEADER, TYPE_HEADER};
 
-/// How often a partition is assigned whose first records come too early.
-const ASSIGNED_MAX: usize = 10;
 /// How many events of a whole consumer are taken at a time.
 const EVENTS_MAX: usize = 16;
 /// How long to wait for the reason why a broker has not answered.
@@ -44,8 +42,6 @@ const DOWN: Duration = Duration::from_secs(5);
 const COUNTED_FOR: Duration = Duration::from_secs(30);
 /// How long a partition that is not at its end is read without asking where that is.
 const END_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// How long a partition that nobody reads stays with its consumer.
-const UNUSED_MAX: Duration = Duration::from_secs(60);
 
 type BaseConsumer = consumer::BaseConsumer<Refusals>;
 
@@ -67,29 +63,6 @@ struct State {
     consumers: Vec<Arc<BaseConsumer>>,
     /// Each reader's place, and its consumer; none while it is being read.
     places: HashMap<PlaceName, (usize, Option<Place>)>,
-}
-
-/// A reader, a topic and a partition.
-type PlaceName = (u64, String, i32);
-
-/// Where a reader is in a partition.
-struct Place {
-    /// The consumer that reads it.
-    consumer: usize,
-    queue: PartitionQueue<Refusals>,
-    next: u64,
-    end: u64,
-    /// When the end was seen.
-    end_at: Option<Instant>,
-    /// The end of the partition when all records were read: before it may be marks of transactions, which nobody gets.
-    marked_end: Option<u64>,
-    /// Whether there was an error: librdkafka says it once, and may fetch no more.
-    is_broken: bool,
-    /// Whether an alarm is rung when records come to the empty queue.
-    is_watched: bool,
-    /// Whether the last read has emptied the queue.
-    is_emptied: bool,
-    used: Instant,
 }
 
 /// A topic of a Kafka.
@@ -219,125 +192,6 @@ impl KafkaCluster {
         StreamError::Unavailable {
             topic: topic.to_owned(),
             reason: self.refusals.reason(error),
-        }
-    }
-
-    /// Takes the place of a reader, at an offset, until it is put back or given up.
-    fn take(&self, name: &PlaceName, offset: u64) -> Result<Place, StreamError> {
-        let known = self.state.lock().places.get_mut(name).map(|(_, place)| place.take());
-        match known {
-            Some(Some(place)) if place.next == offset => return Ok(place),
-            // It is elsewhere, or a reader panicked and has not put it back.
-            Some(place) => {
-                drop(place);
-                self.give_up(name)?;
-            }
-            None => {}
-        }
-        let (_, topic, partition) = name;
-        let number = {
-            let mut state = self.state.lock();
-            let others = state
-                .places
-                .iter()
-                .filter(|((_, known, at), _)| known == topic && at == partition);
-            let taken: Vec<usize> = others.map(|(_, (consumer, _))| *consumer).collect();
-            let number = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
-            state.places.insert(name.clone(), (number, None));
-            number
-        };
-        let assigned = self.assign(number, topic, *partition, offset);
-        if assigned.is_err() {
-            self.state.lock().places.remove(name);
-        }
-        Ok(Place {
-            consumer: number,
-            queue: assigned?,
-            next: offset,
-            end: offset,
-            end_at: None,
-            marked_end: None,
-            is_broken: false,
-            is_watched: false,
-            is_emptied: false,
-            used: Instant::now(),
-        })
-    }
-
-    fn assign(
-        &self,
-        number: usize,
-        topic: &str,
-        partition: i32,
-        offset: u64,
-    ) -> Result<PartitionQueue<Refusals>, StreamError> {
-        let consumer = self.consumer(number, topic)?;
-        let mut list = TopicPartitionList::new();
-        let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        let failed = |error: KafkaError| self.unavailable(topic, &error);
-        list.add_partition_offset(topic, partition, at).map_err(failed)?;
-        let _assigning = self.assigning.lock();
-        for _ in 0..ASSIGNED_MAX {
-            consumer.incremental_assign(&list).map_err(failed)?;
-            let queue = consumer.split_partition_queue(topic, partition);
-            let queue = queue.ok_or_else(|| StreamError::NoTopic {
-                topic: topic.to_owned(),
-            })?;
-            // Records that came before the queue was split off are in that of the whole consumer, ahead of all others.
-            let mut is_whole = true;
-            while let Some(found) = consumer.poll(Duration::ZERO) {
-                is_whole &= match found {
-                    Ok(found) => found.topic() != topic || found.partition() != partition,
-                    Err(KafkaError::PartitionEOF(_)) => true,
-                    // librdkafka says once that it does not fetch a partition.
-                    Err(error) => is_no_answer(&error),
-                };
-            }
-            if is_whole {
-                return Ok(queue);
-            }
-            drop(queue);
-            consumer.incremental_unassign(&list).map_err(failed)?;
-        }
-        Err(StreamError::Unavailable {
-            topic: topic.to_owned(),
-            reason: format!("the records of partition {partition} come before it was begun"),
-        })
-    }
-
-    /// Gives up the place of a reader.
-    fn give_up(&self, name: &PlaceName) -> Result<(), StreamError> {
-        let (_, topic, partition) = name;
-        let Some((number, place)) = self.state.lock().places.remove(name) else {
-            return Ok(());
-        };
-        // Its queue goes first.
-        drop(place);
-        let consumer = self.consumer(number, topic)?;
-        let mut list = TopicPartitionList::new();
-        list.add_partition(topic, *partition);
-        consumer
-            .incremental_unassign(&list)
-            .map_err(|error| self.unavailable(topic, &error))
-    }
-
-    /// Puts the place of a reader back, and gives up those that have not been used for long.
-    fn put_back(&self, name: &PlaceName, mut place: Place) {
-        let now = Instant::now();
-        place.used = now;
-        let unused: Vec<PlaceName> = {
-            let mut state = self.state.lock();
-            if let Some((_, back)) = state.places.get_mut(name) {
-                *back = Some(place);
-            }
-            let is_unused = |place: &Option<Place>| place.as_ref().is_some_and(|place| now - place.used > UNUSED_MAX);
-            let unused = state.places.iter().filter(|(_, (_, place))| is_unused(place));
-            unused.map(|(name, _)| name.clone()).collect()
-        };
-        for name in unused {
-            if let Err(error) = self.give_up(&name) {
-                tracing::warn!(%error, "a partition that nobody reads cannot be given up");
-            }
         }
     }
 }
@@ -490,7 +344,7 @@ impl KafkaTopic {
         if batch.next > batch.end || !is_known {
             match self.watermarks(partition) {
                 Ok((_, end)) => {
-                    let is_read = place.marked_end == Some(end);
+                    let is_read = place.marked_end.is_some_and(|marked| end <= marked);
                     batch.end = if is_read { batch.next } else { end.max(batch.next) };
                     place.end_at = Some(Instant::now());
                 }

@@ -1,9 +1,12 @@
 //! Records of Kafka as events.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::CStr;
+use std::ptr;
 
 use bytes::Bytes;
-use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::bindings::rd_kafka_header_get_all;
+use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Headers, Message};
+use rdkafka::types::RDKafkaRespErr;
 
 use crate::event::{Change, Event, Poison};
 use crate::source::Logged;
@@ -17,23 +20,19 @@ pub const TYPE_HEADER: &str = "event-type";
 
 /// A record as an event, or why it cannot be an event.
 pub(super) fn logged(message: &BorrowedMessage<'_>) -> Logged {
-    // The library panics where a header's name is no UTF-8, which Kafka lets pass.
-    let event = catch_unwind(AssertUnwindSafe(|| event(message)));
-    let event = event.unwrap_or_else(|_| Err("a header has a name that is no UTF-8".to_owned()));
     Logged {
         offset: message.offset().max(0) as u64,
         logged_ms: message.timestamp().to_millis().unwrap_or(0).max(0) as u64,
-        event: event.map_err(Poison),
+        event: event(message).map_err(Poison),
     }
 }
 
 fn event(message: &BorrowedMessage<'_>) -> Result<Event, String> {
     let key = message.key().ok_or("the record has no key")?;
     let (mut time_ms, mut id, mut is_update) = (None, None, false);
-    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    for header in headers {
-        let bytes = header.value.unwrap_or_default();
-        match header.key {
+    let headers = message.headers().into_iter().flat_map(named);
+    for (name, bytes) in headers {
+        match name {
             TIME_HEADER => {
                 let time = str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
                 let no_time = || format!("the header {TIME_HEADER} is no number of milliseconds since 1970");
@@ -63,4 +62,29 @@ fn event(message: &BorrowedMessage<'_>) -> Result<Event, String> {
         time_ms,
         id,
     })
+}
+
+/// The headers, those without a value with an empty one. Those whose name is no UTF-8 are left out: Kafka lets them
+/// pass, and the library's own iterator panics.
+fn named(headers: &BorrowedHeaders) -> impl Iterator<Item = (&str, &[u8])> {
+    let header = |at| {
+        let (mut name, mut value, mut bytes) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: the library makes such a reference of librdkafka's pointer to headers, which live as long; it writes
+        // to the three variables, a name that ends with a zero and a value of so many bytes, which live as long as the
+        // headers.
+        unsafe {
+            let all = ptr::from_ref(headers).cast();
+            let error = rd_kafka_header_get_all(all, at, &mut name, &mut value, &mut bytes);
+            if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                return None;
+            }
+            let value = if value.is_null() {
+                &[][..]
+            } else {
+                std::slice::from_raw_parts(value.cast::<u8>(), bytes)
+            };
+            Some((CStr::from_ptr(name).to_str().ok()?, value))
+        }
+    };
+    (0..headers.count()).filter_map(header)
 }

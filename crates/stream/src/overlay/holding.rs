@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use bytes::Bytes;
 use fondaco_engine::WriteBatch;
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner};
 
@@ -111,12 +112,15 @@ impl Overlay {
     }
 
     fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
-        let (from, to) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
+        let to = place(PartitionId::new(partition.get() + 1), 0);
         for table in [&self.table, &self.events] {
+            let mut from = Bytes::copy_from_slice(&place(partition, 0));
             loop {
                 let mut batch = WriteBatch::new();
                 for entry in table.scan(&from, Some(&to))?.take(DELETED_MAX) {
-                    batch.delete(&**table, entry?.0);
+                    // The next scan begins there, beyond all that is deleted.
+                    from = entry?.0;
+                    batch.delete(&**table, from.clone());
                 }
                 if batch.is_empty() {
                     break;

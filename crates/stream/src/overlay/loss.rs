@@ -1,5 +1,5 @@
-//! Overlays in an engine that has lost writes since they were made: effects of events may be gone, and later offsets still
-//! there. They begin anew.
+//! Overlays in an engine that has lost writes since they were made: effects of events may be gone, and later offsets
+//! still there. They begin anew.
 
 use fondaco_engine::{Engine, WriteBatch};
 
@@ -21,7 +21,7 @@ pub fn drop_after_losses(engine: &dyn Engine) -> Result<(), StreamError> {
     overlays.try_for_each(|tables| drop_after_loss(engine, &tables))
 }
 
-/// The same of one overlay, with these tables. One that is not there yet is none that the loss concerns.
+/// The same of one overlay, with these tables. The loss does not concern one that is made later.
 pub(super) fn drop_after_loss(engine: &dyn Engine, tables: &[String; 3]) -> Result<(), StreamError> {
     let Some(lost) = engine.lost_writes() else {
         return Ok(());

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
 use self::loss::drop_after_loss;
-use self::record::{DELETED, PLACE_BYTES, Record, place};
+use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, poisoned};
@@ -45,6 +45,8 @@ const POISON_MAX: u64 = 1000;
 const BATCH_MAX: usize = 64;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
+/// About how many bytes [`Overlay::keys`] reads.
+const SCANNED_BYTES_MAX: usize = 4 << 20;
 /// How many bits of a hash the place says where [`Overlay::keys`] ends.
 const SCAN_BITS: u32 = 34;
 
@@ -181,9 +183,9 @@ impl Overlay {
         &self.options
     }
 
-    /// What it says about keys, as far as memory knows: one answer for each, in order. Never waits, but for accesses to
-    /// memory, of all keys at once.
-    pub fn find_hot(&self, keys: &[&[u8]]) -> SmallVec<[Found; 1]> {
+    /// What it says about keys, as far as memory knows, and values have at most about so many bytes: one answer for
+    /// each, in order. Never waits, but for accesses to memory, of all keys at once.
+    pub fn find_hot(&self, keys: &[&[u8]], value_bytes_max: usize) -> SmallVec<[Found; 1]> {
         let filter = self.filter.load();
         let (mut table_keys, mut ends) = (SmallVec::<[u8; 64]>::new(), SmallVec::<[_; 1]>::new());
         let mut found = SmallVec::with_capacity(keys.len());
@@ -197,7 +199,8 @@ impl Overlay {
             found.push(Found::Nothing);
         }
         if !ends.is_empty() {
-            self.look_at_hot(&table_keys, &ends, &mut found);
+            let record_bytes_max = value_bytes_max.saturating_add(MERGED_HEADER_BYTES);
+            self.look_at_hot(&table_keys, &ends, record_bytes_max, &mut found);
         }
         if !self.is_ready.load(Acquire) {
             let each = found.iter_mut().zip(keys);
@@ -208,13 +211,14 @@ impl Overlay {
     }
 
     /// Looks at keys of the table, which stand one after the other: where each is to be noted, and where it ends.
-    fn look_at_hot(&self, table_keys: &[u8], ends: &[(usize, usize)], found: &mut [Found]) {
+    fn look_at_hot(&self, table_keys: &[u8], ends: &[(usize, usize)], record_bytes_max: usize, found: &mut [Found]) {
         let starts = std::iter::once(0).chain(ends.iter().map(|&(_, end)| end));
         let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
         let mut places = ends.iter().map(|&(at, _)| at);
         let table_keys: SmallVec<[_; 1]> = each.collect();
         let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {
             let said = match hot {
+                Hot::Found(record) if record.len() > record_bytes_max => None,
                 Hot::Found(record) => said_by(Bytes::copy_from_slice(record)),
                 Hot::Absent => Some(Found::Nothing),
                 Hot::Cold => None,
@@ -274,8 +278,8 @@ impl Overlay {
     }
 
     /// The keys that have events, each with whether it has a value, in the order of partitions and hashes: from one
-    /// place, until there are so many, or another place comes; and the place to go on at, if there are more before
-    /// that.
+    /// place, until there are so many, or enough bytes were read, or another place comes; and the place to go on at, if
+    /// there are more before that.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -286,7 +290,7 @@ impl Overlay {
         count: usize,
     ) -> Result<Keys, StreamError> {
         let end = to.map(|(partition, hash)| place(partition, hash));
-        let mut keys = Vec::new();
+        let (mut keys, mut bytes) = (Vec::new(), 0);
         let mut last = None;
         for entry in self
             .table
@@ -298,10 +302,12 @@ impl Overlay {
             };
             let partition = PartitionId::new(head.get_u16().into());
             let hash = head.get_u64() >> (64 - SCAN_BITS) << (64 - SCAN_BITS);
-            if keys.len() >= count && last.is_some_and(|last| last != (partition, hash)) {
+            if (keys.len() >= count || bytes >= SCANNED_BYTES_MAX) && last.is_some_and(|last| last != (partition, hash))
+            {
                 return Ok((keys, Some((partition, hash))));
             }
             last = Some((partition, hash));
+            bytes += table_key.len() + record.len();
             let has_value = record.first().is_some_and(|flags| flags & DELETED == 0);
             keys.push((table_key.slice_ref(key), has_value));
         }

@@ -19,7 +19,8 @@ use fondaco_model::{PartitionId, VALUE_BYTES_MAX};
 pub(super) const PLACE_BYTES: usize = 2 + 8;
 const ORDER_BYTES: usize = 8 + 16 + 16;
 const HEADER_BYTES: usize = 1 + 8;
-const MERGED_HEADER_BYTES: usize = HEADER_BYTES + 8;
+/// The longest header of a record.
+pub(super) const MERGED_HEADER_BYTES: usize = HEADER_BYTES + 8;
 
 /// The longest key of an event, in bytes.
 pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES - 2 - 1 - ORDER_BYTES;

@@ -1,5 +1,7 @@
-//! The later events on top of versions of hybrid stores: looked at for all keys of a window at once, before the versions.
+//! The later events on top of versions of hybrid stores: looked up for all keys of a window at once, before the
+//! versions.
 
+use fondaco_resp::command::CommandId;
 use fondaco_stream::Found;
 use smallvec::SmallVec;
 
@@ -9,7 +11,7 @@ use crate::server::buffers::FREE_BYTES;
 use crate::server::refusal;
 
 impl Window {
-    /// Looks at them, as far as memory has them.
+    /// Looks the window's keys up in overlays, as far as those are in memory.
     #[inline]
     pub(in crate::server) fn look_at_events(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.has_events) {
@@ -31,7 +33,7 @@ impl Window {
             {
                 let found = {
                     let wanted: SmallVec<[_; 1]> = keys.clone().map(|at| self.key(at).0).collect();
-                    overlay.find_hot(&wanted)
+                    overlay.find_hot(&wanted, FREE_BYTES as usize)
                 };
                 for (at, found) in keys.zip(found) {
                     self.note_events(at, version, found, catalog);
@@ -44,13 +46,18 @@ impl Window {
     fn note_events(&mut self, at: usize, version: u16, found: Found, catalog: &Catalog) {
         let answer = match found {
             Found::Nothing => return,
-            // A long value is read again, within the memory that there is for values.
-            Found::Value(value) if value.len() as u64 > FREE_BYTES => None,
+            // It is on the disk; or long, and read again within the memory that there is for values.
             Found::Unknown => None,
             Found::Value(value) => Some(Ok(Some(value))),
             Found::Deleted => Some(Ok(None)),
             Found::Behind if !is_held(&self.keys[at]) => return,
-            Found::Behind => Some(Err(refusal::behind(catalog, self.keys[at].store).into())),
+            Found::Behind if self.is_pinned(at) => Some(Err(refusal::behind(catalog, self.keys[at].store).into())),
+            // It has ceased to answer a moment ago.
+            Found::Behind => {
+                self.keys[at].place = KeyPlace::Nodes;
+                self.elsewhere += 1;
+                return;
+            }
         };
         self.keys[at].place = match answer {
             Some(answer) => {
@@ -62,6 +69,12 @@ impl Window {
                 KeyPlace::Events(version)
             }
         };
+    }
+
+    /// Whether the request of the key at a place names the version.
+    fn is_pinned(&self, at: usize) -> bool {
+        let request = self.requests.iter().find(|request| at < request.keys_end as usize);
+        request.is_some_and(|request| request.command == CommandId::FondacoRead)
     }
 }
 

@@ -1,0 +1,163 @@
+//! Where readers are in partitions, and which consumer reads for each.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::Consumer;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::refusal::Refusals;
+use super::{KafkaCluster, is_no_answer};
+use crate::error::StreamError;
+
+/// How often a partition is assigned whose first records come too early.
+const ASSIGNED_MAX: usize = 10;
+/// How long a partition that nobody reads stays with its consumer.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+
+/// A reader, a topic and a partition.
+pub(super) type PlaceName = (u64, String, i32);
+
+/// Where a reader is in a partition.
+pub(super) struct Place {
+    /// The consumer that reads it.
+    pub(super) consumer: usize,
+    pub(super) queue: PartitionQueue<Refusals>,
+    pub(super) next: u64,
+    pub(super) end: u64,
+    /// When the end was seen.
+    pub(super) end_at: Option<Instant>,
+    /// The end of the partition when all records were read: before it may be marks of transactions, which consumers do not
+    /// get, and records of transactions that have not ended.
+    pub(super) marked_end: Option<u64>,
+    /// Whether there was an error: librdkafka says it once, and may fetch no more.
+    pub(super) is_broken: bool,
+    /// Whether an alarm is rung when records come to the empty queue.
+    pub(super) is_watched: bool,
+    /// Whether the last read has emptied the queue.
+    pub(super) is_emptied: bool,
+    pub(super) used: Instant,
+}
+
+impl KafkaCluster {
+    /// Takes the place of a reader, at an offset, until it is put back or given up.
+    pub(super) fn take(&self, name: &PlaceName, offset: u64) -> Result<Place, StreamError> {
+        let known = self.state.lock().places.get_mut(name).map(|(_, place)| place.take());
+        match known {
+            Some(Some(place)) if place.next == offset => return Ok(place),
+            // It is elsewhere, or a reader panicked and has not put it back.
+            Some(place) => {
+                drop(place);
+                self.give_up(name)?;
+            }
+            None => {}
+        }
+        let (_, topic, partition) = name;
+        let number = {
+            let mut state = self.state.lock();
+            let others = state
+                .places
+                .iter()
+                .filter(|((_, known, at), _)| known == topic && at == partition);
+            let taken: Vec<usize> = others.map(|(_, (consumer, _))| *consumer).collect();
+            let number = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
+            state.places.insert(name.clone(), (number, None));
+            number
+        };
+        let assigned = self.assign(number, topic, *partition, offset);
+        if assigned.is_err() {
+            self.state.lock().places.remove(name);
+        }
+        Ok(Place {
+            consumer: number,
+            queue: assigned?,
+            next: offset,
+            end: offset,
+            end_at: None,
+            marked_end: None,
+            is_broken: false,
+            is_watched: false,
+            is_emptied: false,
+            used: Instant::now(),
+        })
+    }
+
+    fn assign(
+        &self,
+        number: usize,
+        topic: &str,
+        partition: i32,
+        offset: u64,
+    ) -> Result<PartitionQueue<Refusals>, StreamError> {
+        let consumer = self.consumer(number, topic)?;
+        let mut list = TopicPartitionList::new();
+        let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
+        let failed = |error: KafkaError| self.unavailable(topic, &error);
+        list.add_partition_offset(topic, partition, at).map_err(failed)?;
+        let _assigning = self.assigning.lock();
+        for _ in 0..ASSIGNED_MAX {
+            consumer.incremental_assign(&list).map_err(failed)?;
+            let queue = consumer.split_partition_queue(topic, partition);
+            let queue = queue.ok_or_else(|| StreamError::NoTopic {
+                topic: topic.to_owned(),
+            })?;
+            // Records that came before the queue was split off are in that of the whole consumer, ahead of all others.
+            let mut is_whole = true;
+            while let Some(found) = consumer.poll(Duration::ZERO) {
+                is_whole &= match found {
+                    Ok(found) => found.topic() != topic || found.partition() != partition,
+                    Err(KafkaError::PartitionEOF(_)) => true,
+                    // librdkafka says once that it does not fetch a partition.
+                    Err(error) => is_no_answer(&error),
+                };
+            }
+            if is_whole {
+                return Ok(queue);
+            }
+            drop(queue);
+            consumer.incremental_unassign(&list).map_err(failed)?;
+        }
+        Err(StreamError::Unavailable {
+            topic: topic.to_owned(),
+            reason: format!("the records of partition {partition} come before it was begun"),
+        })
+    }
+
+    /// Gives up the place of a reader.
+    pub(super) fn give_up(&self, name: &PlaceName) -> Result<(), StreamError> {
+        let (_, topic, partition) = name;
+        let Some((number, place)) = self.state.lock().places.remove(name) else {
+            return Ok(());
+        };
+        // Its queue goes first.
+        drop(place);
+        let consumer = self.consumer(number, topic)?;
+        let mut list = TopicPartitionList::new();
+        list.add_partition(topic, *partition);
+        consumer
+            .incremental_unassign(&list)
+            .map_err(|error| self.unavailable(topic, &error))
+    }
+
+    /// Puts the place of a reader back, and gives up those that have not been used for long.
+    pub(super) fn put_back(&self, name: &PlaceName, mut place: Place) {
+        let now = Instant::now();
+        place.used = now;
+        let unused: Vec<PlaceName> = {
+            let mut state = self.state.lock();
+            if let Some((_, back)) = state.places.get_mut(name) {
+                *back = Some(place);
+            }
+            let is_unused = |place: &Option<Place>| place.as_ref().is_some_and(|place| now - place.used > UNUSED_MAX);
+            let unused = state.places.iter().filter(|(_, (_, place))| is_unused(place));
+            unused.map(|(name, _)| name.clone()).collect()
+        };
+        for name in unused {
+            if let Err(error) = self.give_up(&name) {
+                tracing::warn!(%error, "a partition that nobody reads cannot be given up");
+            }
+        }
+    }
+}
