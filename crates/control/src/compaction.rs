@@ -1,20 +1,22 @@
 //! Compaction of hybrid stores that ask for it: `fondaco store compact`, run by a node in a process of its own, whose
 //! memory and faults are not the node's.
 //!
-//! The live node with the lowest number does it for the whole cluster. Should two nodes take that for themselves for a moment, the
-//! second push is refused.
+//! The live owner with the lowest number does it for the whole cluster, and others only if it does not. Should two
+//! nodes do it at a time, the second push is refused.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fondaco_model::StoreName;
 use fondaco_model::cluster::{ClusterView, StoreRecord};
-use fondaco_model::{NodeId, StoreName};
+use rustix::process::Signal;
 
 use crate::agent::AgentWork;
 use crate::change_signal::ChangeSignal;
@@ -29,6 +31,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How long a store is left alone after its command failed: twice as long each time, up to the longest.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 const AFTER_FAILURE_MAX: Duration = Duration::from_secs(3600);
+/// By how much a span of events that is due has to be longer before the next owner puts it into a version, in
+/// milliseconds.
+const TURN_MS: u64 = 60 * 60 * 1000;
 /// How often a version has to fit on the disk: fetched, built and uploaded.
 const COPIES: u64 = 3;
 /// How nice the commands are: what a node answers comes first.
@@ -105,6 +110,7 @@ fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
         }
         signal.wait(seen, PERIOD);
         let view = parts.mirror.view();
+        failed.retain(|name, _| view.stores.contains_key(name));
         let stores = view.stores.values().map(|store| &store.record);
         let may_run = |store: &&StoreRecord| {
             let failed = failed.get(&store.definition.name);
@@ -127,14 +133,18 @@ fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
                 failed.remove(name);
             }
             Err(reason) => {
-                let before = failed.get(name).map(|(_, pause)| *pause);
-                let pause = before.map_or(AFTER_FAILURE, |before| AFTER_FAILURE_MAX.min(before * 2));
-                let minutes = pause.as_secs() / 60;
-                tracing::warn!(store = %name, reason, "cannot put events into a new version: trying again in {minutes} min");
+                let pause = pause_after(failed.get(name).map(|(_, before)| *before));
+                let again = format!("trying again in {} min", pause.as_secs() / 60);
+                tracing::warn!(store = %name, reason, again, "cannot put events into a new version");
                 failed.insert(name.clone(), (Instant::now() + pause, pause));
             }
         }
     }
+}
+
+/// How long a store is left alone after a failure, given how long it was before that.
+fn pause_after(before: Option<Duration>) -> Duration {
+    before.map_or(AFTER_FAILURE, |before| AFTER_FAILURE_MAX.min(before * 2))
 }
 
 impl Parts {
@@ -145,21 +155,23 @@ impl Parts {
         if stream.compact_ms == 0 || stream.is_paused {
             return None;
         }
-        let owners = view.routing.as_ref()?.record.all_owners();
-        let has_partitions = |node: NodeId| owners.iter().any(|owners| owners.contains(&node));
-        let mut live = view.nodes.keys().filter(|node| view.is_live(**node));
-        let first_live = live.find(|node| has_partitions(**node));
-        let is_ours = first_live.is_some_and(|first| self.agent.node() == Some(*first));
-        if !is_ours || view.remembered || store.pushing().is_some() {
+        if view.remembered || store.pushing().is_some() {
             return None;
         }
+        let owned = view.routing.as_ref()?.record.owned(view.replicas(store));
+        let live = view.nodes.keys().filter(|node| view.is_live(**node));
+        let mut owners = live.filter(|node| owned.get(node).is_some_and(|owned| !owned.is_empty()));
+        // Should the first owner be unable to, the next one does it a while later.
+        let rank = owners.position(|owner| self.agent.node() == Some(*owner))? as u64;
+        let waits_ms = stream.compact_ms.max(TURN_MS).saturating_mul(rank);
         let current = store.versions.current()?;
         let events = store.details.get(&current)?.events?;
         let since_ms = events.as_of_unix_ms.unwrap_or(events.from_unix_ms).max(done_ms);
         let of_stream = self.agent.streams().status(&store.definition.name);
         let of_current = of_stream.iter().find(|status| status.version == current)?;
         let settled_ms = of_current.feed.settled_ms;
-        (settled_ms >= since_ms.saturating_add(stream.compact_ms)).then_some(settled_ms)
+        let due_ms = since_ms.saturating_add(stream.compact_ms).saturating_add(waits_ms);
+        (settled_ms >= due_ms).then_some(settled_ms)
     }
 
     /// Deletes what a command has left: it keeps a build that was not brought, for people.
@@ -176,7 +188,7 @@ impl Parts {
     fn check_space(&self, store: &StoreRecord) -> Result<(), String> {
         let current = store.versions.current().and_then(|current| store.details.get(&current));
         let needed = current
-            .map_or(0, |detail| COPIES * detail.bytes)
+            .map_or(0, |detail| COPIES.saturating_mul(detail.bytes))
             .saturating_add(self.reserve_bytes);
         match self.agent.data_dir().available_bytes() {
             Some(available) if available < needed => Err(format!(
@@ -196,7 +208,23 @@ impl Parts {
             .arg(&self.work)
             .env_remove("FONDACO_RESP")
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        // It must not outlive a node that is killed: the next one begins with an empty directory.
+        let end_with_node = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: the closure makes one system call, and touches no memory of others.
+        unsafe { command.pre_exec(end_with_node) };
         let stopped = || ending.has_come().then_some("this node is stopping");
         command::run(&mut command, b"", None, &stopped).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_an_hour() {
+        let pauses = std::iter::successors(Some(pause_after(None)), |before| Some(pause_after(Some(*before))));
+        let minutes: Vec<_> = pauses.take(8).map(|pause| pause.as_secs() / 60).collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 }

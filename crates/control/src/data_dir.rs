@@ -8,7 +8,7 @@
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
 //! DATA/uploads/ID/                   files uploaded to be pushed, until they are pushed
-//! DATA/versioned/tables/              records of versioned stores, events on top of versions, and hints for other nodes
+//! DATA/versioned/tables/             records of versioned stores, events on top of versions, and hints for other nodes
 //! DATA/versioned/log/                 records and events of stores whose engine is the log
 //! DATA/versioned/mysql/               data remembered about the MySQL database
 //! DATA/versioned/incarnation.json     the incarnations under which writes are counted, and the count of the directory

@@ -74,8 +74,8 @@ pub struct InputOptions {
     #[command(flatten)]
     pub graph: GraphInput,
 
-    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time such
-    /// as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. A time
+    /// such as 2026-11-26T08:00:00Z, or milliseconds since 1970
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     pub as_of: Option<u64>,
 

@@ -45,8 +45,8 @@ pub struct DeployOptions {
     #[command(flatten)]
     through: ThroughOptions,
 
-    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. The default
-    /// is what its build was told. A time such as 2026-11-26T08:00:00Z, or milliseconds since 1970
+    /// Of a hybrid store: the version contains all events up to this time, and later ones count on top of it. The
+    /// default is what its build was told. A time such as 2026-11-26T08:00:00Z, or milliseconds since 1970
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     as_of: Option<u64>,
 

@@ -70,9 +70,9 @@ impl Through {
         };
         match list.stores.iter().find(is_of) {
             Some(store) => bail!(
-                "topic {:?} has the events of store {:?}: send versions through another topic",
-                self.topic.topic,
-                store.name
+                "store {:?} has its events in a topic {:?}: send versions through a topic of another name",
+                store.name,
+                self.topic.topic
             ),
             None => Ok(()),
         }

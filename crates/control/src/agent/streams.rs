@@ -1,6 +1,7 @@
 //! The streams of hybrid stores on a node: an overlay for each version on the disk, fed by threads of the node's own.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -63,6 +64,13 @@ struct State {
     failures: BTreeMap<ReplicaKey, String>,
     /// Whether overlays that are given up were deleted.
     is_clean: bool,
+}
+
+/// Which partitions of a version answer, with its stream.
+pub(super) struct Answering {
+    pub(super) partitions: PartitionSet,
+    /// What keeps others from it, if anything does.
+    pub(super) reason: Option<String>,
 }
 
 /// An overlay of a node.
@@ -133,6 +141,7 @@ impl Streams {
                 continue;
             };
             local.behind = local.open.clone();
+            local.stream_error = None;
             let mut feed = known.get(key).filter(|feed| is_of(feed, store)).cloned();
             // A version that is not kept any more has no detail; requests may still name it for a moment.
             if let Some(wanted) = wanted(store, settings, key.1, local) {
@@ -146,13 +155,19 @@ impl Streams {
                     }),
                 };
             }
-            let Some(feed) = feed else { continue };
+            let Some(feed) = feed else {
+                local.stream_error = failures.get(key).cloned();
+                continue;
+            };
             feed.set(settings.lag_ms, settings.is_paused);
             if let Err(error) = feed.set_held(&local.open) {
                 tracing::warn!(store = %key.0, version = %key.1, %error, "a node cannot take or give partitions of a stream: trying again");
                 failures.insert(key.clone(), error.to_string());
             }
             local.behind = local.open.without(&feed.overlay().ready());
+            if !local.behind.is_empty() {
+                local.stream_error = failures.get(key).cloned().or_else(|| feed.status().error);
+            }
             feeds.insert(key.clone(), feed);
         }
         self.close_unwanted(versions);
@@ -196,7 +211,10 @@ impl Streams {
             let (streams, own_key) = (Arc::clone(self), key.clone());
             let thread = std::thread::Builder::new().name("open overlay".to_owned());
             let spawned = thread.spawn(move || {
-                let feed = streams.feed(wanted).map_err(|error| error.to_string());
+                let feed = catch_unwind(AssertUnwindSafe(|| streams.feed(wanted)));
+                let feed = feed
+                    .unwrap_or(Err(StreamError::Panicked))
+                    .map_err(|error| error.to_string());
                 streams.opening.lock().insert(own_key, Some(feed));
                 streams.opened.notify_all();
                 streams.change_signal.raise();
@@ -339,6 +357,19 @@ impl Streams {
         let own = state.feeds.iter().filter(|((name, _), _)| name == store);
         own.map(|((_, version), feed)| (*version, Arc::clone(feed.overlay())))
             .collect()
+    }
+
+    /// The partitions of a version that answer, of these; and why the others do not.
+    pub(super) fn answering(&self, store: &StoreName, version: VersionNumber, open: &PartitionSet) -> Answering {
+        let state = self.state.lock();
+        let key = (store.clone(), version);
+        let feed = state.feeds.get(&key);
+        let ready = feed.map(|feed| feed.overlay().ready()).unwrap_or_default();
+        let failed = state.failures.get(&key).cloned();
+        Answering {
+            partitions: open.without(&open.without(&ready)),
+            reason: failed.or_else(|| feed?.status().error),
+        }
     }
 
     /// How far the overlays of a store have come.

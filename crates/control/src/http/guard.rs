@@ -453,7 +453,7 @@ async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<
         Err(_) => {
             let seconds = REQUEST_TIME_MAX.as_secs();
             let message = format!("the request took more than {seconds} seconds; its work goes on");
-            ApiError::new("unavailable", message).into_response()
+            ApiError::new("request_timeout", message).into_response()
         }
     }
 }

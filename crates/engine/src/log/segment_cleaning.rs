@@ -69,8 +69,8 @@ impl Shared {
         self.delete_segment(segment)
     }
 
-    /// Deletes a segment that no key needs. If that fails it is tried again, and until then tombstones of its records stay:
-    /// a restart would find it.
+    /// Deletes a segment that no key needs. If that fails it is tried again, and until then tombstones of its records
+    /// stay: a restart would find it.
     fn delete_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         let number = segment.number();
         self.list_segments(Some(number))?;

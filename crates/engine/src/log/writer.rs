@@ -92,7 +92,8 @@ pub(super) enum SegmentState {
     Damaged,
     /// Its content cannot be read to the end: it stays.
     Unreadable,
-    /// All that is needed of it is in later segments, and synced: its file is being deleted, which is tried again and again.
+    /// All that is needed of it is in later segments, and synced: its file is being deleted, which is tried again and
+    /// again.
     Emptied,
 }
 

@@ -19,6 +19,7 @@ fn holding(versions: &[(&str, u64, &str)]) -> LocalReplicas {
             manifest_checksum: Some(build.to_owned()),
             open: open.clone(),
             behind: PartitionSet::EMPTY,
+            stream_error: None,
             damaged: PartitionSet::EMPTY,
             damage: None,
         };

@@ -170,6 +170,24 @@ fn no_tolerance_swaps_in_a_version_without_a_partition() {
 }
 
 #[test]
+fn a_push_waits_while_nodes_read_a_stream() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    cluster.ready([1], "s", pushed);
+    let reading = ReplicaReport {
+        reads_stream: true,
+        ..fetching(40)
+    };
+    cluster.report(2, "s", pushed, reading);
+    (0..60).for_each(|_| cluster.wait(60_000));
+    assert_eq!(state(&cluster, "s"), PushState::Fetching);
+    cluster.ready([2], "s", pushed);
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+}
+
+#[test]
 fn a_fetch_that_restarts_without_progress_ends_the_push() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");

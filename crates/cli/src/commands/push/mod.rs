@@ -231,7 +231,7 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         return finish(&rollout, rolled, &version, Some(built), &kept, output);
     }
     if let (Some(_), true, Some(dir)) = (&rolled.error, options.upload, location.local_path()) {
-        // Nobody wants the version.
+        // The version is not wanted any more.
         let failed = rollout.in_state(&rolled, State::Failed);
         failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
     }
@@ -301,8 +301,10 @@ pub(super) fn finish(
         };
         return Err(match kept {
             _ if is_deploy || kept.is_empty() => error,
+            _ if goes_on(&error) => error.context(format!("it goes on from {kept}: keep that until it has ended")),
             _ => error.context(format!(
-                "store {name} did not get the version; the build is kept, try again{difference}: fondaco deploy {name} {kept}{}",
+                "store {name} did not get the version; the build is kept, try again{difference}: \
+                 fondaco deploy {name} {kept}{}",
                 if version.upload { " --upload" } else { "" }
             )),
         });

@@ -51,6 +51,8 @@ pub struct LocalVersion {
     pub open: PartitionSet,
     /// The open partitions of a hybrid store that have yet to read their stream.
     pub behind: PartitionSet,
+    /// What keeps them from it, if anything does.
+    pub stream_error: Option<String>,
     /// The open partitions that are damaged, if only in part: they are served as they are until they have been fetched
     /// again.
     pub damaged: PartitionSet,

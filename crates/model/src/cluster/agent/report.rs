@@ -110,6 +110,8 @@ impl Agent {
         let version = local.versions.get(key);
         let version = version.filter(|version| version.is_the_one(want.detail));
         let open = version.map_or(PartitionSet::EMPTY, |version| version.open.without(&version.behind));
+        let has_files = version.is_some_and(|version| version.open.covers(&want.owned));
+        let stream_error = version.and_then(|version| version.stream_error.clone());
         let fetch = local.fetches.get(key);
         let brought = local.brought.get(key).copied().unwrap_or(0);
         let failure = self.failures.get(key);
@@ -130,7 +132,8 @@ impl Agent {
             bytes_done: fetch.map_or(brought, |fetch| fetch.bytes_done),
             bytes_total: fetch.map_or(brought, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
-            error: error(version.and_then(|version| version.damage.as_ref()), failure),
+            reads_stream: has_files && !open.covers(&want.owned),
+            error: error(version.and_then(|version| version.damage.as_ref()), failure).or(stream_error),
         }
     }
 }

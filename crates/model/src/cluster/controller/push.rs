@@ -1,8 +1,9 @@
 //! The leading controller carries on pushes: it waits for nodes that make progress, gives up on others, and swaps or
 //! fails.
 //!
-//! Every push ends: each of its nodes becomes ready, or fails, or is absent or without progress for longer than the
-//! controller's patience. Then either enough nodes are ready, or too many are given up.
+//! Each of the nodes of a push becomes ready, or fails, or is absent or without progress for longer than the
+//! controller's patience. Then either enough nodes are ready, or too many are given up, and the push ends. Only while
+//! nodes read the stream on top of a version, a push waits for as long as that takes.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +84,8 @@ impl Pushes {
             let replica = readiness::replica(look.view, layout, node, store, version);
             let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
             let is_more = bytes_done > seen.bytes_done_last;
-            if bytes_done > seen.bytes_done_max || is_more && seen.begun_again <= FETCH_ATTEMPTS_MAX {
+            let reads_stream = replica.is_some_and(|replica| replica.reads_stream);
+            if reads_stream || bytes_done > seen.bytes_done_max || is_more && seen.begun_again <= FETCH_ATTEMPTS_MAX {
                 seen.at_ms = look.at_ms;
             }
             seen.begun_again += u32::from(bytes_done < seen.bytes_done_last);
@@ -123,7 +125,7 @@ pub(super) fn lost_base(store: &StoreRecord, push: &PushRecord) -> Option<Step> 
     let base = push.base.filter(|&base| store.versions.current() != Some(base))?;
     let reason = format!(
         "version {} was built from version {base}, which is not current any more: build it again from the current one, \
-         or push it with --any-base to replace that all the same",
+         or deploy it with --any-base, to replace that all the same",
         push.version
     );
     Some(Step::Fail { reason })

@@ -209,7 +209,9 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
         return invalid(format!("{backups} backups: keep 0 to {}", StoreDefinition::BACKUPS_MAX));
     }
     if definition.everywhere && (replicas.is_some() || kind == StoreKind::Versioned) {
-        return invalid("only a batch store can be on all nodes, and then it has no number of replicas".to_owned());
+        return invalid(
+            "only batch and hybrid stores can be on all nodes, and then it has no number of replicas".to_owned(),
+        );
     }
     if let Some(replicas) = replicas {
         let replicas_max = nominal_replicas(view, None)?;

@@ -21,7 +21,7 @@ pub struct PushTerms {
     pub base: Option<String>,
     /// The version contains all events up to this time, in milliseconds since 1970. Only for hybrid stores.
     pub as_of_unix_ms: Option<u64>,
-    /// What its build was told of that, which counts if nothing else is said, and not for batch stores.
+    /// The time that its build was told, which counts if no other is said, and not for batch stores.
     pub cut_unix_ms: Option<u64>,
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
     /// same events count in all of them.
@@ -74,7 +74,14 @@ pub fn push(
         check_base(view, name, base, &detail.manifest_checksum)?;
     }
     let stream = &before.record.definition.stream;
-    let as_of_unix_ms = as_of_unix_ms.or(cut_unix_ms.filter(|_| stream.is_some()));
+    let current = before.record.versions.current();
+    let current = current.and_then(|current| before.record.details.get(&current)?.events);
+    // A difference contains no more events than what it changes.
+    let of_base = current
+        .filter(|_| base.is_some())
+        .and_then(|events| events.as_of_unix_ms);
+    let known_unix_ms = cut_unix_ms.or(of_base).filter(|_| stream.is_some());
+    let as_of_unix_ms = as_of_unix_ms.or(known_unix_ms);
     detail.events = match (stream, as_of_unix_ms) {
         (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
         (None, None) => None,
