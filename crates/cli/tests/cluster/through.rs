@@ -238,8 +238,12 @@ fn pushes_of_wrong_records_fail_with_their_reason() {
     let create = ["store", "create", "h", "--kind", "hybrid", "--stream", &stream];
     cluster.any().done(&create);
     let same = ["deploy", "h", build.to_str().unwrap(), "--through", &stream];
-    let refused = cluster.any().refused(1, &same);
-    assert!(refused.contains("send versions through another topic"), "{refused}");
+    // Nor may versions of other stores go through it.
+    let another = ["deploy", STORE, build.to_str().unwrap(), "--through", &stream];
+    for through_events in [&same, &another] {
+        let refused = cluster.any().refused(1, through_events);
+        assert!(refused.contains("through a topic of another name"), "{refused}");
+    }
     assert!(
         cluster
             .any()
