@@ -397,14 +397,14 @@ impl AgentWork {
                 .map_or(count, |detail| detail.partitions);
             let own = owned.among(count, built_for);
             let is_open = found.is_some_and(|version| version.open.covers(&own));
-            if let (true, Some(_), Some(found)) = (is_open, &store.record.definition.stream, found) {
-                let answering = self.streams.answering(name, current, &found.open);
-                if !answering.partitions.covers(&own) {
-                    let reason = answering.reason.unwrap_or_else(|| "it is being read".to_owned());
-                    reasons.push(format!(
-                        "the stream of version {current} of store {name:?} has yet to be read: {reason}"
-                    ));
-                }
+            let reads_stream = store.record.definition.stream.is_some() && !own.is_empty();
+            if is_open
+                && reads_stream
+                && let Some(reason) = self.streams.unread(name, current, &own)
+            {
+                reasons.push(format!(
+                    "the stream of version {current} of store {name:?} has yet to be read: {reason}"
+                ));
             }
             if !owned.is_empty() && !is_open {
                 let reason = self.shared.why_not(name, current);

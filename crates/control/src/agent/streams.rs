@@ -66,13 +66,6 @@ struct State {
     is_clean: bool,
 }
 
-/// Which partitions of a version answer, with its stream.
-pub(super) struct Answering {
-    pub(super) partitions: PartitionSet,
-    /// What keeps others from it, if anything does.
-    pub(super) reason: Option<String>,
-}
-
 /// An overlay of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct OverlayStatus {
@@ -359,17 +352,18 @@ impl Streams {
             .collect()
     }
 
-    /// The partitions of a version that answer, of these; and why the others do not.
-    pub(super) fn answering(&self, store: &StoreName, version: VersionNumber, open: &PartitionSet) -> Answering {
+    /// Why not all of these partitions of a version answer: their stream has yet to be read, and what keeps the node from
+    /// that. `None` if all do.
+    pub(super) fn unread(&self, store: &StoreName, version: VersionNumber, own: &PartitionSet) -> Option<String> {
         let state = self.state.lock();
         let key = (store.clone(), version);
         let feed = state.feeds.get(&key);
-        let ready = feed.map(|feed| feed.overlay().ready()).unwrap_or_default();
-        let failed = state.failures.get(&key).cloned();
-        Answering {
-            partitions: open.without(&open.without(&ready)),
-            reason: failed.or_else(|| feed?.status().error),
+        if feed.is_some_and(|feed| feed.overlay().ready().covers(own)) {
+            return None;
         }
+        let failed = state.failures.get(&key).cloned();
+        let reason = failed.or_else(|| feed?.status().error);
+        Some(reason.unwrap_or_else(|| "it is being read".to_owned()))
     }
 
     /// How far the overlays of a store have come.

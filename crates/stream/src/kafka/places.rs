@@ -1,4 +1,7 @@
 //! Where readers are in partitions, and which consumer reads for each.
+//!
+//! A consumer reads a partition at one place. So two readers of a partition are always with two consumers, and a place
+//! that is given up is taken from its consumer before another reader can have it.
 
 use std::time::{Duration, Instant};
 

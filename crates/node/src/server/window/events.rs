@@ -15,11 +15,11 @@ impl Window {
     #[inline]
     pub(in crate::server) fn look_at_events(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.has_events) {
-            self.look_at_layers(catalog);
+            self.look_at_overlays(catalog);
         }
     }
 
-    fn look_at_layers(&mut self, catalog: &Catalog) {
+    fn look_at_overlays(&mut self, catalog: &Catalog) {
         let mut start = 0;
         while let Some(first) = self.keys.get(start) {
             let version = version_of(first);
