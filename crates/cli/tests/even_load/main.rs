@@ -30,9 +30,12 @@ const CORES: [f64; 2] = [0.05, 0.2];
 
 /// For how long it is measured how many reads the servers can bear at first.
 const CALIBRATION: Duration = Duration::from_secs(3);
-/// How much of that there is to be. Reads that come one by one take several times the processor time of those that have
-/// waited together: so many are too many for the smaller server if it has half of them, and few for both together.
-const DEMAND: f64 = 0.7;
+/// With how much of that the load begins. Reads that come one by one take several times the processor time of those that
+/// have waited together, how many times is another on each machine: so the load rises from little.
+const DEMAND: f64 = 0.5;
+/// By how much the load rises each second until the smaller server, which has half of it, struggles. Both together bear
+/// more than twice of that.
+const RISE: f64 = 1.05;
 /// How long nothing must move at the end.
 const CALM: Duration = Duration::from_secs(12);
 
@@ -117,6 +120,14 @@ fn plans(cluster: &Cluster) -> Vec<Value> {
         .clone()
 }
 
+/// The last decisions with their reasons.
+fn decisions(cluster: &Cluster, last: usize) -> Vec<Value> {
+    cluster.any().json(&["why", "--last", &last.to_string()])["decisions"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
 /// Waits until no plan was made and none ran for a while. Returns how many there were, and the mean of what each node used
 /// of its processors in that while.
 fn until_calm(cluster: &Cluster) -> (usize, Vec<f64>) {
@@ -165,7 +176,7 @@ fn two_unequal_servers_even_out_their_load() {
     load.limit((borne * DEMAND) as u64);
     cluster
         .any()
-        .done(&["balance", "--mode", "act", "--window", "2s", "--cool-down", "2s"]);
+        .done(&["balance", "--mode", "act", "--window", "3s", "--cool-down", "3s"]);
     println!(
         "before: {:?} partitions, {:?} % CPU",
         cluster.partitions(),
@@ -174,6 +185,23 @@ fn two_unequal_servers_even_out_their_load() {
     let (small, large) = (
         cluster.number("node-1") as usize - 1,
         cluster.number("node-2") as usize - 1,
+    );
+    let (mut demand, mut raised) = (borne * DEMAND, Instant::now());
+    until("the smaller server struggles", || {
+        if raised.elapsed() >= Duration::from_secs(1) {
+            (demand, raised) = (demand * RISE, Instant::now());
+            load.limit(demand as u64);
+            println!(
+                "{demand:.0} reads a second, {:?} % CPU, {:?}",
+                cpu(&cluster),
+                decisions(&cluster, 1).last()
+            );
+        }
+        !plans(&cluster).is_empty()
+    });
+    println!(
+        "the load is {:.2} of the {borne:.0} reads a second at first",
+        demand / borne
     );
     until("partitions have moved to the larger server", || {
         let held = cluster.partitions();
@@ -188,10 +216,7 @@ fn two_unequal_servers_even_out_their_load() {
     assert!(cpu.iter().all(|cpu| *cpu < 90.0), "{cpu:?}");
 
     // Every decision has its reasons, also those that nothing moves, and can be made again.
-    let decisions = cluster.any().json(&["why", "--last", "200"])["decisions"]
-        .as_array()
-        .unwrap()
-        .clone();
+    let decisions = decisions(&cluster, 200);
     let moved = decisions
         .iter()
         .find(|one| one["moves"] == true)
