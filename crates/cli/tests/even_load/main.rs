@@ -31,10 +31,10 @@ const CORES: [f64; 2] = [0.05, 0.2];
 /// For how long it is measured how many reads the servers can bear at first.
 const CALIBRATION: Duration = Duration::from_secs(3);
 /// With how much of that the load begins. Reads that come one by one take several times the processor time of those that
-/// have waited together, how many times is another on each machine: so the load rises from little.
-const DEMAND: f64 = 0.5;
-/// By how much the load rises each second until the smaller server, which has half of it, struggles. Both together bear
-/// more than twice of that.
+/// have waited together: on most machines so many are too many for the smaller server, and few for both together.
+const DEMAND: f64 = 0.7;
+/// By how much the load rises each second as long as the smaller server does not struggle: how much it bears depends on the
+/// machine, and both together bear more than twice of that.
 const RISE: f64 = 1.05;
 /// How long nothing must move at the end.
 const CALM: Duration = Duration::from_secs(12);
