@@ -23,7 +23,7 @@ mod versions;
 pub use alarm::Alarm;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
-pub use feed::{Feed, FeedOptions, FeedStatus, SourceStatus};
+pub use feed::{BegunElsewhere, Feed, FeedOptions, FeedStatus, SourceStatus};
 pub use ingest::{Ingest, Pace, take_step};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};

@@ -288,6 +288,10 @@ impl Source for LogTopic {
         Ok(start)
     }
 
+    fn first(&self, partition: u32) -> Result<u64, StreamError> {
+        Ok(self.bounds(partition)?.0)
+    }
+
     fn read(&self, _: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         self.read_from(partition, offset, bytes_max)
     }

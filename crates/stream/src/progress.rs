@@ -10,6 +10,7 @@
 //! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
 //! 4                                                → how many partitions the topic has (u32), if partitioned as the store
 //! 5                                                → what the engine said of lost writes when the overlay was made, if it did
+//! 6 ++ topic partition (u32)                       → the first offset that was read, or was to be read (u64)
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ const POISON: u8 = 2;
 const LOST: u8 = 3;
 const TOPIC: u8 = 4;
 const LOSS: u8 = 5;
+const BEGUN: u8 = 6;
 
 /// Partitions that have come equally far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -262,6 +264,27 @@ pub(crate) fn loss_known(table: &dyn Table) -> Result<Option<Bytes>, StreamError
 /// Notes that, with the first write.
 pub(crate) fn note_loss(table: &dyn Table, lost: String, batch: &mut WriteBatch) {
     batch.put(table, Bytes::from_static(&[LOSS]), lost.into());
+}
+
+/// The first offset of each topic partition that was read, or was to be read.
+pub(crate) fn begun(table: &dyn Table) -> Result<BTreeMap<u32, u64>, StreamError> {
+    let entry = |entry: Result<(Bytes, Bytes), fondaco_engine::EngineError>| {
+        let (key, mut offset) = entry?;
+        let parsed = key.slice(1..).try_get_u32().ok().zip(offset.try_get_u64().ok());
+        parsed.ok_or_else(|| StreamError::Damaged {
+            what: "note of where a partition was begun",
+            stream: table.name().to_owned(),
+            detail: format!("key {key:02x?}"),
+        })
+    };
+    table.scan(&[BEGUN], Some(&[BEGUN + 1]))?.map(entry).collect()
+}
+
+/// Notes it.
+pub(crate) fn note_begun(table: &dyn Table, partition: u32, offset: u64, batch: &mut WriteBatch) {
+    let mut key = vec![BEGUN];
+    key.put_u32(partition);
+    batch.put(table, key.into(), offset.to_be_bytes().to_vec().into());
 }
 
 /// Records that were gone before they were read.

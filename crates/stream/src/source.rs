@@ -23,6 +23,12 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError>;
 
+    /// The first offset of a partition whose record has not been deleted.
+    ///
+    /// # Errors
+    /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
+    fn first(&self, partition: u32) -> Result<u64, StreamError>;
+
     /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet. A
     /// reader that goes on where it ended is served best; each has a number of its own.
     ///

@@ -54,6 +54,8 @@ pub(crate) struct Content {
     form: Form,
     /// At least its length, in bytes.
     bytes: usize,
+    /// Whether a number was near the end of what has 64 bits.
+    is_near_limit: bool,
 }
 
 enum Form {
@@ -127,6 +129,16 @@ impl Update {
 /// A number that can be added: the order of increments would matter where sums do not fit, so they are far from that.
 fn increment(by: &Value) -> Option<i64> {
     by.as_i64().filter(|by| by.unsigned_abs() <= INCREMENT_MAX)
+}
+
+/// Whether increments of it could reach the end of what has 64 bits: the order of hundreds of the largest would matter.
+fn is_near_limit(number: i64) -> bool {
+    number.unsigned_abs() > 1 << 62
+}
+
+/// A field as increments see it.
+fn integer_of(field: Option<&Value>) -> i64 {
+    field.and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// In the order in which they apply.
@@ -209,7 +221,11 @@ impl Content {
     pub(crate) fn of(value: Option<Bytes>) -> Self {
         let bytes = value.as_ref().map_or(0, Bytes::len);
         let form = value.map_or(Form::Absent, Form::Bytes);
-        Self { form, bytes }
+        Self {
+            form,
+            bytes,
+            is_near_limit: false,
+        }
     }
 
     /// The value, if there is one.
@@ -224,6 +240,11 @@ impl Content {
                 Some(text.into())
             }
         }
+    }
+
+    /// Whether increments may not fit in another order.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        self.is_near_limit
     }
 
     /// Applies an update. Returns whether all of it fits what is there.
@@ -249,7 +270,8 @@ impl Content {
             Form::Object(_) => None,
         };
         let sum = known.and_then(|known: i64| known.checked_add(by));
-        if let Some(sum) = sum {
+        if let (Some(known), Some(sum)) = (known, sum) {
+            self.is_near_limit |= is_near_limit(known) || is_near_limit(sum);
             self.form = Form::Number(sum);
             self.bytes = DIGITS_MAX;
         }
@@ -276,7 +298,9 @@ impl Content {
         };
         let mut all_fit = true;
         for (field, operation) in fields {
+            let known = integer_of(object.get(field));
             all_fit &= operation.apply(field, object);
+            self.is_near_limit |= [known, integer_of(object.get(field))].into_iter().any(is_near_limit);
         }
         if is_new && object.is_empty() {
             self.form = Form::Absent;

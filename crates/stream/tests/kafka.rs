@@ -39,6 +39,7 @@ fn feed(cluster: &Arc<KafkaCluster>, topic: &str, overlay: &Arc<Overlay>) -> Arc
         lag_ms_max: 0,
         is_paused: false,
         on_ready: Box::new(|| ()),
+        begun_elsewhere: Box::new(|_| Ok(None)),
     };
     Arc::new(Feed::new(Arc::clone(overlay), source, options))
 }

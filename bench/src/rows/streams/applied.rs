@@ -167,6 +167,7 @@ fn apply(arguments: &ConsumeArguments, engine: Arc<dyn Engine>) -> Result<()> {
         lag_ms_max: 0,
         is_paused: false,
         on_ready: Box::new(|| ()),
+        begun_elsewhere: Box::new(|_| Ok(None)),
     };
     let source = Arc::new(cluster.topic(&arguments.topic));
     let feed = Arc::new(Feed::new(Arc::clone(&overlay), source, feed));

@@ -272,3 +272,48 @@ fn events_outlive_their_topic_in_compacted_versions() {
     });
     story.check(&cluster);
 }
+
+#[test]
+fn a_node_that_comes_after_deleted_events_says_so() {
+    let kafka = Kafka::start();
+    let mut story = Story::begin(kafka.make_topic("counts", Story::PARTITIONS as i32));
+    let mut cluster = Cluster::start(Shape {
+        nodes: 2,
+        replicas: 2,
+        ..Shape::default()
+    });
+    let stream = format!("kafka://{}/counts", kafka.address());
+    cluster.create(&["--kind", "hybrid", "--stream", &stream]);
+    let csv = cluster.dir.path().join("base.csv");
+    write_csv(
+        &csv,
+        (0..Story::KEYS).map(|key| (key.to_string(), format!("base {key}"))),
+    );
+    let push = ["push", "s", csv.to_str().unwrap(), "--key", "key", "--quiet"];
+    cluster.any().done(&push);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    story.tell(now_ms, 0);
+    let deleted = story.sent.clone();
+    story.tell(now_ms + 1, 1);
+    story.check(&cluster);
+    for (partition, &offset) in deleted.iter().enumerate() {
+        story.topic.delete_before(partition as i32, offset);
+    }
+    let number = cluster.number("node-2");
+    cluster.kill("node-2");
+    cluster.until_live(number, false);
+    std::fs::remove_dir_all(cluster.data("node-2")).unwrap();
+    cluster.launch("node-2");
+    let lost = |cluster: &Cluster, name: &str| {
+        let stream = cluster.get(name).http_get("/v1/stores/s/stream");
+        stream["versions"][0]["lost"].as_array().cloned().unwrap_or_default()
+    };
+    let expected = |partition: usize| json!({"partition": partition, "from": 0, "to": deleted[partition]});
+    let expected: Vec<Value> = (0..Story::PARTITIONS).map(expected).collect();
+    until("the node to say which events were deleted before it read them", || {
+        let mut lost = lost(&cluster, "node-2");
+        lost.sort_by_key(|range| range["partition"].as_u64());
+        lost == expected
+    });
+    assert_eq!(lost(&cluster, "node-1"), Vec::<Value>::new());
+}

@@ -11,6 +11,7 @@ mod ingest_pace;
 mod log_retention;
 mod memory;
 mod node_file;
+mod others;
 mod peers;
 mod presence;
 mod publishing;
@@ -40,6 +41,7 @@ use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
 use fondaco_stream::EventLog;
 use ingest_pace::IngestPace;
+use others::Others;
 use parking_lot::Mutex;
 use presence::Presence;
 use publishing::Publishing;
@@ -138,6 +140,11 @@ impl AgentWork {
             &disk,
             parts.events,
             parts.kafka.clone(),
+            Others {
+                peers: parts.peers.clone(),
+                mirror: parts.mirror.clone(),
+                own: parts.announcement.identity.clone(),
+            },
             IngestPace::start(Arc::clone(&parts.settings), Arc::clone(&parts.metrics))?,
             Arc::clone(&change_signal),
         )?);

@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use super::disk::Disk;
 use super::ingest_pace::IngestPace;
 use super::log_retention::LogRetention;
+use super::others::Others;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -41,6 +42,7 @@ pub(crate) struct Streams {
     kafka: KafkaConfig,
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
+    others: Arc<Others>,
     pace: IngestPace,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
@@ -90,6 +92,7 @@ impl Streams {
         disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
+        others: Others,
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
@@ -104,6 +107,7 @@ impl Streams {
             log,
             kafka,
             clusters: Mutex::default(),
+            others: Arc::new(others),
             change_signal,
             opening: Mutex::default(),
             latest: Mutex::default(),
@@ -247,11 +251,13 @@ impl Streams {
         let overlay = Arc::new(overlay);
         self.latest.lock().insert(key, Arc::downgrade(&overlay));
         let change_signal = Arc::clone(&self.change_signal);
+        let begun_elsewhere = self.others.begun(overlay.options());
         let options = FeedOptions {
             start_ms: wanted.start_ms,
             lag_ms_max: wanted.lag_ms_max,
             is_paused: wanted.is_paused,
             on_ready: Box::new(move || change_signal.raise()),
+            begun_elsewhere,
         };
         Ok(Arc::new(Feed::new(overlay, source, options)))
     }

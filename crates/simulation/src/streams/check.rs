@@ -59,11 +59,11 @@ impl World {
         let overlay = feed.overlay();
         let (node, held) = (&self.nodes[number], self.nodes[number].held());
         let is_held = |key: &[u8]| held.contains(self.shared.partition_of(key));
-        // Of records that were deleted it must have what it read before, if it says that none is lost.
+        // It must have those that were deleted since the push, if it says that none is lost.
         let has_all = !version.has_lost
             || self.scenario.source == Source::Forgets
                 && overlay.lost().is_empty()
-                && !self.begun_late.contains(&(number, version.number));
+                && !self.shared.begun_late.lock().contains(&version.number);
         let mut model = Model::default();
         {
             let topic = self.shared.topic.lock();
@@ -87,6 +87,7 @@ impl World {
                 continue;
             }
             self.outcome.compared += 1;
+            self.outcome.compared_after_losses += u64::from(has_all && version.has_lost);
             let below = base(self.shared.seed, version.number, key);
             let answer = match found {
                 Found::Nothing => below.clone(),

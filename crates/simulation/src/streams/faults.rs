@@ -117,9 +117,6 @@ impl World {
         self.nodes[number].disk.lose_power(first);
         self.restless.insert(number);
         self.blur(number);
-        for version in self.versions.iter().filter(|version| version.has_lost) {
-            self.begun_late.insert((number, version.number));
-        }
     }
 
     /// What a node has counted cannot be compared any more.
@@ -197,7 +194,6 @@ impl World {
         self.outcome.losses += 1;
         let (choice, records) = (self.rng.u8(..4), self.rng.usize(1..20));
         let mut topic = self.shared.topic.lock();
-        let partitions = topic.partitions() as usize;
         let partition = self.rng.u32(..topic.partitions());
         match (self.scenario.source, choice) {
             (Source::Forgets | Source::Keeps, _) => topic.forget(partition, records),
@@ -206,20 +202,6 @@ impl World {
         }
         drop(topic);
         self.note(|| format!("the topic loses records: {choice}, {records} of partition {partition}"));
-        for version in &mut self.versions {
-            version.has_lost = true;
-            for node in 0..self.nodes.len() {
-                let feed = self.nodes[node].feeds().get(&version.number).cloned();
-                // What was gone before it began with a partition, it cannot know.
-                let held = self.nodes[node].held();
-                let has_begun = feed.filter(|feed| *feed.overlay().ready() == held).is_some_and(|feed| {
-                    let begun = feed.status().partitions.into_iter();
-                    begun.filter(|partition| partition.next.is_some()).count() == partitions
-                });
-                if !has_begun {
-                    self.begun_late.insert((node, version.number));
-                }
-            }
-        }
+        self.versions.iter_mut().for_each(|version| version.has_lost = true);
     }
 }

@@ -1,6 +1,6 @@
 //! A node: the real overlays and feeds of its versions, on a disk that outlives its processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use fastrand::Rng;
 use fondaco_engine::Engine;
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, StoreName, VersionNumber, slot_of_key};
 use fondaco_stream::{
-    Alarm, Batch, Event, Feed, FeedOptions, Logged, Moment, Overlay, OverlayOptions, Poison, Source, StreamError,
-    take_step,
+    Alarm, Batch, BegunElsewhere, Event, Feed, FeedOptions, Logged, Moment, Overlay, OverlayOptions, Poison, Source,
+    StreamError, take_step,
 };
 use parking_lot::Mutex;
 
@@ -50,6 +50,9 @@ pub(super) struct Shared {
     pub(super) is_traced: bool,
     pub(super) began: Instant,
     pub(super) topic: Mutex<Topic>,
+    pub(super) nodes: Mutex<Vec<Weak<Node>>>,
+    /// Versions that a node has begun with after records were deleted, when no other one could tell where it had begun.
+    pub(super) begun_late: Mutex<BTreeSet<VersionNumber>>,
 }
 
 impl Shared {
@@ -276,8 +279,24 @@ impl Node {
             lag_ms_max: self.shared.lag_ms_max,
             is_paused: false,
             on_ready: Box::new(|| ()),
+            begun_elsewhere: self.others(version),
         };
         Ok(Feed::new(Arc::new(overlay), Arc::new(source), options))
+    }
+
+    /// Asks the other nodes that are up.
+    fn others(self: &Arc<Self>, version: &Version) -> BegunElsewhere {
+        let (shared, own, version) = (Arc::clone(&self.shared), self.number, version.clone());
+        Box::new(move |partition| {
+            let nodes = shared.nodes.lock().clone();
+            let others = nodes.iter().filter_map(Weak::upgrade).filter(|node| node.number != own);
+            let feeds = others.filter_map(|node| node.feeds().remove(&version.number));
+            let begun = feeds.filter_map(|feed| feed.status().begun.remove(&partition)).min();
+            if begun.is_none() && shared.topic.lock().losses > version.losses {
+                shared.begun_late.lock().insert(version.number);
+            }
+            Ok(begun)
+        })
     }
 
     /// Takes the step that is due, as a thread of the node does.
@@ -377,6 +396,10 @@ impl Source for NodeSource {
 
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
         self.ask(|topic| topic.offset_at(partition, time_ms))
+    }
+
+    fn first(&self, partition: u32) -> Result<u64, StreamError> {
+        self.ask(|topic| topic.first(partition))
     }
 
     fn read(&self, _reader: u64, partition: u32, offset: u64, _bytes_max: usize) -> Result<Batch, StreamError> {

@@ -167,6 +167,10 @@ impl Topic {
         Ok(later.map_or(known.end, |record| record.offset))
     }
 
+    pub(super) fn first(&self, partition: u32) -> Result<u64, StreamError> {
+        Ok(self.known(partition)?.first)
+    }
+
     pub(super) fn read(&mut self, partition: u32, offset: u64) -> Result<Batch, StreamError> {
         let (choice, some) = match self.is_plain {
             true => (7, 0),

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub updates_kept: u64,
     /// Answers that were compared with the model.
     pub compared: u64,
+    /// Of these, answers of nodes that say that they have lost no records, although some were deleted.
+    pub compared_after_losses: u64,
     /// Answers that were looked at while things failed.
     pub peeked: u64,
     /// Processes that were killed.
@@ -118,8 +120,6 @@ pub(super) struct World {
     pub(super) restless: BTreeSet<usize>,
     /// Nodes of which it is not known how many keys they count.
     pub(super) unsure: BTreeSet<usize>,
-    /// Versions on nodes that have begun with partitions after records were deleted.
-    pub(super) begun_late: BTreeSet<(usize, VersionNumber)>,
     pub(super) outcome: Outcome,
     notes: VecDeque<String>,
 }
@@ -143,10 +143,13 @@ impl World {
             flaw: scenario.flaw,
             is_traced,
             began: Instant::now(),
+            nodes: Mutex::default(),
+            begun_late: Mutex::default(),
             topic: Mutex::new(Topic::new(scenario.topic_partitions, Rng::with_seed(rng.u64(..)))),
         });
         let nodes = (0..scenario.nodes).map(|number| Node::new(&shared, number, Rng::with_seed(rng.u64(..))));
-        let nodes = nodes.collect();
+        let nodes: Vec<_> = nodes.collect();
+        *shared.nodes.lock() = nodes.iter().map(Arc::downgrade).collect();
         let mut world = Self {
             scenario: scenario.clone(),
             shared,
@@ -164,7 +167,6 @@ impl World {
             answered: BTreeMap::new(),
             restless: BTreeSet::new(),
             unsure: BTreeSet::new(),
-            begun_late: BTreeSet::new(),
             outcome: Outcome::default(),
             notes: VecDeque::new(),
         };
@@ -295,9 +297,6 @@ impl World {
         self.restless.insert(number);
         for version in &self.versions {
             self.counted.entry((number, version.number)).or_default().is_vague = true;
-            if version.has_lost {
-                self.begun_late.insert((number, version.number));
-            }
         }
     }
 

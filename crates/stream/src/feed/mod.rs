@@ -31,6 +31,8 @@ const WATCHED_IDLE: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often a feed looks for new partitions of its topic.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How far the times of records may be ahead of this node's clock, in milliseconds: others say nothing of how far it has read.
+const AHEAD_MS_MAX: u64 = 60_000;
 /// Once a later cohort is so many records behind the first one, that one waits for it.
 const NEAR_RECORDS: u64 = 10_000;
 
@@ -44,7 +46,13 @@ pub struct FeedOptions {
     pub is_paused: bool,
     /// Called, on a thread of the ingest, when more partitions answer.
     pub on_ready: Box<dyn Fn() + Send + Sync>,
+    /// Asked, on a thread of the ingest, where other nodes have begun with a partition of the topic.
+    pub begun_elsewhere: BegunElsewhere,
 }
+
+/// Returns the first offset of a partition of the topic that other nodes have read, or were to read, for the same version; `None`
+/// if none knows.
+pub type BegunElsewhere = Box<dyn Fn(u32) -> Result<Option<u64>, StreamError> + Send + Sync>;
 
 /// An overlay and the topic that feeds it.
 pub struct Feed {
@@ -56,6 +64,7 @@ pub struct Feed {
     lag_ms_max: AtomicU64,
     is_paused: AtomicBool,
     on_ready: Box<dyn Fn() + Send + Sync>,
+    begun_elsewhere: BegunElsewhere,
     state: Mutex<State>,
 }
 
@@ -128,6 +137,8 @@ pub struct FeedStatus {
     pub settled_ms: u64,
     /// The last error, if the last step failed.
     pub error: Option<String>,
+    /// The first offset of each topic partition that was read, or was to be read.
+    pub begun: BTreeMap<u32, u64>,
     /// Which records were gone before they were read.
     pub lost: Vec<LostRecords>,
 }
@@ -144,6 +155,7 @@ impl Feed {
             lag_ms_max: AtomicU64::new(options.lag_ms_max),
             is_paused: AtomicBool::new(options.is_paused),
             on_ready: options.on_ready,
+            begun_elsewhere: options.begun_elsewhere,
             state: Mutex::default(),
         }
     }
@@ -198,6 +210,7 @@ impl Feed {
             partitions: partitions.into_values().collect(),
             settled_ms: self.settled_ms(&state),
             error: state.error(),
+            begun: self.overlay.begun(),
             lost: self.overlay.lost(),
         }
     }
@@ -292,9 +305,24 @@ impl Feed {
         Some(lane)
     }
 
+    /// Has a cohort begin with a topic partition. Returns at which offset.
+    fn begin(&self, cohort: u32, partition: u32) -> Result<u64, StreamError> {
+        let found = self.source.offset_at(partition, self.start_ms)?;
+        let first = self.source.first(partition)?;
+        // If records were deleted, some may have been there when the version was new, whatever their times: clocks of
+        // producers go back. Then the next read says that they are lost.
+        let begun = match self.overlay.begun().get(&partition) {
+            _ if first == 0 => None,
+            Some(&begun) => Some(begun),
+            None => (self.begun_elsewhere)(partition)?,
+        };
+        let begin = begun.map_or(found, |begun| begun.min(found));
+        self.overlay.begin(cohort, partition, begin)?;
+        Ok(begin)
+    }
+
     /// Reads and applies records of a lane.
     pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>, now: Moment) -> Result<Step, StreamError> {
-        // By a clock that is ahead, everything would seem to be read.
         let not_ahead = |logged_ms: u64| logged_ms.min(now.unix_ms);
         let offsets = |overlay: &Overlay| {
             let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
@@ -307,11 +335,7 @@ impl Feed {
         };
         let from = match known {
             Some(from) => from,
-            None => {
-                let begin = self.source.offset_at(partition, self.start_ms)?;
-                self.overlay.begin(cohort, partition, begin)?;
-                begin
-            }
+            None => self.begin(cohort, partition)?,
         };
         let reader = self.number << 32 | u64::from(cohort);
         // What any partition has logged before this one is asked for its end.
@@ -346,9 +370,11 @@ impl Feed {
             lane.next = next.or(Some(from));
             lane.end = read.end;
             lane.is_watched = is_watched;
-            if let Some(last) = applied.checked_sub(1).and_then(|at| read.records.get(at)) {
-                lane.logged_ms = Some(last.logged_ms);
-                lane.read_ms = lane.read_ms.max(lane.logged_ms.map(not_ahead));
+            let mut logged = read.records.iter().take(applied).map(|record| record.logged_ms);
+            // By the time of a clock that is far ahead, everything would seem to be read.
+            if let Some(last_ms) = logged.rfind(|&logged_ms| logged_ms <= now.unix_ms.saturating_add(AHEAD_MS_MAX)) {
+                lane.logged_ms = Some(last_ms);
+                lane.read_ms = lane.read_ms.max(Some(not_ahead(last_ms)));
             }
             if lane.next == Some(read.end) {
                 lane.read_ms = lane.read_ms.max(newest_ms);
@@ -381,6 +407,7 @@ impl Feed {
         }
         let is_within = |lane: &LaneState| {
             lane.next.is_some()
+                && lane.error.is_none()
                 && lane
                     .lag_ms(now)
                     .is_some_and(|lag_ms| lag_ms <= self.lag_ms_max.load(Relaxed))

@@ -251,6 +251,10 @@ impl Source for KafkaTopic {
         }
     }
 
+    fn first(&self, partition: u32) -> Result<u64, StreamError> {
+        Ok(self.watermarks(self.number(partition)?)?.0)
+    }
+
     fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         let number = self.number(partition)?;
         let name = (reader, self.topic.clone(), number);

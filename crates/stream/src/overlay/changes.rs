@@ -28,6 +28,8 @@ pub(super) struct Changes<'a> {
     /// The hashes of keys without a record before.
     pub(super) new_keys: Vec<u64>,
     pub(super) counted: Applied,
+    /// About how many bytes will be written.
+    pub(super) bytes: usize,
     /// Events of keys with updates, by the key in the table: they are merged once for all records.
     pub(super) pending: BTreeMap<Bytes, Pending>,
 }
@@ -40,6 +42,7 @@ impl<'a> Changes<'a> {
             batch: WriteBatch::new(),
             new_keys: Vec::new(),
             counted: Applied::default(),
+            bytes: 0,
             pending: BTreeMap::new(),
         }
     }
@@ -84,14 +87,19 @@ impl<'a> Changes<'a> {
             self.counted.late += 1;
             return Ok(());
         }
+        self.bytes += event.key.len() + event.change.bytes().len();
         let hash = xxh3_64(&event.key);
         let key = self.overlay.table_key(&event.key, hash);
         match (&event.change, update) {
             (Change::Update(text), Some(update)) => {
                 let source = Place::source(partition, record.offset);
                 let new = new_update(event, text, update, time_ms, source);
-                let pending = self.pending.entry(key).or_insert_with(|| Pending::new(hash));
-                pending.updates.push(new);
+                if let Some(pending) = self.pending.get_mut(&key) {
+                    pending.updates.push(new);
+                    return Ok(());
+                }
+                let known = self.known(&key, hash)?;
+                self.merge_later(key, hash, known)?.updates.push(new);
                 Ok(())
             }
             (Change::Put(value), _) => self.put(key, hash, time_ms, Some(value.clone())),
@@ -127,6 +135,19 @@ impl<'a> Changes<'a> {
         self.batch.put(&*self.overlay.table, key, record.encode());
     }
 
+    /// Has the events of a key merged once for all records. What it has may be long, even if the events are not.
+    fn merge_later(&mut self, key: Bytes, hash: u64, known: Option<Record>) -> Result<&mut Pending, StreamError> {
+        let below = match &known {
+            Some(_) => None,
+            None => self.overlay.below(&key)?,
+        };
+        let value = known.as_ref().map_or(below.as_ref(), |known| known.value.as_ref());
+        // As the value, and as the whole value beside the updates.
+        self.bytes += 2 * value.map_or(0, Bytes::len);
+        let pending = self.pending.entry(key);
+        Ok(pending.or_insert_with(|| Pending::new(hash, known, below)))
+    }
+
     fn put(&mut self, key: Bytes, hash: u64, time_ms: u64, value: Option<Bytes>) -> Result<(), StreamError> {
         let new = Whole {
             time_ms,
@@ -140,9 +161,7 @@ impl<'a> Changes<'a> {
         match self.known(&key, hash)? {
             None => self.new_keys.push(hash),
             Some(known) if known.merged.is_some() => {
-                let mut pending = Pending::new(hash);
-                pending.wholes.push(new);
-                self.pending.insert(key, pending);
+                self.merge_later(key, hash, Some(known))?.wholes.push(new);
                 return Ok(());
             }
             Some(known) if known.is_folded && time_ms <= known.time_ms => {

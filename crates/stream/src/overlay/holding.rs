@@ -3,7 +3,7 @@
 //! A partition that is given up is first taken from the progress, and then deleted; one that is gained has no
 //! records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -15,7 +15,7 @@ use super::record::place;
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::feed::Lane;
-use crate::progress::{Cohort, LostRecords, Progress};
+use crate::progress::{Cohort, LostRecords, Progress, note_begun};
 
 impl Overlay {
     /// Takes note that a cohort is within its bound. Returns whether that is news.
@@ -186,7 +186,20 @@ impl Overlay {
             cohort.offsets.entry(partition).or_insert(offset);
         }
         after.join();
-        self.write_progress(&mut progress, after)
+        let begun = self.begun().get(&partition).map_or(offset, |&known| known.min(offset));
+        let mut batch = WriteBatch::new();
+        note_begun(&*self.notes, partition, begun, &mut batch);
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        self.begun.lock().insert(partition, begun);
+        *progress = after;
+        self.note_ready(&progress);
+        Ok(())
+    }
+
+    /// The first offset of each topic partition that it has read, or was to read.
+    pub fn begun(&self) -> BTreeMap<u32, u64> {
+        self.begun.lock().clone()
     }
 
     /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
@@ -209,7 +222,10 @@ impl Overlay {
         self.write(batch)?;
         *progress = after;
         self.note_ready(&progress);
-        self.lost.lock().push(lost);
+        let mut known = self.lost.lock();
+        // Another cohort may have met the same.
+        known.retain(|known| (known.partition, known.from) != (partition, lost.from));
+        known.push(lost);
         Ok(())
     }
 

@@ -2,14 +2,17 @@
 //!
 //! The value of a key is what its updates make, in their order, of its last whole value, or of the version's. Updates
 //! are kept beside the value, for as long as an earlier event may come. A new one that is the last, or that only adds
-//! to numbers as all after it do, is applied to the value; otherwise all are applied again.
+//! to numbers as all after it do, is applied to the value; otherwise all are applied again. Updates before the last whole value
+//! have no effect: they are deleted little by little.
+
+use std::borrow::Borrow;
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
 
-use super::Overlay;
 use super::changes::Changes;
 use super::record::{Head, Merged, PLACE_BYTES, Place, Record, Whole};
+use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::update::{Content, Update};
 
@@ -21,6 +24,10 @@ const FOLDED_BYTES_MAX: usize = 4 << 20;
 /// Events of one key that are yet to be merged.
 pub(super) struct Pending {
     hash: u64,
+    /// What the overlay has of it.
+    known: Option<Record>,
+    /// What the version has, if that is nothing.
+    below: Option<Bytes>,
     pub(super) wholes: Vec<Whole>,
     pub(super) updates: Vec<NewUpdate>,
 }
@@ -34,9 +41,11 @@ pub(super) struct NewUpdate {
 }
 
 impl Pending {
-    pub(super) fn new(hash: u64) -> Self {
+    pub(super) fn new(hash: u64, known: Option<Record>, below: Option<Bytes>) -> Self {
         Self {
             hash,
+            known,
+            below,
             wholes: Vec::new(),
             updates: Vec::new(),
         }
@@ -53,12 +62,12 @@ impl Changes<'_> {
     }
 
     fn merge(&mut self, key: Bytes, mut new: Pending) -> Result<(), StreamError> {
-        let known = self.known(&key, new.hash)?;
+        let known = new.known.take();
         let head = Head::of(&key);
         new.updates.sort_by_key(|update| update.place);
         self.drop_repeated(&head, known.as_ref(), &mut new.updates)?;
         let is_new = known.is_none();
-        let record = match self.next(&key, known.as_ref(), &new)? {
+        let record = match self.next(known.as_ref(), &new)? {
             Some(record) => {
                 if let Some(whole) = known.and_then(whole_of) {
                     self.batch.put(&*self.overlay.events, head.whole(), whole.encode());
@@ -104,7 +113,7 @@ impl Changes<'_> {
     }
 
     /// The record of a key after updates that can be applied to what it has; `None` if all events have to be looked at.
-    fn next(&mut self, key: &Bytes, known: Option<&Record>, new: &Pending) -> Result<Option<Record>, StreamError> {
+    fn next(&mut self, known: Option<&Record>, new: &Pending) -> Result<Option<Record>, StreamError> {
         let last_ms = known.map_or(0, |known| known.time_ms);
         let merged = known.and_then(|known| known.merged);
         let merged = merged.unwrap_or(Merged {
@@ -120,12 +129,12 @@ impl Changes<'_> {
         }
         let value = match known {
             Some(known) => known.value.clone(),
-            None => self.overlay.below(key)?,
+            None => new.below.clone(),
         };
-        let updates = new.updates.iter().map(|new| (&new.place, &new.update));
-        let (record, unfit) = merge(value, merged, last_ms, updates);
+        let updates = new.updates.iter().map(|new| Ok((new.place, &new.update)));
+        let (record, unfit) = merge(value, merged, last_ms, updates)?;
         // If one does not fit, the order matters.
-        if unfit > 0 && !all_next {
+        if !record.merged.is_some_and(|merged| merged.all_fit) && !all_next {
             return Ok(None);
         }
         self.counted.unfit += unfit;
@@ -142,6 +151,7 @@ impl Changes<'_> {
         new: &mut Pending,
     ) -> Result<Option<Record>, StreamError> {
         let overlay = self.overlay;
+        let is_first = known.is_none();
         let was_merged = known.as_ref().is_some_and(|known| known.merged.is_some());
         let mut whole = match was_merged {
             true => overlay.whole(head)?,
@@ -174,24 +184,23 @@ impl Changes<'_> {
         if !is_replaced && new.updates.is_empty() {
             return Ok(None);
         }
-        let mut updates = Vec::new();
+        let mut kept = None;
         if was_merged {
-            for update in overlay.updates(head)? {
-                let (event_key, place, text) = update?;
-                match place.time_ms < from_ms {
-                    true => self.batch.delete(&*overlay.events, event_key),
-                    false => updates.push((place, overlay.parsed(&event_key, &text)?)),
-                }
+            for event_key in overlay.replaced(head, Some(from_ms))? {
+                self.batch.delete(&*overlay.events, event_key?);
             }
+            kept = Some(overlay.parsed_updates(head, from_ms)?);
         }
-        updates.extend(new.updates.iter().map(|new| (new.place, new.update.clone())));
-        updates.sort_by_key(|(place, _)| *place);
-        self.write_whole(head, whole.as_ref(), was_merged, updates.is_empty());
+        let fresh = new.updates.iter().map(|new| Ok((new.place, new.update.clone())));
+        let mut updates = in_order(kept.into_iter().flatten(), fresh).peekable();
+        let has_updates = updates.peek().is_some();
+        self.write_whole(head, whole.as_ref(), was_merged, !has_updates);
         let value = match whole {
             Some(whole) => whole.value,
+            None if is_first => new.below.clone(),
             None => overlay.below(key)?,
         };
-        if updates.is_empty() {
+        if !has_updates {
             return Ok(Some(Record {
                 time_ms: from_ms,
                 merged: None,
@@ -203,8 +212,7 @@ impl Changes<'_> {
             ordered_ms: from_ms,
             all_fit: true,
         };
-        let updates = updates.iter().map(|(place, update)| (place, update));
-        let (record, unfit) = merge(value, merged, from_ms, updates);
+        let (record, unfit) = merge(value, merged, from_ms, updates)?;
         self.counted.unfit += unfit;
         Ok(Some(record))
     }
@@ -220,29 +228,44 @@ impl Changes<'_> {
 }
 
 /// What updates make of a value, and how many do not fit.
-pub(super) fn merge<'a>(
+pub(super) fn merge<U: Borrow<Update>>(
     value: Option<Bytes>,
     mut merged: Merged,
     mut time_ms: u64,
-    updates: impl Iterator<Item = (&'a Place, &'a Update)>,
-) -> (Record, u64) {
+    updates: impl Iterator<Item = Result<(Place, U), StreamError>>,
+) -> Result<(Record, u64), StreamError> {
     let mut content = Content::of(value);
     let mut unfit = 0;
-    for (place, update) in updates {
+    for update in updates {
+        let (place, update) = update?;
+        let update = update.borrow();
         unfit += u64::from(!content.apply(update));
         time_ms = time_ms.max(place.time_ms);
         if !update.is_sum() {
             merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
         }
     }
-    merged.all_fit &= unfit == 0;
+    merged.all_fit &= unfit == 0 && !content.is_near_limit();
     let record = Record {
         time_ms,
         merged: Some(merged),
         is_folded: false,
         value: content.value(),
     };
-    (record, unfit)
+    Ok((record, unfit))
+}
+
+/// The updates of two lists that are in order, in order.
+fn in_order(
+    one: impl Iterator<Item = Result<(Place, Update), StreamError>>,
+    other: impl Iterator<Item = Result<(Place, Update), StreamError>>,
+) -> impl Iterator<Item = Result<(Place, Update), StreamError>> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(Ok((place, _))), Some(Ok((earlier, _)))) if earlier < place => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
 }
 
 /// The whole value that a record without updates is.
@@ -268,13 +291,15 @@ impl Overlay {
         whole.map(decode).transpose()
     }
 
-    /// The updates of a key that are kept: their keys in the table, their places, their texts.
-    pub(super) fn updates(
+    /// The updates of a key that are kept, from a time on: their keys in the table, their places, their texts. Those before
+    /// its whole value have no effect.
+    fn updates(
         &self,
         head: &Head,
+        from_ms: u64,
     ) -> Result<impl Iterator<Item = Result<(Bytes, Place, Bytes), StreamError>>, StreamError> {
-        let [from, to] = head.updates();
-        let scan = self.events.scan(&from, Some(&to))?;
+        let [_, to] = head.updates();
+        let scan = self.events.scan(&head.updates_from(from_ms), Some(&to))?;
         Ok(scan.map(move |entry: Result<(Bytes, Bytes), EngineError>| {
             let (event_key, text) = entry?;
             let place = head.place(&event_key).ok_or_else(|| self.damaged(&head.table_key()))?;
@@ -282,8 +307,33 @@ impl Overlay {
         }))
     }
 
-    pub(super) fn parsed(&self, event_key: &[u8], text: &[u8]) -> Result<Update, StreamError> {
+    /// The same, parsed one after the other: they may be many, and long.
+    pub(super) fn parsed_updates(
+        &self,
+        head: &Head,
+        from_ms: u64,
+    ) -> Result<impl Iterator<Item = Result<(Place, Update), StreamError>>, StreamError> {
+        let updates = self.updates(head, from_ms)?;
+        Ok(updates.map(|update| {
+            let (event_key, place, text) = update?;
+            Ok((place, self.parsed(&event_key, &text)?))
+        }))
+    }
+
+    fn parsed(&self, event_key: &[u8], text: &[u8]) -> Result<Update, StreamError> {
         Update::parse(text).map_err(|_| self.damaged(event_key))
+    }
+
+    /// The keys of the first updates of a key that have no effect any more: those before a time, or all.
+    fn replaced(
+        &self,
+        head: &Head,
+        before_ms: Option<u64>,
+    ) -> Result<impl Iterator<Item = Result<Bytes, StreamError>>, StreamError> {
+        let [from, all] = head.updates();
+        let to = before_ms.map_or(all, |before_ms| head.updates_from(before_ms));
+        let scan = self.events.scan(&from, Some(&to))?.take(DELETED_MAX);
+        Ok(scan.map(|entry| Ok(entry?.0)))
     }
 
     /// Replaces updates up to a time by what they make, since no earlier event may come, unless there are cohorts
@@ -329,10 +379,35 @@ impl Overlay {
         {
             return Ok(true);
         }
+        let first = self.updates(head, 0)?.next().transpose()?;
+        if first.is_none_or(|(_, place, _)| place.time_ms > until_ms) {
+            return Ok(true);
+        }
+        let table_key = Bytes::from(head.table_key());
+        if !progress.partitions().contains(self.partition_of(&table_key)) {
+            // It was given up, and is not deleted yet.
+            return Ok(true);
+        }
+        let mut record = match self.table.get(&table_key)?.map(Record::decode) {
+            Some(Some(record)) => record,
+            _ => return Err(self.damaged(&table_key)),
+        };
+        let whole = match record.merged {
+            Some(_) => self.whole(head)?,
+            None => None,
+        };
+        let from_ms = whole.as_ref().map_or(0, |whole| whole.time_ms);
         let mut changes = Changes::new(self, None);
+        for event_key in self.replaced(head, record.merged.map(|_| from_ms))? {
+            changes.batch.delete(&*self.events, event_key?);
+        }
+        if !changes.batch.is_empty() {
+            self.write(changes.batch)?;
+            return Ok(false);
+        }
         let (mut folded, mut bytes) = (Vec::new(), 0);
         let (mut is_all, mut is_done) = (true, true);
-        for update in self.updates(head)? {
+        for update in self.updates(head, from_ms)? {
             let (event_key, place, text) = update?;
             bytes += text.len();
             is_done =
@@ -344,27 +419,17 @@ impl Overlay {
             folded.push((place, self.parsed(&event_key, &text)?));
             changes.batch.delete(&*self.events, event_key);
         }
-        let table_key = Bytes::from(head.table_key());
-        if !progress.partitions().contains(self.partition_of(&table_key)) {
-            // It was given up, and is not deleted yet.
-            return Ok(true);
-        }
         let Some((last, _)) = folded.last() else {
             return Ok(true);
         };
         let time_ms = last.time_ms;
-        let mut record = match self.table.get(&table_key)?.map(Record::decode) {
-            Some(Some(record)) => record,
-            _ => return Err(self.damaged(&table_key)),
-        };
         match (is_all, &mut record.merged) {
             (false, Some(merged)) => {
-                let value = match self.whole(head)? {
+                let value = match whole {
                     Some(whole) => whole.value,
                     None => self.below(&table_key)?,
                 };
-                let updates = folded.iter().map(|(place, update)| (place, update));
-                let (made, _) = merge(value, *merged, time_ms, updates);
+                let (made, _) = merge(value, *merged, time_ms, folded.into_iter().map(Ok))?;
                 let whole = Whole {
                     time_ms,
                     is_folded: true,

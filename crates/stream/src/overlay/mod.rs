@@ -14,6 +14,7 @@ mod options;
 mod record;
 mod settled;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
@@ -30,7 +31,7 @@ use self::loss::drop_after_loss;
 use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
-use crate::progress::{LostRecords, Progress, poisoned};
+use crate::progress::{LostRecords, Progress, begun, poisoned};
 use crate::source::Batch;
 
 pub use self::loss::drop_after_losses;
@@ -43,8 +44,12 @@ pub use self::settled::SettledPage;
 const POISON_MAX: u64 = 1000;
 /// How many records of a stream have their effects in one batch: look-ups may wait for the whole batch.
 const BATCH_MAX: usize = 64;
+/// About how many bytes these effects have, or those of one record.
+const BATCH_BYTES: usize = 4 << 20;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
+/// How many bytes of records [`Overlay::find_hot`] copies.
+const HOT_BYTES_MAX: usize = 1 << 20;
 /// About how many bytes [`Overlay::keys`] reads.
 const SCANNED_BYTES_MAX: usize = 4 << 20;
 /// How many bits of a hash the place says where [`Overlay::keys`] ends.
@@ -82,6 +87,8 @@ pub struct Overlay {
     keys: AtomicU64,
     counts: Mutex<Applied>,
     lost: Mutex<Vec<LostRecords>>,
+    /// The first offset of each topic partition.
+    begun: Mutex<BTreeMap<u32, u64>>,
 }
 
 /// What became of events, since the process began.
@@ -147,6 +154,7 @@ impl Overlay {
             keys: AtomicU64::new(0),
             counts: Mutex::default(),
             lost: Mutex::new(LostRecords::read(&*notes)?),
+            begun: Mutex::new(begun(&*notes)?),
             options,
             engine,
             table,
@@ -183,8 +191,8 @@ impl Overlay {
         &self.options
     }
 
-    /// What it says about keys, as far as memory knows, and values have at most about so many bytes: one answer for
-    /// each, in order. Never waits, but for accesses to memory, of all keys at once.
+    /// What it says about keys, as far as memory knows, and values have at most about so many bytes, and all together about
+    /// a megabyte: one answer for each, in order. Never waits, but for accesses to memory, of all keys at once.
     pub fn find_hot(&self, keys: &[&[u8]], value_bytes_max: usize) -> SmallVec<[Found; 1]> {
         let filter = self.filter.load();
         let (mut table_keys, mut ends) = (SmallVec::<[u8; 64]>::new(), SmallVec::<[_; 1]>::new());
@@ -216,10 +224,17 @@ impl Overlay {
         let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
         let mut places = ends.iter().map(|&(at, _)| at);
         let table_keys: SmallVec<[_; 1]> = each.collect();
+        let mut bytes = 0;
         let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {
             let said = match hot {
                 Hot::Found(record) if record.len() > record_bytes_max => None,
-                Hot::Found(record) => said_by(Bytes::copy_from_slice(record)),
+                Hot::Found(record) => {
+                    bytes += record.len();
+                    match bytes > HOT_BYTES_MAX {
+                        true => None,
+                        false => said_by(Bytes::copy_from_slice(record)),
+                    }
+                }
                 Hot::Absent => Some(Found::Nothing),
                 Hot::Cold => None,
             };
@@ -355,11 +370,13 @@ impl Overlay {
         while let Some(known) = progress.cohorts.get(&cohort) {
             let held = known.partitions.clone();
             let mut changes = Changes::new(self, progress.topic);
-            let (now, later) = rest.split_at(rest.len().min(BATCH_MAX));
-            for record in now {
+            for record in rest.iter().take(BATCH_MAX) {
                 changes.add(partition, record, &held)?;
+                rest = &rest[1..];
+                if changes.bytes > BATCH_BYTES {
+                    break;
+                }
             }
-            rest = later;
             let next = rest
                 .first()
                 .map_or(read.next.min(limit).max(from), |record| record.offset);

@@ -206,6 +206,11 @@ impl Head {
         key.into()
     }
 
+    /// What the keys of updates from a time on begin at.
+    pub(super) fn updates_from(&self, time_ms: u64) -> Vec<u8> {
+        [&self.0[..], &[UPDATE], &time_ms.to_be_bytes()].concat()
+    }
+
     /// What the keys of all updates are between.
     pub(super) fn updates(&self) -> [Vec<u8>; 2] {
         [UPDATE, AFTER_UPDATES].map(|tag| [&self.0[..], &[tag]].concat())

@@ -5,7 +5,7 @@ use fondaco_model::PartitionId;
 
 use super::Overlay;
 use super::merge::merge;
-use super::record::{Head, Merged, PLACE_BYTES, Record, place};
+use super::record::{Head, Merged, PLACE_BYTES, Place, Record, place};
 use crate::error::StreamError;
 
 /// Keys that events have changed, in the order of their hashes.
@@ -101,23 +101,17 @@ impl Overlay {
                 false => Ok(None),
             };
         }
-        let mut updates = Vec::new();
-        for update in self.updates(&head)? {
-            let (event_key, place, text) = update?;
-            if place.time_ms > until_ms {
-                break;
-            }
-            updates.push((place, self.parsed(&event_key, &text)?));
-        }
-        if updates.is_empty() {
+        let updates = self.parsed_updates(&head, whole.as_ref().map_or(0, |whole| whole.time_ms))?;
+        let is_later = |update: &Result<(Place, _), _>| matches!(update, Ok((place, _)) if place.time_ms > until_ms);
+        let mut updates = updates.take_while(|update| !is_later(update)).peekable();
+        if updates.peek().is_none() {
             return Ok(whole.map(|whole| whole.value));
         }
         let value = match whole {
             Some(whole) => whole.value,
             None => self.below(table_key)?,
         };
-        let updates = updates.iter().map(|(place, update)| (place, update));
-        let (record, _) = merge(value, Merged::default(), 0, updates);
+        let (record, _) = merge(value, Merged::default(), 0, updates)?;
         Ok(Some(record.value))
     }
 

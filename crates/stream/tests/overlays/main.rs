@@ -63,6 +63,7 @@ fn from_the_beginning() -> FeedOptions {
         lag_ms_max: 0,
         is_paused: false,
         on_ready: Box::new(|| ()),
+        begun_elsewhere: Box::new(|_| Ok(None)),
     }
 }
 
@@ -300,6 +301,9 @@ fn a_failing_source_delays_no_other_store() {
         }
         fn offset_at(&self, _: u32, _: u64) -> Result<u64, fondaco_stream::StreamError> {
             self.read(0, 0, 0, 0).map(|_| 0)
+        }
+        fn first(&self, _: u32) -> Result<u64, fondaco_stream::StreamError> {
+            Ok(0)
         }
         fn read(&self, _: u64, _: u32, _: u64, _: usize) -> Result<fondaco_stream::Batch, fondaco_stream::StreamError> {
             Err(fondaco_stream::StreamError::Unavailable {

@@ -52,6 +52,10 @@ impl Source for Partitioned {
         self.logs[partition as usize].offset_at(0, time_ms)
     }
 
+    fn first(&self, partition: u32) -> Result<u64, StreamError> {
+        self.logs[partition as usize].first(0)
+    }
+
     fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         let batch = self.logs[partition as usize].read(reader, 0, offset, bytes_max)?;
         self.read[partition as usize].fetch_add(batch.records.len(), Relaxed);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
-use fondaco_stream::{EventLog, Source, StreamError};
+use fondaco_stream::{EventLog, Feed, FeedOptions, LogTopic, LostRecords, Overlay, Source, StreamError};
 
-use crate::{START_MS, event, memory};
+use crate::{
+    START_MS, event, feed, feed_all, from_the_beginning, memory, options, overlay_in, partitions, value, value_of,
+};
 
 #[test]
 fn logs_keep_what_was_logged_since_a_time() {
@@ -51,4 +53,51 @@ fn deleted_topics_begin_anew() {
     log.delete(&["t".to_owned(), "missing".to_owned()]).unwrap();
     let end = |name: &str| log.topic(name, 1).unwrap().offset_at(0, u64::MAX).unwrap();
     assert_eq!((end("t"), end("other")), (0, 1));
+}
+
+/// A feed of a topic, for a node that is told by others where they have begun.
+fn feed_after(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>, begun_elsewhere: Option<u64>) -> Arc<Feed> {
+    let options = FeedOptions {
+        begun_elsewhere: Box::new(move |_| Ok(begun_elsewhere)),
+        ..from_the_beginning()
+    };
+    Arc::new(Feed::new(Arc::clone(overlay), Arc::clone(topic) as _, options))
+}
+
+#[test]
+fn partitions_gained_after_deleted_events_know_what_is_missing() {
+    let topic = EventLog::new(memory()).topic("t", 1).unwrap();
+    let all = |value: &str| -> Vec<_> {
+        (0..50)
+            .map(|key| event(&format!("k{key}"), Some(value), None))
+            .collect()
+    };
+    topic.append(&all("deleted"), START_MS).unwrap();
+    let (engine, options) = (memory(), options(1));
+    let overlay = overlay_in(&engine, options.clone(), &partitions(0..4));
+    let first = feed(&overlay, &topic);
+    feed_all(&[Arc::clone(&first)]);
+    topic.append(&all("kept"), START_MS + 1).unwrap();
+    topic.trim(START_MS + 1).unwrap();
+
+    // On the node that has read them, for another partition, also after a restart.
+    feed_all(&[Arc::clone(&first)]);
+    assert_eq!((overlay.lost(), first.status().begun), (vec![], [(0, 0)].into()));
+    drop((first, overlay));
+    let overlay = overlay_in(&engine, options.clone(), &partitions(0..8));
+    let lost = vec![LostRecords {
+        partition: 0,
+        from: 0,
+        to: 50,
+    }];
+    feed_all(&[feed(&overlay, &topic)]);
+    assert_eq!(overlay.lost(), lost);
+
+    // On one that has read nothing, if others tell; and if they have begun later.
+    for (begun, lost) in [(Some(0), lost), (Some(50), vec![]), (Some(70), vec![]), (None, vec![])] {
+        let overlay = overlay_in(&memory(), options.clone(), &partitions(0..8));
+        feed_all(&[feed_after(&overlay, &topic, begun)]);
+        assert_eq!(overlay.lost(), lost, "{begun:?}");
+        assert_eq!(value_of(&overlay, "k0"), value("kept"));
+    }
 }

@@ -1,5 +1,7 @@
 //! Streams of hybrid stores.
 
+use std::collections::BTreeMap;
+
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{PartitionSet, Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 use serde::{Deserialize, Serialize};
@@ -190,6 +192,9 @@ pub struct VersionStream {
     pub unfit: u64,
     /// Each partition of the topic.
     pub partitions: Vec<TopicPartition>,
+    /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
+    #[serde(default)]
+    pub begun_offsets: BTreeMap<u32, u64>,
     /// Why the last look at the stream failed, if it did.
     pub error: Option<String>,
     /// Which records were gone before they were read: a new version has to be pushed.
@@ -275,6 +280,7 @@ impl From<OverlayStatus> for VersionStream {
             repeated: applied.repeated,
             unfit: applied.unfit,
             partitions: partitions.collect(),
+            begun_offsets: status.feed.begun,
             lost: lost.collect(),
             error: status.feed.error,
         }

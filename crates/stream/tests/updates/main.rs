@@ -1,12 +1,14 @@
 //! Updates of parts of values: their order, events that come again, and what is kept of them.
 
+mod batches;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_engine::{Engine, EngineError, MemoryEngine};
 use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
     Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
@@ -45,6 +47,10 @@ impl Source for Topic {
     }
 
     fn offset_at(&self, _: u32, _: u64) -> Result<u64, StreamError> {
+        Ok(0)
+    }
+
+    fn first(&self, _: u32) -> Result<u64, StreamError> {
         Ok(0)
     }
 
@@ -99,6 +105,7 @@ fn feed(overlay: &Arc<Overlay>, topic: &Arc<Topic>) -> Arc<Feed> {
         lag_ms_max: 0,
         is_paused: false,
         on_ready: Box::new(|| ()),
+        begun_elsewhere: Box::new(|_| Ok(None)),
     };
     let source: Arc<dyn Source> = Arc::clone(topic) as _;
     Arc::new(Feed::new(Arc::clone(overlay), source, options))
@@ -365,54 +372,19 @@ fn a_version_with_earlier_events_answers_the_same() {
     assert!(with_changes > 16, "{with_changes}");
 }
 
-/// An engine whose writes fail now and then, before or after they take effect.
-struct Failing {
-    engine: MemoryEngine,
-    writes: AtomicU64,
-}
-
-impl Engine for Failing {
-    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
-        self.engine.open_table(name)
-    }
-
-    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        self.engine.drop_table(name)
-    }
-
-    fn tables(&self) -> Result<Vec<String>, EngineError> {
-        self.engine.tables()
-    }
-
-    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
-        match self.writes.fetch_add(1, Relaxed) % 7 {
-            4 => {}
-            6 => self.engine.write(batch)?,
-            _ => return self.engine.write(batch),
-        }
-        Err(EngineError::DiskFull { dir: "full".into() })
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        self.engine.sync()
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        self.engine.disk_bytes()
-    }
-
-    fn is_durable(&self) -> bool {
-        self.engine.is_durable()
-    }
-}
-
 #[test]
 fn a_failed_write_repeats_no_increment() {
-    let failing = Arc::new(Failing {
-        engine: MemoryEngine::new(),
-        writes: AtomicU64::new(8),
+    let writes = Arc::new(AtomicU64::new(8));
+    let counted = Arc::clone(&writes);
+    // Some fail, before or after they take effect.
+    let engine = batches::engine(move |engine, batch| {
+        match counted.fetch_add(1, Relaxed) % 7 {
+            4 => {}
+            6 => engine.write(batch)?,
+            _ => return engine.write(batch),
+        }
+        Err(EngineError::DiskFull { dir: "full".into() })
     });
-    let engine: Arc<dyn Engine> = failing.clone();
     let overlay = open(&engine);
     let topic = Arc::new(Topic::default());
     for number in 0..1000 {
@@ -421,12 +393,34 @@ fn a_failed_write_repeats_no_increment() {
         topic.log(number % PARTITIONS, START_MS, event(&key, change, START_MS));
     }
     read_all(&overlay, &topic);
-    assert!(failing.writes.load(Relaxed) > 20, "some have failed");
+    assert!(writes.load(Relaxed) > 20, "some have failed");
     let sums = ["k2", "k3", "k4"].map(|key| match overlay.find(key.as_bytes()).unwrap() {
         Found::Value(sum) => str::from_utf8(&sum).unwrap().parse::<u32>().unwrap(),
         other => panic!("{other:?}"),
     });
     assert_eq!(sums, [334, 333, 333]);
+}
+
+#[test]
+fn a_time_far_ahead_settles_nothing() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let overlay = open(&engine);
+    let topic = Arc::new(Topic::default());
+    for number in 0..100 {
+        // Each read ends with one that is ahead.
+        let ahead_ms = if number % 60 == 59 || number == 99 { 1 << 42 } else { 0 };
+        (0..PARTITIONS).for_each(|partition| {
+            topic.log(
+                partition,
+                START_MS + 50_000 + ahead_ms,
+                event("k2", Change::Delete, START_MS + 50_000),
+            );
+        });
+    }
+    let (feed, ingest) = (feed(&overlay, &topic), Ingest::start(2).unwrap());
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    wait_until_read(&feed);
+    assert_eq!(feed.status().settled_ms, START_MS + 50_000 - GRACE_MS - BACK_MS);
 }
 
 #[test]
@@ -440,6 +434,9 @@ fn a_partition_that_cannot_be_read_keeps_updates() {
         }
         fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
             self.0.offset_at(partition, time_ms)
+        }
+        fn first(&self, partition: u32) -> Result<u64, StreamError> {
+            self.0.first(partition)
         }
         fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
             if partition == 1 && self.1.load(Relaxed) > 0 {
@@ -457,6 +454,7 @@ fn a_partition_that_cannot_be_read_keeps_updates() {
         lag_ms_max: 0,
         is_paused: false,
         on_ready: Box::new(|| ()),
+        begun_elsewhere: Box::new(|_| Ok(None)),
     };
     let feed = Arc::new(Feed::new(Arc::clone(&overlay), Arc::clone(&topic) as _, options));
     let ingest = Ingest::start(2).unwrap();
