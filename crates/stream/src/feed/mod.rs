@@ -165,8 +165,8 @@ impl Feed {
         &self.overlay
     }
 
-    /// Sets the partitions that the node holds. Records of others are deleted; the stream is read from the beginning
-    /// for new ones.
+    /// Sets the partitions that the node holds. Records of others are deleted from then on; the stream is read from the
+    /// beginning for new ones.
     ///
     /// # Errors
     /// An error of the engine; it has to be called again.
@@ -237,8 +237,11 @@ impl Feed {
         self.state.lock().error = result.as_ref().err().map(ToString::to_string);
     }
 
-    /// Takes note of new cohorts and topic partitions.
+    /// Takes note of new cohorts and topic partitions, and goes on with what is done little by little.
     pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
+        if self.overlay.delete_given_up()? {
+            self.state.lock().looked = None;
+        }
         let partitions = self.source.partitions()?;
         let lanes = self.overlay.lanes(partitions);
         if let Err(StreamError::Partitions { .. }) = lanes {
@@ -259,6 +262,8 @@ impl Feed {
         let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
         if is_due {
             state.looked = Some(now);
+            // One that has much to do must not keep others from theirs.
+            state.last_step = Some(now);
         }
         is_due
     }

@@ -1,7 +1,7 @@
 //! The partitions that an overlay holds, in cohorts, and how far each cohort has read the stream.
 //!
-//! A partition that is given up is first taken from the progress, and then deleted; one that is gained has no
-//! records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
+//! A partition that is given up is first taken from the progress, and then deleted little by little; one that is gained has
+//! no records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +16,16 @@ use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::feed::Lane;
 use crate::progress::{Cohort, LostRecords, Progress, note_begun};
+
+/// The partitions that an overlay does not hold any more, whose records are yet to be deleted.
+#[derive(Default)]
+pub(super) struct GivenUp {
+    pub(super) partitions: PartitionSet,
+    /// Where the next scans of records and events begin, behind those that were deleted.
+    from: [Bytes; 2],
+    /// Whether the last change of what is held has failed: it may have taken effect in part.
+    has_failed: bool,
+}
 
 impl Overlay {
     /// Takes note that a cohort is within its bound. Returns whether that is news.
@@ -49,7 +59,7 @@ impl Overlay {
     /// An error of the engine; it has to be called again.
     pub fn set_held(&self, held: &PartitionSet) -> Result<bool, StreamError> {
         let mut given_up = self.given_up.lock();
-        if **self.held.load() == *held && given_up.is_empty() {
+        if **self.held.load() == *held && !given_up.has_failed {
             return Ok(false);
         }
         let mut progress = self.lock()?;
@@ -57,8 +67,13 @@ impl Overlay {
         let before = after.partitions();
         let (lost, gained) = (before.without(held), held.without(&before));
         // A write that failed may have left one of them in the progress: if it is held again by now, it keeps its records.
-        *given_up = given_up.with(&lost).without(&held.without(&gained));
-        if given_up.is_empty() && gained.is_empty() {
+        *given_up = GivenUp {
+            partitions: given_up.partitions.with(&lost).without(&held.without(&gained)),
+            from: Default::default(),
+            has_failed: true,
+        };
+        if lost.is_empty() && gained.is_empty() {
+            given_up.has_failed = false;
             self.held.store(Arc::new(held.clone()));
             return Ok(false);
         }
@@ -68,10 +83,12 @@ impl Overlay {
         after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
         after.forget_unread();
         self.write_progress(&mut progress, after.clone())?;
-        for partition in given_up.iter() {
-            self.delete_partition(partition)?;
+        // One that comes back at once has none of its former records.
+        for partition in gained.without(&gained.without(&given_up.partitions)).iter() {
+            while self.delete_some_of(partition, &mut given_up.from)? {}
+            given_up.partitions.remove(partition);
         }
-        *given_up = PartitionSet::EMPTY;
+        given_up.from = Default::default();
         if !gained.is_empty() {
             let next = self.next_cohort.fetch_add(1, Relaxed);
             let cohort = Cohort {
@@ -81,6 +98,7 @@ impl Overlay {
             after.cohorts.insert(next, cohort);
             self.write_progress(&mut progress, after)?;
         }
+        given_up.has_failed = false;
         self.held.store(Arc::new(held.clone()));
         Ok(true)
     }
@@ -111,29 +129,46 @@ impl Overlay {
         Ok(stored)
     }
 
-    fn delete_partition(&self, partition: PartitionId) -> Result<(), StreamError> {
-        let to = place(PartitionId::new(partition.get() + 1), 0);
-        for table in [&self.table, &self.events] {
-            let mut from = Bytes::copy_from_slice(&place(partition, 0));
-            loop {
-                let mut batch = WriteBatch::new();
-                for entry in table.scan(&from, Some(&to))?.take(DELETED_MAX) {
-                    // The next scan begins there, beyond all that is deleted.
-                    from = entry?.0;
-                    batch.delete(&**table, from.clone());
-                }
-                if batch.is_empty() {
-                    break;
-                }
-                let deleted = batch.len() as u64;
-                self.write(batch)?;
-                if Arc::ptr_eq(table, &self.table) {
-                    // Of a write that failed it is not known how many keys it has added.
-                    self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
-                }
-            }
+    /// Deletes some records of partitions that were given up. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn delete_given_up(&self) -> Result<bool, StreamError> {
+        let mut given_up = self.given_up.lock();
+        // A write that failed may have left one of them in the progress: then it has all its records.
+        let held = match given_up.partitions.is_empty() {
+            true => return Ok(false),
+            false => self.lock()?.partitions(),
+        };
+        let Some(partition) = given_up.partitions.without(&held).iter().next() else {
+            return Ok(false);
+        };
+        if !self.delete_some_of(partition, &mut given_up.from)? {
+            given_up.partitions.remove(partition);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Deletes some records of a partition, after these places. Returns whether there were any.
+    fn delete_some_of(&self, partition: PartitionId, from: &mut [Bytes; 2]) -> Result<bool, StreamError> {
+        let (begin, end) = (place(partition, 0), place(PartitionId::new(partition.get() + 1), 0));
+        for (table, from) in [&self.table, &self.events].into_iter().zip(from) {
+            let (mut batch, mut last) = (WriteBatch::new(), None);
+            for entry in table.scan((&begin[..]).max(from), Some(&end))?.take(DELETED_MAX) {
+                let key = entry?.0;
+                batch.delete(&**table, last.insert(key).clone());
+            }
+            let Some(last) = last else { continue };
+            let deleted = batch.len() as u64;
+            self.write(batch)?;
+            *from = last;
+            if Arc::ptr_eq(table, &self.table) {
+                // Of a write that failed it is not known how many keys it has added.
+                self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
+            }
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// What cohorts read of a topic with so many partitions.

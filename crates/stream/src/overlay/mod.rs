@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
+use self::holding::GivenUp;
 use self::loss::drop_after_loss;
 use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
@@ -80,8 +81,8 @@ pub struct Overlay {
     is_ready: AtomicBool,
     /// The partitions that it holds.
     held: ArcSwap<PartitionSet>,
-    /// Those that it does not hold any more, whose records are yet to be deleted. Locked before the progress.
-    given_up: Mutex<PartitionSet>,
+    /// Locked before the progress.
+    given_up: Mutex<GivenUp>,
     /// The number of the next cohort: none is used again.
     next_cohort: AtomicU32,
     keys: AtomicU64,
@@ -179,7 +180,7 @@ impl Overlay {
                 .next_cohort
                 .store(last.map_or(0, |(&last, _)| last + 1), Relaxed);
             let held = progress.partitions();
-            *overlay.given_up.lock() = overlay.stored()?.without(&held);
+            overlay.given_up.lock().partitions = overlay.stored()?.without(&held);
             overlay.held.store(Arc::new(held));
             overlay.note_ready(&progress);
         }
