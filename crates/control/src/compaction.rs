@@ -116,13 +116,15 @@ fn watch(parts: &Parts, signal: &ChangeSignal, ending: &Ending) {
             let failed = failed.get(&store.definition.name);
             failed.is_none_or(|(again_at, _)| *again_at <= Instant::now())
         };
-        let mut stores = stores.filter(may_run);
-        let due = stores.find_map(|store| {
+        let due = stores.filter(may_run).filter_map(|store| {
             let name = &store.definition.name;
-            let until_ms = parts.due(&view, store, done.get(name).copied().unwrap_or(0));
-            until_ms.map(|until_ms| (store, name, until_ms))
+            let due = parts.due(&view, store, done.get(name).copied().unwrap_or(0));
+            due.map(|(due_ms, until_ms)| (due_ms, store, name, until_ms))
         });
-        let Some((store, name, until_ms)) = due else { continue };
+        // The one that has waited longest: one that takes long and is due often must not keep others from it.
+        let Some((_, store, name, until_ms)) = due.min_by_key(|(due_ms, ..)| *due_ms) else {
+            continue;
+        };
         tracing::info!(store = %name, "putting events into a new version");
         let ran = parts.check_space(store).and_then(|()| parts.run(name, ending));
         parts.clean_up();
@@ -148,9 +150,9 @@ fn pause_after(before: Option<Duration>) -> Duration {
 }
 
 impl Parts {
-    /// Up to when events can be put into a version, in milliseconds since 1970, if this node has to do that now for a store, of
-    /// which events up to a time were looked for.
-    fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<u64> {
+    /// Since when this node has to put events of a store into a version, of which events up to a time were looked for, and up to when
+    /// it can, both in milliseconds since 1970. `None` if it has not.
+    fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<(u64, u64)> {
         let stream = store.definition.stream.as_ref()?;
         if stream.compact_ms == 0 || stream.is_paused {
             return None;
@@ -171,7 +173,7 @@ impl Parts {
         let of_current = of_stream.iter().find(|status| status.version == current)?;
         let settled_ms = of_current.feed.settled_ms;
         let due_ms = since_ms.saturating_add(stream.compact_ms).saturating_add(waits_ms);
-        (settled_ms >= due_ms).then_some(settled_ms)
+        (settled_ms >= due_ms).then_some((due_ms, settled_ms))
     }
 
     /// Deletes what a command has left: it keeps a build that was not brought, for people.
@@ -199,7 +201,13 @@ impl Parts {
         }
     }
 
-    /// Runs the command to its end.
+    /// Whether the disk has only its reserve left. How much the command needs depends on the events, too.
+    fn is_disk_full(&self) -> bool {
+        let available = self.agent.data_dir().available_bytes();
+        available.is_some_and(|available| available < self.reserve_bytes)
+    }
+
+    /// Runs the command to its end, or until the disk is full.
     fn run(&self, store: &StoreName, ending: &Ending) -> Result<(), String> {
         fs::create_dir_all(&self.work).map_err(|error| format!("cannot make {:?}: {error}", self.work))?;
         let mut command = Command::new(&self.program);
@@ -212,7 +220,12 @@ impl Parts {
         let end_with_node = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
         // SAFETY: the closure makes one system call, and touches no memory of others.
         unsafe { command.pre_exec(end_with_node) };
-        let stopped = || ending.has_come().then_some("this node is stopping");
+        let stopped = || match ending.has_come() {
+            true => Some("this node is stopping"),
+            false => self.is_disk_full().then_some(
+                "the disk has only its reserve left: free some, or run fondaco store compact on another machine",
+            ),
+        };
         command::run(&mut command, b"", None, &stopped).map(drop)
     }
 }

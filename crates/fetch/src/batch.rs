@@ -8,7 +8,7 @@ use fondaco_format::FileEntry;
 use parking_lot::Mutex;
 
 use crate::error::FetchError;
-use crate::file::{FileFetch, Shared};
+use crate::file::{FAILURES_MAX, FileFetch, Shared};
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
 use crate::plan::FetchPlan;
@@ -100,6 +100,7 @@ impl<'a> Batch<'a> {
         let file = FileFetch {
             sources: self.sources,
             relay: self.plan.relay_of(entry),
+            failures_max: FAILURES_MAX,
             entry,
             dir: self.dir,
             control: self.control,

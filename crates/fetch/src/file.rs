@@ -27,7 +27,7 @@ pub(crate) const PIECE_BYTES: usize = 16 << 10;
 
 /// How often a source may fail in a row before a file gives up on it. With the pauses in between, that is some 15
 /// seconds: a server may restart.
-const FAILURES_MAX: u32 = 8;
+pub(crate) const FAILURES_MAX: u32 = 8;
 
 /// How often a source may be busy in a row before a file gives up on it.
 const BUSY_MAX: u32 = 100;
@@ -54,6 +54,8 @@ pub(crate) struct FileFetch<'a> {
     pub(crate) sources: &'a Sources,
     /// The number of the source that is waited for until it has the file.
     pub(crate) relay: Option<usize>,
+    /// How often a source may fail in succession before it is given up for this file.
+    pub(crate) failures_max: u32,
     pub(crate) entry: &'a FileEntry,
     pub(crate) dir: &'a Path,
     pub(crate) control: &'a FetchControl,
@@ -290,7 +292,7 @@ impl FileFetch<'_> {
                 self.sources.failed(number, now);
             }
         }
-        trial.given_up |= trial.failures >= FAILURES_MAX || trial.busy >= BUSY_MAX;
+        trial.given_up |= trial.failures >= self.failures_max || trial.busy >= BUSY_MAX;
     }
 
     /// Whether the complete file is already there, from an earlier attempt. A damaged file stays until another replaces

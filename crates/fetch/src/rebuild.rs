@@ -24,6 +24,9 @@ use crate::source::open_file;
 /// The index of a chunk with more records is kept in a file while it is made.
 const RECORDS_WITHOUT_FILE_MAX: u64 = 64 << 10;
 
+/// How often a source of a patch may fail in succession before another one is asked for the whole chunk.
+const PATCH_FAILURES_MAX: u32 = 2;
+
 /// A chunk that can be made from another version's.
 pub(crate) struct Rebuild {
     chunk: ChunkEntry,
@@ -129,7 +132,13 @@ impl FileFetch<'_> {
     fn try_rebuild(&self, rebuild: &Rebuild) -> Result<(), Failed> {
         let Rebuild { chunk, patch, base } = rebuild;
         let of = |entry| FileFetch { entry, ..*self };
-        let fetched = of(&patch.patch);
+        // The node that relays the chunk has made it, and has no patch. Without one, the chunk is fetched: soon, where the
+        // only source that has patches fails.
+        let fetched = FileFetch {
+            relay: None,
+            failures_max: PATCH_FAILURES_MAX,
+            ..of(&patch.patch)
+        };
         let patch_bytes = fetched.copied(None)?.bytes();
         // The patch is no file of the version.
         self.control.forget(patch_bytes);

@@ -11,6 +11,7 @@
 //! 4                                                → how many partitions the topic has (u32), if partitioned as the store
 //! 5                                                → what the engine said of lost writes when the overlay was made, if it did
 //! 6 ++ topic partition (u32)                       → the first offset that was read, or was to be read (u64)
+//! 7                                                → what tells the topic from others of its name (u128), if that is known
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ const LOST: u8 = 3;
 const TOPIC: u8 = 4;
 const LOSS: u8 = 5;
 const BEGUN: u8 = 6;
+const IDENTITY: u8 = 7;
 
 /// Partitions that have come equally far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub(crate) struct Progress {
     partitions: PartitionCount,
     /// How many the topic has, if they have the slots that those of a store would have. Otherwise all cohorts read all.
     pub(crate) topic: Option<PartitionCount>,
+    /// What tells the topic from others of its name, if that is known.
+    pub(crate) identity: Option<u128>,
 }
 
 impl Progress {
@@ -63,10 +67,12 @@ impl Progress {
             detail: "it is no power of two".to_owned(),
         };
         let topic = topic.map(|bytes| count(bytes).ok_or_else(damaged)).transpose()?;
+        let identity = table.get(&[IDENTITY])?.and_then(|mut bytes| bytes.try_get_u128().ok());
         let mut progress = Self {
             cohorts: BTreeMap::new(),
             partitions,
             topic,
+            identity,
         };
         for entry in table.scan(&[COHORTS], Some(&[POISON]))? {
             let (key, value) = entry?;
@@ -137,6 +143,10 @@ impl Progress {
             let is_kept = |partition: &u32| now.is_some_and(|now| now.offsets.contains_key(partition));
             let partitions = cohort.offsets.keys().filter(|partition| !is_kept(partition));
             partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
+        }
+        if let Some(identity) = self.identity.filter(|_| self.identity != before.identity) {
+            let key = Bytes::from_static(&[IDENTITY]);
+            batch.put(table, key, identity.to_be_bytes().to_vec().into());
         }
         if let Some(topic) = self.topic.filter(|_| self.topic != before.topic) {
             let key = Bytes::from_static(&[TOPIC]);
@@ -282,9 +292,18 @@ pub(crate) fn begun(table: &dyn Table) -> Result<BTreeMap<u32, u64>, StreamError
 
 /// Notes it.
 pub(crate) fn note_begun(table: &dyn Table, partition: u32, offset: u64, batch: &mut WriteBatch) {
+    batch.put(table, begun_key(partition), offset.to_be_bytes().to_vec().into());
+}
+
+/// Forgets it, since the topic is another one.
+pub(crate) fn forget_begun(table: &dyn Table, partitions: impl Iterator<Item = u32>, batch: &mut WriteBatch) {
+    partitions.for_each(|partition| batch.delete(table, begun_key(partition)));
+}
+
+fn begun_key(partition: u32) -> Bytes {
     let mut key = vec![BEGUN];
     key.put_u32(partition);
-    batch.put(table, key.into(), offset.to_be_bytes().to_vec().into());
+    key.into()
 }
 
 /// Records that were gone before they were read.

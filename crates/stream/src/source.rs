@@ -16,6 +16,12 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoTopic`], or [`StreamError::Unavailable`].
     fn partitions(&self) -> Result<u32, StreamError>;
 
+    /// What told the topic from others of its name when its partitions were counted last: if it was made again, offsets were
+    /// given out again. `None` if that is not known.
+    fn identity(&self) -> Option<u128> {
+        None
+    }
+
     /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the
     /// end if there is none.
     ///

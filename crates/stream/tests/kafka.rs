@@ -207,6 +207,36 @@ fn a_missing_partition_delays_no_other_topic() {
 }
 
 #[test]
+fn a_topic_that_was_made_again_is_read_from_its_beginning() {
+    let kafka = Kafka::start();
+    let overlay = overlay(1);
+    let read = |keys: std::ops::Range<u32>, text: &str, topic: &KafkaWriter| {
+        keys.clone()
+            .for_each(|key| topic.send(0, Some(&format!("k{key}")), Some(text), None));
+        topic.flush();
+        let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+        let feed = feed(&cluster, "events", &overlay);
+        let ingest = Ingest::start(2).unwrap();
+        ingest.set_feeds(vec![feed]);
+        keys.for_each(|key| wait_for(&overlay, &format!("k{key}"), &value(text)));
+    };
+    read(0..10, "old", &kafka.make_topic("events", 2));
+    assert_eq!(overlay.lost(), []);
+    // It has more records than were read before: offsets alone do not tell.
+    let topic = kafka.make_topic_again("events", 2);
+    read(0..30, "new", &topic);
+    let lost: Vec<_> = overlay
+        .lost()
+        .iter()
+        .map(|lost| (lost.partition, lost.from, lost.to))
+        .collect();
+    assert_eq!(lost, [(0, 10, 10), (1, 0, 0)]);
+    read(20..40, "newer", &topic);
+    assert_eq!(overlay.lost().len(), 2, "the topic is the same");
+    assert_eq!(overlay.applied().applied, 10 + 30 + 20);
+}
+
+#[test]
 fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
     let kafka = Kafka::start();
     drop(kafka.make_topic("whole", 1));

@@ -228,6 +228,20 @@ impl Kafka {
         writer
     }
 
+    /// Deletes a topic, and makes another one with its name and so many partitions.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn make_topic_again(&self, name: &str, partitions: i32) -> KafkaWriter {
+        let writer = self.writer(name);
+        let deleted = block_on(writer.admin.delete_topics(&[name], &AdminOptions::new()));
+        assert!(
+            deleted.as_ref().is_ok_and(|deleted| deleted.iter().all(Result::is_ok)),
+            "{deleted:?}"
+        );
+        self.make_topic(name, partitions)
+    }
+
     /// A writer to a topic.
     ///
     /// # Panics

@@ -3,26 +3,28 @@
 //! A node that gains a partition reads the stream from where the version begins. If the topic has deleted records, they
 //! may be some of those: that can only be known from nodes that have read them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use fondaco_fetch::PeerClient;
-use fondaco_model::{Identity, StoreName, VersionNumber};
+use fondaco_model::cluster::ClusterView;
+use fondaco_model::{Identity, NodeId, StoreName, VersionNumber};
 use fondaco_stream::{BegunElsewhere, OverlayOptions, StreamError};
 use parking_lot::{Condvar, Mutex};
 
-use crate::http::resources::StreamStatus;
+use crate::http::resources::{StreamStatus, VersionStream};
 use crate::mirror::Mirror;
 
 /// For how long nodes that do not answer are asked again.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait until then.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// For how long an answer is used: long enough for all partitions of the topic.
+/// For how long after its last use an answer is used: long enough for all partitions of the topic.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
-/// How long a thread of the ingest waits for the answers. It does other work until they are there.
+/// How long the thread of the ingest that asks waits for the answers. It does other work until they are there.
 const ANSWERED_AT_ONCE: Duration = Duration::from_millis(200);
 
 /// The other nodes of the cluster.
@@ -45,7 +47,7 @@ enum Asked {
     #[default]
     Never,
     Now,
-    /// When, and the first offset of each partition of the topic.
+    /// When it was used last, and the first offset of each partition of the topic.
     Answered(Instant, BTreeMap<u32, u64>),
 }
 
@@ -56,91 +58,110 @@ impl Others {
         let (store, version) = (options.store.clone(), options.version);
         Box::new(move |partition| {
             let mut asked = question.asked.lock();
-            let is_known = matches!(&*asked, Asked::Answered(at, _) if at.elapsed() < KNOWN_FOR);
-            if !is_known && !matches!(&*asked, Asked::Now) {
-                others.ask(&store, version, &question)?;
+            let is_old = matches!(&*asked, Asked::Answered(used, _) if used.elapsed() >= KNOWN_FOR);
+            if is_old || matches!(&*asked, Asked::Never) {
                 *asked = Asked::Now;
-            }
-            if !is_known {
+                if let Err(error) = others.ask(&store, version, &question) {
+                    *asked = Asked::Never;
+                    return Err(unanswered(&store, &format!("cannot start a thread: {error}")));
+                }
                 question.answered.wait_for(&mut asked, ANSWERED_AT_ONCE);
             }
-            match &*asked {
-                Asked::Answered(_, begun) => Ok(begun.get(&partition).copied()),
+            match &mut *asked {
+                Asked::Answered(used, begun) => {
+                    *used = Instant::now();
+                    Ok(begun.get(&partition).copied())
+                }
                 Asked::Never | Asked::Now => Err(unanswered(&store, "they have not answered yet")),
             }
         })
     }
 
-    /// Asks on a thread of its own: a node that hangs must not keep one of the ingest.
-    fn ask(
-        self: &Arc<Self>,
-        store: &StoreName,
-        version: VersionNumber,
-        question: &Arc<Question>,
-    ) -> Result<(), StreamError> {
-        let (others, question, name) = (Arc::clone(self), Arc::clone(question), store.clone());
+    /// Asks on threads of their own: a node that hangs must not keep one of the ingest, nor the answers of others.
+    fn ask(self: &Arc<Self>, store: &StoreName, version: VersionNumber, question: &Arc<Question>) -> io::Result<()> {
+        let (others, question, store) = (Arc::clone(self), Arc::clone(question), store.clone());
         let run = move || {
-            let begun = others.ask_until_all_answer(&name, version);
+            let begun = others.ask_all(&store, version);
             *question.asked.lock() = Asked::Answered(Instant::now(), begun);
             question.answered.notify_all();
         };
-        let spawned = std::thread::Builder::new().name("ask nodes".to_owned()).spawn(run);
-        spawned
-            .map(drop)
-            .map_err(|error| unanswered(store, &format!("cannot start a thread: {error}")))
+        let thread = std::thread::Builder::new().name("ask nodes".to_owned());
+        thread.spawn(run).map(drop)
     }
 
-    fn ask_until_all_answer(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<u32, u64> {
-        let since = Instant::now();
-        let mut begun = BTreeMap::new();
-        loop {
-            let silent = self.ask_all(store, version, &mut begun);
-            if silent.is_empty() {
-                return begun;
-            }
-            if since.elapsed() >= PATIENCE {
-                tracing::warn!(%store, %version, ?silent, "nodes do not say where they have begun with the stream: whether events are missing may remain unknown");
-                return begun;
-            }
-            std::thread::sleep(ASK_AGAIN);
-        }
-    }
-
-    /// Asks each live node once. Returns the addresses of those that have not answered.
-    fn ask_all(&self, store: &StoreName, version: VersionNumber, begun: &mut BTreeMap<u32, u64>) -> Vec<String> {
+    fn ask_all(self: &Arc<Self>, store: &StoreName, version: VersionNumber) -> BTreeMap<u32, u64> {
+        let deadline = Instant::now() + PATIENCE;
         let view = self.mirror.view();
         let live = view.nodes.iter().filter(|&(&node, _)| view.is_live(node));
-        let others = live
-            .map(|(_, node)| &node.record)
-            .filter(|node| node.identity != self.own);
-        let mut silent = Vec::new();
-        for node in others {
-            let Some(answer) = self.ask_one(&node.http, store) else {
-                silent.push(node.http.clone());
-                continue;
+        let others = live.filter(|(_, node)| node.record.identity != self.own);
+        let (sender, answers) = mpsc::channel();
+        let mut asked = BTreeSet::new();
+        for (&node, _) in others {
+            let (others, sender, store) = (Arc::clone(self), sender.clone(), store.clone());
+            let run = move || {
+                if let Some(begun) = others.ask_until(node, &store, version, deadline) {
+                    // The thread that waits for it may have given up.
+                    let _ = sender.send((node, begun));
+                }
             };
-            let of_version = answer
-                .versions
-                .into_iter()
-                .filter(|known| known.version == version.get());
-            for (partition, offset) in of_version.flat_map(|known| known.begun_offsets) {
+            asked.insert(node);
+            // One that cannot be started gives no answer.
+            let _ = std::thread::Builder::new().name("ask node".to_owned()).spawn(run);
+        }
+        drop(sender);
+        let mut begun = BTreeMap::new();
+        while let Ok((node, answer)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            asked.remove(&node);
+            for (partition, offset) in answer {
                 let known = begun.entry(partition).or_insert(offset);
                 *known = offset.min(*known);
             }
         }
-        silent
+        if !asked.is_empty() {
+            tracing::warn!(%store, %version, nodes = ?asked, "nodes do not say where they have begun with the stream: whether events are missing may remain unknown");
+        }
+        begun
     }
 
-    /// What a node says of a stream; `None` if it does not answer.
-    fn ask_one(&self, address: &str, store: &StoreName) -> Option<StreamStatus> {
+    /// Asks a node until it answers. Returns the first offset of each partition of the topic.
+    fn ask_until(
+        &self,
+        node: NodeId,
+        store: &StoreName,
+        version: VersionNumber,
+        deadline: Instant,
+    ) -> Option<BTreeMap<u32, u64>> {
+        while Instant::now() < deadline {
+            let view = self.mirror.view();
+            let record = &view.nodes.get(&node)?.record;
+            let mut versions = self.ask_once(&record.http, store).into_iter().flatten();
+            match versions.find(|known| known.version == version.get()) {
+                Some(known) => return Some(known.begun_offsets),
+                // One that has it, and does not say so, has yet to open it.
+                None if !view.is_live(node) || !has(&view, node, store, version) => return Some(BTreeMap::new()),
+                None => std::thread::sleep(ASK_AGAIN),
+            }
+        }
+        None
+    }
+
+    /// The versions of a store as a node has read their streams; `None` if it does not answer.
+    fn ask_once(&self, address: &str, store: &StoreName) -> Option<Vec<VersionStream>> {
         let answer = self.peers.port(address).get(&format!("/v1/stores/{store}/stream"));
         match answer.ok()? {
-            (StatusCode::OK, body) => serde_json::from_slice(&body).ok(),
-            // It does not know the store yet.
-            (StatusCode::NOT_FOUND, _) => Some(StreamStatus { versions: Vec::new() }),
+            (StatusCode::OK, body) => Some(serde_json::from_slice::<StreamStatus>(&body).ok()?.versions),
             _ => None,
         }
     }
+}
+
+/// Whether a node has a version, by what is known of the cluster: of one that is being pushed, that is not known.
+fn has(view: &ClusterView, node: NodeId, store: &StoreName, version: VersionNumber) -> bool {
+    let (Some(record), Some(table)) = (view.stores.get(store), &view.routing) else {
+        return true;
+    };
+    let owned = table.record.owned(view.replicas(&record.record));
+    record.record.pushing() != Some(version) && owned.get(&node).is_some_and(|owned| !owned.is_empty())
 }
 
 fn unanswered(store: &StoreName, reason: &str) -> StreamError {

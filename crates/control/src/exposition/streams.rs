@@ -87,8 +87,12 @@ fn lags(encoder: &mut DescriptorEncoder<'_>, all: &[(&StoreName, Vec<OverlayStat
     let mut lags = BTreeMap::<(&str, u32), (u64, u64)>::new();
     for (store, versions) in all {
         for partition in versions.iter().flat_map(|status| &status.feed.partitions) {
+            // Until the partition was read, it is not known.
+            let Some(records) = partition.lag_records else {
+                continue;
+            };
             let lag = lags.entry((store.as_str(), partition.partition)).or_default();
-            lag.0 = lag.0.max(partition.lag_records.unwrap_or(0));
+            lag.0 = lag.0.max(records);
             lag.1 = lag.1.max(partition.lag_ms);
         }
     }

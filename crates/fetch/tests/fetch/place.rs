@@ -240,6 +240,11 @@ pub fn several<const N: usize>(sources: [&Arc<Source>; N]) -> Sources {
     Sources::new(sources.map(|source| Box::new(Arc::clone(source)) as Box<dyn FetchSource>))
 }
 
+/// The two sources, the second as the relay of all partitions.
+pub fn relayed(far: &Arc<Source>, relay: &Arc<Source>) -> Sources {
+    several([far, relay]).with_relays((0..2).map(|partition| (PartitionId::new(partition), 1)).collect())
+}
+
 pub fn control() -> FetchControl {
     FetchControl::new(SystemClock)
 }

@@ -14,7 +14,7 @@ use fondaco_storage::Location;
 use tempfile::TempDir;
 
 use crate::files::file_name;
-use crate::place::{Place, Source, Tuning, control, hurried, several};
+use crate::place::{Place, Source, Tuning, control, hurried, relayed, several};
 
 /// How a version is built.
 #[derive(Clone, Copy)]
@@ -138,6 +138,39 @@ fn only_the_patch_of_a_changed_chunk_travels() {
             .filter(|file| file.path().extension().unwrap() == "patch")
             .count(),
         0
+    );
+}
+
+#[test]
+fn a_relay_is_not_asked_for_patches() {
+    let (base, next) = two_versions(TWO_CHUNKS);
+    let (_, relay) = two_versions(TWO_CHUNKS);
+    without_patches(&relay);
+    let (_first, second) = two_places(TWO_CHUNKS, &base);
+    let sources = relayed(&next, &relay);
+    // It would be waited for: for ten minutes.
+    let report = second.fetch(sources, &control(), &Tuning::default()).unwrap();
+    second.assert_whole();
+    assert_eq!(report.rebuilt_chunks, 2);
+    assert_eq!(fetched_bytes(&report), patch_bytes(&next));
+}
+
+#[test]
+fn a_failing_source_of_patches_delays_no_chunk() {
+    let (base, next) = two_versions(TWO_CHUNKS);
+    let (_, peer) = two_versions(TWO_CHUNKS);
+    without_patches(&peer);
+    let (_first, second) = two_places(TWO_CHUNKS, &base);
+    next.failures.store(u32::MAX, Relaxed);
+    let report = second
+        .fetch(several([&next, &peer]), &hurried(), &Tuning::default())
+        .unwrap();
+    second.assert_whole();
+    assert_eq!(report.rebuilt_chunks, 0);
+    let failures = u32::MAX - next.failures.load(Relaxed);
+    assert!(
+        failures <= 2 * 2 + 4,
+        "{failures}: two for each patch, and one for each file at most"
     );
 }
 

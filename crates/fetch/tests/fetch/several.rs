@@ -1,15 +1,13 @@
 //! Fetching from several sources: the next one gives what the first does not.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fondaco_fetch::{CorruptFile, FetchError, FetchSource, Sources};
 use fondaco_format::{Built, MANIFEST_FILE, Manifest};
-use fondaco_model::PartitionId;
 
-use crate::place::{Place, Source, Tuning, control, hurried, several};
+use crate::place::{Place, Source, Tuning, control, hurried, relayed, several};
 
 #[test]
 fn a_corrupt_file_is_named_and_fetched_from_elsewhere() {
@@ -146,11 +144,6 @@ fn without_a_source_there_is_nothing_to_fetch() {
         .fetch(Sources::new([]), &hurried(), &Tuning::default())
         .unwrap_err();
     assert!(matches!(error, FetchError::NoSource), "{error}");
-}
-
-/// The two sources, the second as the relay of all partitions.
-fn relayed(far: &Arc<Source>, relay: &Arc<Source>) -> Sources {
-    several([far, relay]).with_relays((0..2).map(|partition| (PartitionId::new(partition), 1)).collect())
 }
 
 #[test]

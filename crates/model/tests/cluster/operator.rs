@@ -1,7 +1,7 @@
 //! Requests of operators, and their refusals.
 
 use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, PushTerms, StoreChange};
-use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
+use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, VersionEvents};
 use fondaco_model::{
     PartitionId, Placement, PushState, STORES_MAX, StoreDefinition, StoreKind, StreamSettings, StreamSource,
 };
@@ -300,6 +300,44 @@ fn versions_of_hybrid_stores_bring_their_cut() {
         let found = cluster.store(store).details[&version].events;
         assert_eq!(found.map(|events| (events.as_of_unix_ms, events.from_unix_ms)), events);
         let change = operator::cancel_push(&cluster.view, &name(store), 9).unwrap();
+        assert!(cluster.apply(&change));
+    }
+}
+
+#[test]
+fn a_difference_keeps_the_events_on_top_of_its_base() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    cluster.change_store("s", |store| {
+        let stream = StreamSettings::of(StreamSource::Log(1));
+        store.definition.kind = StoreKind::Hybrid;
+        store.definition.stream = Some(StreamSettings { rewind_ms: 2, ..stream });
+    });
+    for (base_as_of_unix_ms, as_of_unix_ms, events) in [
+        // Long before the push of the difference, at 8.
+        (None, None, (None, 1)),
+        (Some(5), None, (Some(5), 3)),
+        (None, Some(7), (Some(7), 5)),
+    ] {
+        let base = cluster.pushed(1, "s", "a");
+        cluster.change_store("s", |store| {
+            let detail = store.details.get_mut(&base).unwrap();
+            let (from_unix_ms, as_of_unix_ms) = (1, base_as_of_unix_ms);
+            detail.events = Some(VersionEvents {
+                from_unix_ms,
+                as_of_unix_ms,
+            });
+        });
+        let checksum = cluster.store("s").details[&base].manifest_checksum.clone();
+        let terms = PushTerms {
+            base: Some(checksum),
+            as_of_unix_ms,
+            ..PushTerms::default()
+        };
+        let version = cluster.push_on("s", "b", terms);
+        let found = cluster.store("s").details[&version].events.unwrap();
+        assert_eq!((found.as_of_unix_ms, found.from_unix_ms), events);
+        let change = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
         assert!(cluster.apply(&change));
     }
 }

@@ -394,6 +394,10 @@ impl Source for NodeSource {
         self.ask(|topic| topic.count())
     }
 
+    fn identity(&self) -> Option<u128> {
+        Some(self.node.upgrade()?.shared.topic.lock().identity)
+    }
+
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {
         self.ask(|topic| topic.offset_at(partition, time_ms))
     }

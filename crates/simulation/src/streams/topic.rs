@@ -22,6 +22,8 @@ pub(super) struct Topic {
     pub(super) now_ms: u64,
     /// How often records were deleted or lost.
     pub(super) losses: u64,
+    /// How often it was made again.
+    pub(super) identity: u128,
     rng: Rng,
 }
 
@@ -51,6 +53,7 @@ impl Topic {
             is_plain: false,
             now_ms: 0,
             losses: 0,
+            identity: 0,
             rng,
         }
     }
@@ -117,6 +120,7 @@ impl Topic {
     /// Makes the topic again, empty.
     pub(super) fn begin_again(&mut self, partitions: u32) {
         self.losses += 1;
+        self.identity += 1;
         self.partitions = (0..partitions).map(|_| Partition::default()).collect();
     }
 

@@ -75,6 +75,10 @@ struct State {
     looked: Option<Instant>,
     running: usize,
     last_step: Option<Instant>,
+    /// Whether the last look has left something to do.
+    has_more: bool,
+    /// Whether the last turn was a look.
+    has_looked: bool,
     /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
     settling: Settling,
@@ -174,6 +178,8 @@ impl Feed {
         if self.overlay.set_held(held)? {
             self.state.lock().looked = None;
         }
+        // No thread works for it otherwise.
+        while self.is_paused() && self.overlay.delete_given_up()? {}
         Ok(())
     }
 
@@ -240,9 +246,19 @@ impl Feed {
     /// Takes note of new cohorts and topic partitions, and goes on with what is done little by little.
     pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
         if self.overlay.delete_given_up()? {
-            self.state.lock().looked = None;
+            self.state.lock().has_more = true;
         }
         let partitions = self.source.partitions()?;
+        if let Some(identity) = self.source.identity()
+            && self.overlay.note_topic(identity)?
+        {
+            let store = &self.overlay.options().store;
+            tracing::error!(%store, "the topic was deleted and made again: events may be lost, and it is read from its beginning");
+            // They go back: cohorts must not be compared with where they were.
+            for lane in self.state.lock().lanes.values_mut() {
+                (lane.next, lane.logged_ms, lane.read_ms) = (None, None, None);
+            }
+        }
         let lanes = self.overlay.lanes(partitions);
         if let Err(StreamError::Partitions { .. }) = lanes {
             // What has not been read yet may be anywhere.
@@ -259,11 +275,12 @@ impl Feed {
     /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY);
+        // What is left to do takes turns with events, and with other feeds.
+        let may_go_on = || !state.has_looked || state.lanes.values().all(|lane| !lane.is_due(now));
+        let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY) || state.has_more && may_go_on();
         if is_due {
-            state.looked = Some(now);
-            // One that has much to do must not keep others from theirs.
-            state.last_step = Some(now);
+            (state.looked, state.last_step) = (Some(now), Some(now));
+            (state.has_more, state.has_looked) = (false, true);
         }
         is_due
     }
@@ -287,7 +304,8 @@ impl Feed {
         let state = self.state.lock();
         let idle = state.lanes.values().filter(|lane| !lane.is_running);
         let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
-        let look = state.looked.map_or(now, |looked| looked + LOOK_EVERY);
+        let look = state.looked.filter(|_| !state.has_more);
+        let look = look.map_or(now, |looked| looked + LOOK_EVERY);
         let due = due.map_or(look, |due| due.min(look));
         Some(due).filter(|_| !self.is_paused.load(Relaxed))
     }
@@ -297,16 +315,16 @@ impl Feed {
         let mut state = self.state.lock();
         let first = state.lanes.keys().next()?.0;
         let waits = first_waits(&state.lanes, first);
-        let lanes = state.lanes.iter_mut().filter(|((cohort, _), lane)| {
-            let is_due = lane.due.is_none_or(|due| due <= now);
-            is_due && !lane.is_running && !(waits && *cohort == first)
-        });
+        let lanes = state
+            .lanes
+            .iter_mut()
+            .filter(|((cohort, _), lane)| lane.is_due(now) && !(waits && *cohort == first));
         // The one that has waited longest: one with many records must not keep others from theirs.
         let (&lane, found) = lanes.min_by_key(|(_, lane)| lane.due)?;
         found.is_running = true;
         found.is_woken = false;
         state.running += 1;
-        state.last_step = Some(now);
+        (state.last_step, state.has_looked) = (Some(now), false);
         Some(lane)
     }
 
@@ -460,6 +478,10 @@ impl State {
 }
 
 impl LaneState {
+    fn is_due(&self, now: Instant) -> bool {
+        !self.is_running && self.due.is_none_or(|due| due <= now)
+    }
+
     fn lag_records(&self) -> u64 {
         self.next.map_or(0, |next| self.end.saturating_sub(next))
     }

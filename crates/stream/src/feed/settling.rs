@@ -111,9 +111,7 @@ impl Feed {
             folding.from = folded?;
         }
         let mut state = self.state.lock();
-        if folding.from.is_some() {
-            state.looked = None;
-        }
+        state.has_more |= folding.from.is_some();
         state.settling.folding = folding;
         Ok(())
     }

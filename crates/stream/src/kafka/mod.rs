@@ -5,6 +5,7 @@
 //! consumers: so there are as many as the most readers that any partition has. Consumers are in no group: partitions
 //! are assigned by us, and offsets kept with the data.
 
+mod identity;
 mod places;
 mod record;
 mod refusal;
@@ -21,6 +22,7 @@ use rdkafka::consumer::{self, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
+use self::identity::identity_of;
 use self::places::{Place, PlaceName};
 use self::record::logged;
 pub(crate) use self::refusal::{Refusals, without_value};
@@ -69,7 +71,15 @@ struct State {
 pub struct KafkaTopic {
     cluster: Arc<KafkaCluster>,
     topic: String,
-    counted: Mutex<Option<(Instant, u32)>>,
+    counted: Mutex<Option<Counted>>,
+}
+
+/// What the brokers said of a topic.
+#[derive(Clone, Copy)]
+struct Counted {
+    at: Instant,
+    partitions: u32,
+    identity: Option<u128>,
 }
 
 impl KafkaCluster {
@@ -215,10 +225,10 @@ impl KafkaTopic {
 
 impl Source for KafkaTopic {
     fn partitions(&self) -> Result<u32, StreamError> {
-        if let Some((at, count)) = *self.counted.lock()
-            && at.elapsed() < COUNTED_FOR
+        if let Some(counted) = *self.counted.lock()
+            && counted.at.elapsed() < COUNTED_FOR
         {
-            return Ok(count);
+            return Ok(counted.partitions);
         }
         let ask = |consumer: &BaseConsumer| consumer.fetch_metadata(Some(&self.topic), ASK_MAX);
         let metadata = self.cluster.ask(&self.topic, ask)?;
@@ -227,9 +237,19 @@ impl Source for KafkaTopic {
         let found = found.ok_or_else(|| StreamError::NoTopic {
             topic: self.topic.clone(),
         })?;
-        let count = found.partitions().len() as u32;
-        *self.counted.lock() = Some((Instant::now(), count));
-        Ok(count)
+        let partitions = found.partitions().len() as u32;
+        let identity = identity_of(&*self.cluster.asking(&self.topic)?, &self.topic, ASK_MAX);
+        let at = Instant::now();
+        *self.counted.lock() = Some(Counted {
+            at,
+            partitions,
+            identity,
+        });
+        Ok(partitions)
+    }
+
+    fn identity(&self) -> Option<u128> {
+        self.counted.lock().and_then(|counted| counted.identity)
     }
 
     fn offset_at(&self, partition: u32, time_ms: u64) -> Result<u64, StreamError> {

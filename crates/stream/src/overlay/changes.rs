@@ -30,6 +30,8 @@ pub(super) struct Changes<'a> {
     pub(super) counted: Applied,
     /// About how many bytes will be written.
     pub(super) bytes: usize,
+    /// How many updates will be deleted since a value replaces them: as many as may be at once, or less.
+    pub(super) replaced: usize,
     /// Events of keys with updates, by the key in the table: they are merged once for all records.
     pub(super) pending: BTreeMap<Bytes, Pending>,
 }
@@ -43,6 +45,7 @@ impl<'a> Changes<'a> {
             new_keys: Vec::new(),
             counted: Applied::default(),
             bytes: 0,
+            replaced: 0,
             pending: BTreeMap::new(),
         }
     }

@@ -15,7 +15,7 @@ use super::record::place;
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::feed::Lane;
-use crate::progress::{Cohort, LostRecords, Progress, note_begun};
+use crate::progress::{Cohort, LostRecords, Progress, forget_begun, note_begun};
 
 /// The partitions that an overlay does not hold any more, whose records are yet to be deleted.
 #[derive(Default)]
@@ -85,10 +85,10 @@ impl Overlay {
         self.write_progress(&mut progress, after.clone())?;
         // One that comes back at once has none of its former records.
         for partition in gained.without(&gained.without(&given_up.partitions)).iter() {
-            while self.delete_some_of(partition, &mut given_up.from)? {}
+            let mut from = Default::default();
+            while self.delete_some_of(partition, &mut from)? {}
             given_up.partitions.remove(partition);
         }
-        given_up.from = Default::default();
         if !gained.is_empty() {
             let next = self.next_cohort.fetch_add(1, Relaxed);
             let cohort = Cohort {
@@ -237,6 +237,55 @@ impl Overlay {
         self.begun.lock().clone()
     }
 
+    /// Takes note of which topic is read. If it is another one than before, all cohorts begin anew with it, and what they had
+    /// not read of the former one counts as lost. Returns whether it is.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub(crate) fn note_topic(&self, identity: u128) -> Result<bool, StreamError> {
+        let mut progress = self.lock()?;
+        if progress.identity == Some(identity) {
+            return Ok(false);
+        }
+        let mut after = progress.clone();
+        after.identity = Some(identity);
+        if progress.identity.is_none() {
+            self.write_progress(&mut progress, after)?;
+            return Ok(false);
+        }
+        let mut ends = BTreeMap::<u32, u64>::new();
+        for cohort in after.cohorts.values_mut() {
+            for (partition, offset) in std::mem::take(&mut cohort.offsets) {
+                let end = ends.entry(partition).or_insert(offset);
+                *end = offset.max(*end);
+            }
+        }
+        let mut batch = WriteBatch::new();
+        let each = ends.iter().map(|(&partition, &end)| LostRecords {
+            partition,
+            from: end,
+            to: end,
+        });
+        let lost: Vec<LostRecords> = each.collect();
+        lost.iter().for_each(|lost| lost.write(&*self.notes, &mut batch));
+        forget_begun(&*self.notes, self.begun().into_keys(), &mut batch);
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        self.begun.lock().clear();
+        *progress = after;
+        self.note_ready(&progress);
+        drop(progress);
+        lost.into_iter().for_each(|lost| self.note_lost(lost));
+        Ok(true)
+    }
+
+    fn note_lost(&self, lost: LostRecords) {
+        let mut known = self.lost.lock();
+        // Another cohort may have met the same.
+        known.retain(|known| (known.partition, known.from) != (lost.partition, lost.from));
+        known.push(lost);
+    }
+
     /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
     /// if it has come elsewhere.
     ///
@@ -257,10 +306,7 @@ impl Overlay {
         self.write(batch)?;
         *progress = after;
         self.note_ready(&progress);
-        let mut known = self.lost.lock();
-        // Another cohort may have met the same.
-        known.retain(|known| (known.partition, known.from) != (partition, lost.from));
-        known.push(lost);
+        self.note_lost(lost);
         Ok(())
     }
 

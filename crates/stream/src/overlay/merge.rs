@@ -186,8 +186,9 @@ impl Changes<'_> {
         }
         let mut kept = None;
         if was_merged {
-            for event_key in overlay.replaced(head, Some(from_ms))? {
+            for event_key in overlay.replaced(head, Some(from_ms))?.take(DELETED_MAX - self.replaced) {
                 self.batch.delete(&*overlay.events, event_key?);
+                self.replaced += 1;
             }
             kept = Some(overlay.parsed_updates(head, from_ms)?);
         }
@@ -324,7 +325,7 @@ impl Overlay {
         Update::parse(text).map_err(|_| self.damaged(event_key))
     }
 
-    /// The keys of the first updates of a key that have no effect any more: those before a time, or all.
+    /// The keys of the updates of a key that have no effect any more: those before a time, or all.
     fn replaced(
         &self,
         head: &Head,
@@ -332,7 +333,7 @@ impl Overlay {
     ) -> Result<impl Iterator<Item = Result<Bytes, StreamError>>, StreamError> {
         let [from, all] = head.updates();
         let to = before_ms.map_or(all, |before_ms| head.updates_from(before_ms));
-        let scan = self.events.scan(&from, Some(&to))?.take(DELETED_MAX);
+        let scan = self.events.scan(&from, Some(&to))?;
         Ok(scan.map(|entry| Ok(entry?.0)))
     }
 
@@ -398,7 +399,7 @@ impl Overlay {
         };
         let from_ms = whole.as_ref().map_or(0, |whole| whole.time_ms);
         let mut changes = Changes::new(self, None);
-        for event_key in self.replaced(head, record.merged.map(|_| from_ms))? {
+        for event_key in self.replaced(head, record.merged.map(|_| from_ms))?.take(DELETED_MAX) {
             changes.batch.delete(&*self.events, event_key?);
         }
         if !changes.batch.is_empty() {

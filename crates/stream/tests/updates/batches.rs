@@ -75,7 +75,7 @@ fn measured() -> (Arc<dyn Engine>, Arc<[AtomicUsize; 2]>) {
 
 #[test]
 fn a_value_replaces_thousands_of_updates_little_by_little() {
-    const UPDATES: u64 = 10_000;
+    const UPDATES: u64 = 6_000;
     let (engine, longest) = measured();
     let overlay = open(&engine);
     let topic = Arc::new(Topic::default());

@@ -50,8 +50,8 @@ pub fn check_base(view: &ClusterView, name: &StoreName, base: &str, own: &str) -
 }
 
 /// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the
-/// start of the push less the store's rewind; and if the version is known to contain all events up to a time, those
-/// after it.
+/// start of the push less the store's rewind, or on top of a difference those that count on top of its base; and if the
+/// version is known to contain all events up to a time, those after it.
 ///
 /// # Errors
 /// No such store, a versioned one, another current version than the one it is built from, such a time for a batch store
@@ -77,10 +77,9 @@ pub fn push(
     let current = before.record.versions.current();
     let current = current.and_then(|current| before.record.details.get(&current)?.events);
     // A difference contains no more events than what it changes.
-    let of_base = current
-        .filter(|_| base.is_some())
-        .and_then(|events| events.as_of_unix_ms);
-    let known_unix_ms = cut_unix_ms.or(of_base).filter(|_| stream.is_some());
+    let of_base = current.filter(|_| base.is_some());
+    let base_as_of_unix_ms = of_base.and_then(|events| events.as_of_unix_ms);
+    let known_unix_ms = cut_unix_ms.or(base_as_of_unix_ms).filter(|_| stream.is_some());
     let as_of_unix_ms = as_of_unix_ms.or(known_unix_ms);
     detail.events = match (stream, as_of_unix_ms) {
         (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
@@ -91,11 +90,14 @@ pub fn push(
         }
         (Some(stream), _) => {
             let started_unix_ms = started_unix_ms.unwrap_or(now_unix_ms).min(now_unix_ms);
+            // Events may be logged before they happen, by clocks that are not equal.
+            let from_unix_ms = as_of_unix_ms
+                .map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms))
+                .saturating_sub(stream.rewind_ms);
+            // If it is not known which events a difference contains, all that are on top of its base are on top of it.
+            let of_base = of_base.filter(|_| as_of_unix_ms.is_none());
             Some(VersionEvents {
-                // Events may be logged before they happen, by clocks that are not equal.
-                from_unix_ms: as_of_unix_ms
-                    .map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms))
-                    .saturating_sub(stream.rewind_ms),
+                from_unix_ms: of_base.map_or(from_unix_ms, |base| base.from_unix_ms.min(from_unix_ms)),
                 as_of_unix_ms,
             })
         }
