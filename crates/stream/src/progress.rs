@@ -179,10 +179,10 @@ impl Progress {
         self.cohorts = cohorts;
     }
 
-    /// Whether a cohort has come as far as the first one, wherever both read. If it reads more than that one, it has to
-    /// be ready by itself. If it answers, the first one has to: otherwise it would cease to.
+    /// Whether a cohort has come as far as the first one, wherever both read, and answers if that one does. If it reads more
+    /// than that one, it has to be ready by itself.
     fn can_join(&self, first: &Cohort, other: &Cohort) -> bool {
-        if other.is_ready && !first.is_ready {
+        if other.is_ready != first.is_ready {
             return false;
         }
         let (Some(of_first), Some(own)) = (self.own(&first.partitions), self.own(&other.partitions)) else {
@@ -196,7 +196,7 @@ impl Progress {
         is_equal && (of_first.covers(&own) || first.is_ready && other.is_ready)
     }
 
-    /// Lets cohorts that have caught up with the first one join it: they are as ready as that one.
+    /// Lets cohorts that have caught up with the first one join it.
     pub(crate) fn join(&mut self) {
         let Some(mut first) = self.cohorts.pop_first() else {
             return;

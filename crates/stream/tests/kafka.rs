@@ -214,7 +214,12 @@ fn a_topic_that_was_made_again_is_read_from_its_beginning() {
         keys.clone()
             .for_each(|key| topic.send(0, Some(&format!("k{key}")), Some(text), None));
         topic.flush();
-        let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+        let cluster = eventually("the brokers to tell the topic's identity", || {
+            let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+            let source = cluster.topic("events");
+            source.partitions().ok()?;
+            source.identity().map(|_| cluster)
+        });
         let feed = feed(&cluster, "events", &overlay);
         let ingest = Ingest::start(2).unwrap();
         ingest.set_feeds(vec![feed]);

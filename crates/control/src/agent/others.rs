@@ -22,8 +22,8 @@ use crate::mirror::Mirror;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait until then.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// For how long after its last use an answer is used: long enough for all partitions of the topic.
-const KNOWN_FOR: Duration = Duration::from_secs(5);
+/// For how long an answer is used: long enough for all partitions of the topic to begin.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// How long the thread of the ingest that asks waits for the answers. It does other work until they are there.
 const ANSWERED_AT_ONCE: Duration = Duration::from_millis(200);
 
@@ -47,7 +47,7 @@ enum Asked {
     #[default]
     Never,
     Now,
-    /// When it was used last, and the first offset of each partition of the topic.
+    /// When, and the first offset of each partition of the topic.
     Answered(Instant, BTreeMap<u32, u64>),
 }
 
@@ -58,7 +58,7 @@ impl Others {
         let (store, version) = (options.store.clone(), options.version);
         Box::new(move |partition| {
             let mut asked = question.asked.lock();
-            let is_old = matches!(&*asked, Asked::Answered(used, _) if used.elapsed() >= KNOWN_FOR);
+            let is_old = matches!(&*asked, Asked::Answered(at, _) if at.elapsed() >= KNOWN_FOR);
             if is_old || matches!(&*asked, Asked::Never) {
                 *asked = Asked::Now;
                 if let Err(error) = others.ask(&store, version, &question) {
@@ -67,11 +67,8 @@ impl Others {
                 }
                 question.answered.wait_for(&mut asked, ANSWERED_AT_ONCE);
             }
-            match &mut *asked {
-                Asked::Answered(used, begun) => {
-                    *used = Instant::now();
-                    Ok(begun.get(&partition).copied())
-                }
+            match &*asked {
+                Asked::Answered(_, begun) => Ok(begun.get(&partition).copied()),
                 Asked::Never | Asked::Now => Err(unanswered(&store, "they have not answered yet")),
             }
         })
@@ -134,11 +131,14 @@ impl Others {
         while Instant::now() < deadline {
             let view = self.mirror.view();
             let record = &view.nodes.get(&node)?.record;
-            let mut versions = self.ask_once(&record.http, store).into_iter().flatten();
+            let versions = self.ask_once(&record.http, store);
+            let is_known = versions.is_some();
+            let mut versions = versions.into_iter().flatten();
             match versions.find(|known| known.version == version.get()) {
                 Some(known) => return Some(known.begun_offsets),
                 // One that has it, and does not say so, has yet to open it.
-                None if !view.is_live(node) || !has(&view, node, store, version) => return Some(BTreeMap::new()),
+                None if is_known && !has(&view, node, store, version) => return Some(BTreeMap::new()),
+                None if !view.is_live(node) => return Some(BTreeMap::new()),
                 None => std::thread::sleep(ASK_AGAIN),
             }
         }
@@ -150,6 +150,8 @@ impl Others {
         let answer = self.peers.port(address).get(&format!("/v1/stores/{store}/stream"));
         match answer.ok()? {
             (StatusCode::OK, body) => Some(serde_json::from_slice::<StreamStatus>(&body).ok()?.versions),
+            // It does not know the store yet.
+            (StatusCode::NOT_FOUND, _) => Some(Vec::new()),
             _ => None,
         }
     }

@@ -245,9 +245,14 @@ impl Feed {
 
     /// Takes note of new cohorts and topic partitions, and goes on with what is done little by little.
     pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
-        if self.overlay.delete_given_up()? {
-            self.state.lock().has_more = true;
-        }
+        let has_more = self.overlay.delete_given_up()?;
+        let looked = self.look_at_topic(now);
+        // Not before: another thread would look, too.
+        self.state.lock().has_more |= has_more;
+        looked
+    }
+
+    fn look_at_topic(&self, now: Moment) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
         if let Some(identity) = self.source.identity()
             && self.overlay.note_topic(identity)?
@@ -389,8 +394,13 @@ impl Feed {
         let applied = self.overlay.apply(cohort, partition, from, &read)?;
         let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
+        let Some(next) = next else {
+            // It has joined another one meanwhile, or begins anew.
+            state.looked = None;
+            return Ok(Step::default());
+        };
         if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
-            lane.next = next.or(Some(from));
+            lane.next = Some(next);
             lane.end = read.end;
             lane.is_watched = is_watched;
             let mut logged = read.records.iter().take(applied).map(|record| record.logged_ms);

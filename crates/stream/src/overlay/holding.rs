@@ -253,20 +253,17 @@ impl Overlay {
             self.write_progress(&mut progress, after)?;
             return Ok(false);
         }
-        let mut ends = BTreeMap::<u32, u64>::new();
+        // What the furthest had not read, nobody knows: others lack more.
+        let mut lost = BTreeMap::<u32, LostRecords>::new();
         for cohort in after.cohorts.values_mut() {
             for (partition, offset) in std::mem::take(&mut cohort.offsets) {
-                let end = ends.entry(partition).or_insert(offset);
-                *end = offset.max(*end);
+                let (from, to) = (offset, offset);
+                let range = lost.entry(partition).or_insert(LostRecords { partition, from, to });
+                (range.from, range.to) = (offset.min(range.from), offset.max(range.to));
             }
         }
+        let lost: Vec<LostRecords> = lost.into_values().map(|lost| self.with_known(lost)).collect();
         let mut batch = WriteBatch::new();
-        let each = ends.iter().map(|(&partition, &end)| LostRecords {
-            partition,
-            from: end,
-            to: end,
-        });
-        let lost: Vec<LostRecords> = each.collect();
         lost.iter().for_each(|lost| lost.write(&*self.notes, &mut batch));
         forget_begun(&*self.notes, self.begun().into_keys(), &mut batch);
         after.write_changes(&progress, &*self.notes, &mut batch);
@@ -279,9 +276,18 @@ impl Overlay {
         Ok(true)
     }
 
+    /// A range with what is known to be lost from its beginning on: another cohort may have met it.
+    fn with_known(&self, lost: LostRecords) -> LostRecords {
+        let known = self.lost.lock();
+        let same = known
+            .iter()
+            .filter(|known| (known.partition, known.from) == (lost.partition, lost.from));
+        let to = same.map(|known| known.to).fold(lost.to, u64::max);
+        LostRecords { to, ..lost }
+    }
+
     fn note_lost(&self, lost: LostRecords) {
         let mut known = self.lost.lock();
-        // Another cohort may have met the same.
         known.retain(|known| (known.partition, known.from) != (lost.partition, lost.from));
         known.push(lost);
     }
@@ -299,6 +305,7 @@ impl Overlay {
             Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
             _ => return Ok(()),
         }
+        let lost = self.with_known(lost);
         let mut batch = WriteBatch::new();
         lost.write(&*self.notes, &mut batch);
         after.join();
