@@ -131,14 +131,10 @@ fn increment(by: &Value) -> Option<i64> {
     by.as_i64().filter(|by| by.unsigned_abs() <= INCREMENT_MAX)
 }
 
-/// Whether increments of it could reach the end of what has 64 bits: the order of hundreds of the largest would matter.
-fn is_near_limit(number: i64) -> bool {
-    number.unsigned_abs() > 1 << 62
-}
-
-/// A field as increments see it.
-fn integer_of(field: Option<&Value>) -> i64 {
-    field.and_then(Value::as_i64).unwrap_or(0)
+/// Whether a sum, or what it was before its last increment, is beyond half of what has 64 bits: with hundreds of the largest
+/// increments more, it would matter in which order they come.
+fn is_near_limit(sum: i64) -> bool {
+    sum.unsigned_abs() > (1 << 62) - INCREMENT_MAX
 }
 
 /// In the order in which they apply.
@@ -270,8 +266,8 @@ impl Content {
             Form::Object(_) => None,
         };
         let sum = known.and_then(|known: i64| known.checked_add(by));
-        if let (Some(known), Some(sum)) = (known, sum) {
-            self.is_near_limit |= is_near_limit(known) || is_near_limit(sum);
+        if let Some(sum) = sum {
+            self.is_near_limit |= is_near_limit(sum);
             self.form = Form::Number(sum);
             self.bytes = DIGITS_MAX;
         }
@@ -298,9 +294,11 @@ impl Content {
         };
         let mut all_fit = true;
         for (field, operation) in fields {
-            let known = integer_of(object.get(field));
             all_fit &= operation.apply(field, object);
-            self.is_near_limit |= [known, integer_of(object.get(field))].into_iter().any(is_near_limit);
+            if let Operation::Increment(_) = operation {
+                let sum = object.get(field).and_then(Value::as_i64);
+                self.is_near_limit |= sum.is_some_and(is_near_limit);
+            }
         }
         if is_new && object.is_empty() {
             self.form = Form::Absent;

@@ -34,14 +34,7 @@ fn overlay(version: u64) -> Arc<Overlay> {
 
 fn feed(cluster: &Arc<KafkaCluster>, topic: &str, overlay: &Arc<Overlay>) -> Arc<Feed> {
     let source = Arc::new(cluster.topic(topic));
-    let options = FeedOptions {
-        start_ms: 0,
-        lag_ms_max: 0,
-        is_paused: false,
-        on_ready: Box::new(|| ()),
-        begun_elsewhere: Box::new(|_| Ok(None)),
-    };
-    Arc::new(Feed::new(Arc::clone(overlay), source, options))
+    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
 }
 
 fn wait_for(overlay: &Overlay, key: &str, expected: &Found) {

@@ -162,15 +162,8 @@ fn apply(arguments: &ConsumeArguments, engine: Arc<dyn Engine>) -> Result<()> {
     let overlay = Arc::new(Overlay::open(engine, options, Arc::new(|_| Ok(None)))?);
     overlay.set_held(&(0..STORE_PARTITIONS).map(PartitionId::new).collect())?;
     let cluster = Arc::new(KafkaCluster::new(&arguments.brokers, &Default::default()));
-    let feed = FeedOptions {
-        start_ms: 0,
-        lag_ms_max: 0,
-        is_paused: false,
-        on_ready: Box::new(|| ()),
-        begun_elsewhere: Box::new(|_| Ok(None)),
-    };
     let source = Arc::new(cluster.topic(&arguments.topic));
-    let feed = Arc::new(Feed::new(Arc::clone(&overlay), source, feed));
+    let feed = Arc::new(Feed::new(Arc::clone(&overlay), source, FeedOptions::default()));
     let ingest = Ingest::start(2)?;
     ingest.set_feeds(vec![feed]);
     let deadline = Instant::now() + LIMIT;

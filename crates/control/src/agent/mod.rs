@@ -4,6 +4,7 @@
 //! whole state and does what is due. Failed actions are retried at the next look. A node that must not take part
 //! reports why and serves nothing.
 
+mod beginnings;
 mod counting;
 mod disk;
 mod fetches;
@@ -11,7 +12,6 @@ mod ingest_pace;
 mod log_retention;
 mod memory;
 mod node_file;
-mod others;
 mod peers;
 mod presence;
 mod publishing;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use beginnings::Beginnings;
 use counting::Counting;
 use disk::Disk;
 use fetches::{Fetches, FetchesParts};
@@ -41,7 +42,6 @@ use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
 use fondaco_stream::EventLog;
 use ingest_pace::IngestPace;
-use others::Others;
 use parking_lot::Mutex;
 use presence::Presence;
 use publishing::Publishing;
@@ -140,7 +140,7 @@ impl AgentWork {
             &disk,
             parts.events,
             parts.kafka.clone(),
-            Others {
+            Beginnings {
                 peers: parts.peers.clone(),
                 mirror: parts.mirror.clone(),
                 own: parts.announcement.identity.clone(),

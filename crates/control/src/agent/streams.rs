@@ -16,10 +16,10 @@ use fondaco_stream::{
 };
 use parking_lot::{Condvar, Mutex};
 
+use super::beginnings::Beginnings;
 use super::disk::Disk;
 use super::ingest_pace::IngestPace;
 use super::log_retention::LogRetention;
-use super::others::Others;
 use crate::change_signal::ChangeSignal;
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -42,7 +42,7 @@ pub(crate) struct Streams {
     kafka: KafkaConfig,
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
-    others: Arc<Others>,
+    beginnings: Arc<Beginnings>,
     pace: IngestPace,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
@@ -92,7 +92,7 @@ impl Streams {
         disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
-        others: Others,
+        beginnings: Beginnings,
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, ControlError> {
@@ -107,7 +107,7 @@ impl Streams {
             log,
             kafka,
             clusters: Mutex::default(),
-            others: Arc::new(others),
+            beginnings: Arc::new(beginnings),
             change_signal,
             opening: Mutex::default(),
             latest: Mutex::default(),
@@ -251,7 +251,7 @@ impl Streams {
         let overlay = Arc::new(overlay);
         self.latest.lock().insert(key, Arc::downgrade(&overlay));
         let change_signal = Arc::clone(&self.change_signal);
-        let begun_elsewhere = self.others.begun(overlay.options());
+        let begun_elsewhere = self.beginnings.elsewhere(overlay.options(), wanted.source.to_string());
         let options = FeedOptions {
             start_ms: wanted.start_ms,
             lag_ms_max: wanted.lag_ms_max,

@@ -276,16 +276,21 @@ fn a_difference_is_pushed_only_onto_its_base() {
     assert_eq!(check(&cluster, &a), Ok(()), "it is current already");
 }
 
-#[test]
-fn versions_of_hybrid_stores_bring_their_cut() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("batch");
-    cluster.create("hybrid");
-    cluster.change_store("hybrid", |store| {
+/// Creates a hybrid store that rewinds its stream by two milliseconds.
+fn create_hybrid(cluster: &mut Cluster, store: &str) {
+    cluster.create(store);
+    cluster.change_store(store, |store| {
         let stream = StreamSettings::of(StreamSource::Log(1));
         store.definition.kind = StoreKind::Hybrid;
         store.definition.stream = Some(StreamSettings { rewind_ms: 2, ..stream });
     });
+}
+
+#[test]
+fn versions_of_hybrid_stores_bring_their_cut() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("batch");
+    create_hybrid(&mut cluster, "hybrid");
     for (store, as_of_unix_ms, events) in [
         ("batch", None, None),
         ("hybrid", None, Some((Some(5), 3))),
@@ -307,12 +312,7 @@ fn versions_of_hybrid_stores_bring_their_cut() {
 #[test]
 fn a_difference_keeps_the_events_on_top_of_its_base() {
     let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
-    cluster.change_store("s", |store| {
-        let stream = StreamSettings::of(StreamSource::Log(1));
-        store.definition.kind = StoreKind::Hybrid;
-        store.definition.stream = Some(StreamSettings { rewind_ms: 2, ..stream });
-    });
+    create_hybrid(&mut cluster, "s");
     for (base_as_of_unix_ms, as_of_unix_ms, events) in [
         // Long before the push of the difference, at 8.
         (None, None, (None, 1)),

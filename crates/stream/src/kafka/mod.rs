@@ -197,12 +197,11 @@ impl KafkaCluster {
 
     /// Asks for the identity of a topic, unless one was not told a moment ago: events can be read without.
     fn identity(&self, topic: &str) -> Result<Option<u128>, StreamError> {
-        let mut untold = self.untold.lock();
-        if untold.is_some_and(|untold| untold.elapsed() < UNTOLD) {
+        if self.untold.lock().is_some_and(|untold| untold.elapsed() < UNTOLD) {
             return Ok(None);
         }
         let identity = identity_of(&*self.asking(topic)?, topic, ASK_MAX);
-        *untold = identity.is_none().then(Instant::now);
+        *self.untold.lock() = identity.is_none().then(Instant::now);
         Ok(identity)
     }
 

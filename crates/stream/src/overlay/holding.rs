@@ -3,7 +3,7 @@
 //! A partition that is given up is first taken from the progress, and then deleted little by little; one that is gained has
 //! no records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -15,7 +15,7 @@ use super::record::place;
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::feed::Lane;
-use crate::progress::{Cohort, LostRecords, Progress, forget_begun, note_begun};
+use crate::progress::{Cohort, Progress};
 
 /// The partitions that an overlay does not hold any more, whose records are yet to be deleted.
 #[derive(Default)]
@@ -103,7 +103,7 @@ impl Overlay {
         Ok(true)
     }
 
-    fn write_progress(&self, progress: &mut Progress, after: Progress) -> Result<(), StreamError> {
+    pub(super) fn write_progress(&self, progress: &mut Progress, after: Progress) -> Result<(), StreamError> {
         let mut batch = WriteBatch::new();
         after.write_changes(progress, &*self.notes, &mut batch);
         if !batch.is_empty() {
@@ -208,117 +208,5 @@ impl Overlay {
         let progress = self.lock()?;
         let cohorts = progress.cohorts.iter();
         Ok(cohorts.map(|(&number, cohort)| (number, cohort.clone())).collect())
-    }
-
-    /// Sets where a cohort begins in a topic partition, unless it has begun.
-    ///
-    /// # Errors
-    /// An error of the engine.
-    pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
-        let mut progress = self.lock()?;
-        let mut after = progress.clone();
-        if let Some(cohort) = after.cohorts.get_mut(&cohort) {
-            cohort.offsets.entry(partition).or_insert(offset);
-        }
-        after.join();
-        let begun = self.begun().get(&partition).map_or(offset, |&known| known.min(offset));
-        let mut batch = WriteBatch::new();
-        note_begun(&*self.notes, partition, begun, &mut batch);
-        after.write_changes(&progress, &*self.notes, &mut batch);
-        self.write(batch)?;
-        self.begun.lock().insert(partition, begun);
-        *progress = after;
-        self.note_ready(&progress);
-        Ok(())
-    }
-
-    /// The first offset of each topic partition that it has read, or was to read.
-    pub fn begun(&self) -> BTreeMap<u32, u64> {
-        self.begun.lock().clone()
-    }
-
-    /// Takes note of which topic is read. If it is another one than before, all cohorts begin anew with it, and what they had
-    /// not read of the former one counts as lost. Returns whether it is.
-    ///
-    /// # Errors
-    /// An error of the engine, or damaged data.
-    pub(crate) fn note_topic(&self, identity: u128) -> Result<bool, StreamError> {
-        let mut progress = self.lock()?;
-        if progress.identity == Some(identity) {
-            return Ok(false);
-        }
-        let mut after = progress.clone();
-        after.identity = Some(identity);
-        if progress.identity.is_none() {
-            self.write_progress(&mut progress, after)?;
-            return Ok(false);
-        }
-        // What the furthest had not read, nobody knows: others lack more.
-        let mut lost = BTreeMap::<u32, LostRecords>::new();
-        for cohort in after.cohorts.values_mut() {
-            for (partition, offset) in std::mem::take(&mut cohort.offsets) {
-                let (from, to) = (offset, offset);
-                let range = lost.entry(partition).or_insert(LostRecords { partition, from, to });
-                (range.from, range.to) = (offset.min(range.from), offset.max(range.to));
-            }
-        }
-        let lost: Vec<LostRecords> = lost.into_values().map(|lost| self.with_known(lost)).collect();
-        let mut batch = WriteBatch::new();
-        lost.iter().for_each(|lost| lost.write(&*self.notes, &mut batch));
-        forget_begun(&*self.notes, self.begun().into_keys(), &mut batch);
-        after.write_changes(&progress, &*self.notes, &mut batch);
-        self.write(batch)?;
-        self.begun.lock().clear();
-        *progress = after;
-        self.note_ready(&progress);
-        drop(progress);
-        lost.into_iter().for_each(|lost| self.note_lost(lost));
-        Ok(true)
-    }
-
-    /// A range with what is known to be lost from its beginning on: another cohort may have met it.
-    fn with_known(&self, lost: LostRecords) -> LostRecords {
-        let known = self.lost.lock();
-        let same = known
-            .iter()
-            .filter(|known| (known.partition, known.from) == (lost.partition, lost.from));
-        let to = same.map(|known| known.to).fold(lost.to, u64::max);
-        LostRecords { to, ..lost }
-    }
-
-    fn note_lost(&self, lost: LostRecords) {
-        let mut known = self.lost.lock();
-        known.retain(|known| (known.partition, known.from) != (lost.partition, lost.from));
-        known.push(lost);
-    }
-
-    /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
-    /// if it has come elsewhere.
-    ///
-    /// # Errors
-    /// An error of the engine.
-    pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
-        let partition = lost.partition;
-        let mut progress = self.lock()?;
-        let mut after = progress.clone();
-        match after.cohorts.get_mut(&cohort) {
-            Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
-            _ => return Ok(()),
-        }
-        let lost = self.with_known(lost);
-        let mut batch = WriteBatch::new();
-        lost.write(&*self.notes, &mut batch);
-        after.join();
-        after.write_changes(&progress, &*self.notes, &mut batch);
-        self.write(batch)?;
-        *progress = after;
-        self.note_ready(&progress);
-        self.note_lost(lost);
-        Ok(())
-    }
-
-    /// Which records were gone before they were read.
-    pub fn lost(&self) -> Vec<LostRecords> {
-        self.lost.lock().clone()
     }
 }

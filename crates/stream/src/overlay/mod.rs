@@ -6,6 +6,7 @@
 //! all replicas that have read the same events are equal, in whatever order they came. The offsets that were read are
 //! written in the batch that has the events' effects, so that each event takes effect once.
 
+mod beginning;
 mod changes;
 mod holding;
 mod loss;
@@ -335,6 +336,8 @@ impl Overlay {
         let mut progress = self.progress.lock();
         if self.is_unsure.load(Relaxed) {
             *progress = Progress::read(&*self.notes, self.options.partitions)?;
+            *self.lost.lock() = LostRecords::read(&*self.notes)?;
+            *self.begun.lock() = begun(&*self.notes)?;
             self.is_unsure.store(false, Relaxed);
             self.note_ready(&progress);
         }

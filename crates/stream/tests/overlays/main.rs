@@ -57,19 +57,9 @@ fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
     }
 }
 
-fn from_the_beginning() -> FeedOptions {
-    FeedOptions {
-        start_ms: 0,
-        lag_ms_max: 0,
-        is_paused: false,
-        on_ready: Box::new(|| ()),
-        begun_elsewhere: Box::new(|_| Ok(None)),
-    }
-}
-
 fn feed(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>) -> Arc<Feed> {
     let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(Arc::clone(overlay), source, from_the_beginning()))
+    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
 }
 
 /// Feeds overlays until they have all of their topics.
@@ -318,7 +308,7 @@ fn a_failing_source_delays_no_other_store() {
         .map(|version| overlay_in(&engine, options(version), &partitions(0..8)))
         .collect();
     let broken =
-        |overlay: &Arc<Overlay>| Arc::new(Feed::new(Arc::clone(overlay), Arc::new(Broken), from_the_beginning()));
+        |overlay: &Arc<Overlay>| Arc::new(Feed::new(Arc::clone(overlay), Arc::new(Broken), FeedOptions::default()));
     let good = feed(&overlays[3], &topic);
     let ingest = Ingest::start(1).unwrap();
     let failing: Vec<_> = overlays[..3].iter().map(broken).collect();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fondaco_model::{PartitionCount, PartitionSet, Partitioner, slot_of_key};
-use fondaco_stream::{Batch, EventLog, Feed, Ingest, LogTopic, Overlay, OverlayOptions, Source, StreamError};
+use fondaco_stream::{
+    Batch, EventLog, Feed, FeedOptions, Ingest, LogTopic, Overlay, OverlayOptions, Source, StreamError,
+};
 use fondaco_testing::eventually;
 
-use crate::{
-    START_MS, count, event, feed_all, from_the_beginning, memory, options, overlay_in, partitions, value, value_of,
-};
+use crate::{START_MS, count, event, feed_all, memory, options, overlay_in, partitions, value, value_of};
 
 /// A topic with a log for each partition, and a partitioner of its own. It counts what was read of each.
 struct Partitioned {
@@ -72,7 +72,7 @@ fn partitioned(version: u64) -> OverlayOptions {
 
 fn feed_of(overlay: &Arc<Overlay>, topic: &Arc<Partitioned>) -> Arc<Feed> {
     let source: Arc<dyn Source> = Arc::<Partitioned>::clone(topic);
-    Arc::new(Feed::new(Arc::clone(overlay), source, from_the_beginning()))
+    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
 }
 
 /// Feeds an overlay until these partitions answer, and all that they read was read.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
 use fondaco_stream::{EventLog, Feed, FeedOptions, LogTopic, LostRecords, Overlay, Source, StreamError};
 
-use crate::{
-    START_MS, event, feed, feed_all, from_the_beginning, memory, options, overlay_in, partitions, value, value_of,
-};
+use crate::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
 
 #[test]
 fn logs_keep_what_was_logged_since_a_time() {
@@ -59,7 +57,7 @@ fn deleted_topics_begin_anew() {
 fn feed_after(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>, begun_elsewhere: Option<u64>) -> Arc<Feed> {
     let options = FeedOptions {
         begun_elsewhere: Box::new(move |_| Ok(begun_elsewhere)),
-        ..from_the_beginning()
+        ..FeedOptions::default()
     };
     Arc::new(Feed::new(Arc::clone(overlay), Arc::clone(topic) as _, options))
 }

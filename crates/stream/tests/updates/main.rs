@@ -100,15 +100,8 @@ fn all() -> PartitionSet {
 }
 
 fn feed(overlay: &Arc<Overlay>, topic: &Arc<Topic>) -> Arc<Feed> {
-    let options = FeedOptions {
-        start_ms: 0,
-        lag_ms_max: 0,
-        is_paused: false,
-        on_ready: Box::new(|| ()),
-        begun_elsewhere: Box::new(|_| Ok(None)),
-    };
     let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(Arc::clone(overlay), source, options))
+    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
 }
 
 fn read_all(overlay: &Arc<Overlay>, topic: &Arc<Topic>) {
@@ -402,6 +395,26 @@ fn a_failed_write_repeats_no_increment() {
 }
 
 #[test]
+fn sums_near_their_limit_depend_on_times_alone() {
+    let found = [[0, 1], [1, 0]].map(|order| {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        let base = Bytes::from((i64::MAX - 7).to_string());
+        let overlay = open_on(&engine, None, Arc::new(move |_| Ok(Some(base.clone()))));
+        let topic = Arc::new(Topic::default());
+        // The first one does not fit, whichever is read first.
+        let updates = [10, -10].map(|by| update(&json!({"increment": by})));
+        for number in order {
+            let time_ms = START_MS + number as u64;
+            topic.log(0, START_MS, event("k", updates[number].clone(), time_ms));
+            read_all(&overlay, &topic);
+        }
+        overlay.find(b"k").unwrap()
+    });
+    let expected = Found::Value((i64::MAX - 17).to_string().into());
+    assert_eq!(found, [expected.clone(), expected]);
+}
+
+#[test]
 fn a_time_far_ahead_settles_nothing() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let overlay = open(&engine);
@@ -449,14 +462,11 @@ fn a_partition_that_cannot_be_read_keeps_updates() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let overlay = open(&engine);
     let topic = Arc::new(Half::default());
-    let options = FeedOptions {
-        start_ms: 0,
-        lag_ms_max: 0,
-        is_paused: false,
-        on_ready: Box::new(|| ()),
-        begun_elsewhere: Box::new(|_| Ok(None)),
-    };
-    let feed = Arc::new(Feed::new(Arc::clone(&overlay), Arc::clone(&topic) as _, options));
+    let feed = Arc::new(Feed::new(
+        Arc::clone(&overlay),
+        Arc::clone(&topic) as _,
+        FeedOptions::default(),
+    ));
     let ingest = Ingest::start(2).unwrap();
     ingest.set_feeds(vec![Arc::clone(&feed)]);
     let add = |partition: u32, by: u64, time_ms: u64| {

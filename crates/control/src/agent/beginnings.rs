@@ -1,7 +1,8 @@
 //! Where other nodes have begun to read the stream of a version.
 //!
-//! A node that gains a partition reads the stream from where the version begins. If the topic has deleted records, they
-//! may be some of those: that can only be known from nodes that have read them.
+//! A node that gains a partition reads the stream from where the version begins in the topic. If the topic has deleted
+//! records, some of them may have been there when other nodes began: only those can tell. A partition does not begin
+//! before all nodes that have the version have answered, or for thirty seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,8 +28,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// How long the thread of the ingest that asks waits for the answers. It does other work until they are there.
 const ANSWERED_AT_ONCE: Duration = Duration::from_millis(200);
 
-/// The other nodes of the cluster.
-pub(super) struct Others {
+/// What the other nodes of the cluster know of it.
+pub(super) struct Beginnings {
     pub(super) peers: PeerClient,
     pub(super) mirror: Mirror,
     /// This node.
@@ -51,34 +52,34 @@ enum Asked {
     Answered(Instant, BTreeMap<u32, u64>),
 }
 
-impl Others {
-    /// What is asked for a version.
-    pub(super) fn begun(self: &Arc<Self>, options: &OverlayOptions) -> BegunElsewhere {
-        let (others, question) = (Arc::clone(self), Arc::<Question>::default());
+impl Beginnings {
+    /// Asks where other nodes have begun to read a topic for a version.
+    pub(super) fn elsewhere(self: &Arc<Self>, options: &OverlayOptions, topic: String) -> BegunElsewhere {
+        let (beginnings, question) = (Arc::clone(self), Arc::<Question>::default());
         let (store, version) = (options.store.clone(), options.version);
         Box::new(move |partition| {
             let mut asked = question.asked.lock();
             let is_old = matches!(&*asked, Asked::Answered(at, _) if at.elapsed() >= KNOWN_FOR);
             if is_old || matches!(&*asked, Asked::Never) {
                 *asked = Asked::Now;
-                if let Err(error) = others.ask(&store, version, &question) {
+                if let Err(error) = beginnings.ask(&store, version, &question) {
                     *asked = Asked::Never;
-                    return Err(unanswered(&store, &format!("cannot start a thread: {error}")));
+                    return Err(unanswered(&topic, &format!("no thread can be started: {error}")));
                 }
                 question.answered.wait_for(&mut asked, ANSWERED_AT_ONCE);
             }
             match &*asked {
                 Asked::Answered(_, begun) => Ok(begun.get(&partition).copied()),
-                Asked::Never | Asked::Now => Err(unanswered(&store, "they have not answered yet")),
+                Asked::Never | Asked::Now => Err(unanswered(&topic, "they have not answered yet")),
             }
         })
     }
 
     /// Asks on threads of their own: a node that hangs must not keep one of the ingest, nor the answers of others.
     fn ask(self: &Arc<Self>, store: &StoreName, version: VersionNumber, question: &Arc<Question>) -> io::Result<()> {
-        let (others, question, store) = (Arc::clone(self), Arc::clone(question), store.clone());
+        let (beginnings, question, store) = (Arc::clone(self), Arc::clone(question), store.clone());
         let run = move || {
-            let begun = others.ask_all(&store, version);
+            let begun = beginnings.ask_all(&store, version);
             *question.asked.lock() = Asked::Answered(Instant::now(), begun);
             question.answered.notify_all();
         };
@@ -94,9 +95,9 @@ impl Others {
         let (sender, answers) = mpsc::channel();
         let mut asked = BTreeSet::new();
         for (&node, _) in others {
-            let (others, sender, store) = (Arc::clone(self), sender.clone(), store.clone());
+            let (beginnings, sender, store) = (Arc::clone(self), sender.clone(), store.clone());
             let run = move || {
-                if let Some(begun) = others.ask_until(node, &store, version, deadline) {
+                if let Some(begun) = beginnings.ask_until(node, &store, version, deadline) {
                     // The thread that waits for it may have given up.
                     let _ = sender.send((node, begun));
                 }
@@ -115,7 +116,7 @@ impl Others {
             }
         }
         if !asked.is_empty() {
-            tracing::warn!(%store, %version, nodes = ?asked, "nodes do not say where they have begun with the stream: whether events are missing may remain unknown");
+            tracing::warn!(%store, %version, nodes = ?asked, "nodes do not say where they have begun to read the stream: if the topic has deleted events since the push of the version, push a new one");
         }
         begun
     }
@@ -166,9 +167,9 @@ fn has(view: &ClusterView, node: NodeId, store: &StoreName, version: VersionNumb
     record.record.pushing() != Some(version) && owned.get(&node).is_some_and(|owned| !owned.is_empty())
 }
 
-fn unanswered(store: &StoreName, reason: &str) -> StreamError {
+fn unanswered(topic: &str, reason: &str) -> StreamError {
     StreamError::Unavailable {
-        topic: store.to_string(),
-        reason: format!("other nodes are asked where they have begun with it: {reason}"),
+        topic: topic.to_owned(),
+        reason: format!("other nodes are asked where they have begun to read it, and {reason}"),
     }
 }

@@ -1,0 +1,110 @@
+//! One step: records of a topic partition are read, and applied to the overlay.
+//!
+//! A cohort begins where the version does, and goes on at the offset that the overlay has. What the topic has deleted is
+//! passed over, and noted as lost.
+
+use std::sync::Arc;
+
+use super::{Feed, Lane, Step};
+use crate::alarm::Alarm;
+use crate::error::StreamError;
+use crate::moment::Moment;
+use crate::overlay::Overlay;
+use crate::progress::LostRecords;
+
+/// How much one step reads, in bytes.
+const STEP_BYTES: usize = 128 << 10;
+/// How far the times of records may be ahead of this node's clock, in milliseconds: others say nothing of how far it has read.
+const AHEAD_MS_MAX: u64 = 60_000;
+
+impl Feed {
+    /// When the newest record of all that were applied since the process began was logged.
+    fn newest_ms(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.lanes.values().filter_map(|lane| lane.logged_ms).max()
+    }
+
+    /// Has a cohort begin with a topic partition. Returns at which offset.
+    fn begin(&self, cohort: u32, partition: u32) -> Result<u64, StreamError> {
+        let found = self.source.offset_at(partition, self.start_ms)?;
+        let first = self.source.first(partition)?;
+        // If records were deleted, some may have been there when the version was new, whatever their times: clocks of
+        // producers go back. Then the next read says that they are lost.
+        let begun = match self.overlay.begun().get(&partition) {
+            _ if first == 0 => None,
+            Some(&begun) => Some(begun),
+            None => (self.begun_elsewhere)(partition)?,
+        };
+        let begin = begun.map_or(found, |begun| begun.min(found));
+        self.overlay.begin(cohort, partition, begin)?;
+        Ok(begin)
+    }
+
+    /// Reads and applies records of a lane.
+    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>, now: Moment) -> Result<Step, StreamError> {
+        let not_ahead = |logged_ms: u64| logged_ms.min(now.unix_ms);
+        let offsets = |overlay: &Overlay| {
+            let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
+            Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
+        };
+        let Some(known) = offsets(&self.overlay)? else {
+            // It has joined another one.
+            self.state.lock().looked = None;
+            return Ok(Step::default());
+        };
+        let from = match known {
+            Some(from) => from,
+            None => self.begin(cohort, partition)?,
+        };
+        let reader = self.number << 32 | u64::from(cohort);
+        // What any partition has logged before this one is asked for its end.
+        let newest_ms = self.newest_ms().map(not_ahead);
+        let read = match self.source.read(reader, partition, from, STEP_BYTES) {
+            Err(lost @ StreamError::Lost { first, end, .. }) => {
+                tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
+                // It may go back: cohorts must not be compared with where it was.
+                if let Some(lane) = self.state.lock().lanes.get_mut(&(cohort, partition)) {
+                    lane.next = None;
+                }
+                // A topic that ends before has lost its last records, or is another one: offsets are given out again.
+                let (to, lost_from, lost_to) = match from > end {
+                    true => (self.source.offset_at(partition, self.start_ms)?, end, from),
+                    false => (first, from, first),
+                };
+                let records = LostRecords {
+                    partition,
+                    from: lost_from,
+                    to: lost_to,
+                };
+                self.overlay.pass_over(cohort, from, to, records)?;
+                return Err(lost);
+            }
+            read => read?,
+        };
+        let is_watched = self.source.watch(reader, partition, alarm);
+        let applied = self.overlay.apply(cohort, partition, from, &read)?;
+        let next = offsets(&self.overlay)?.flatten();
+        let mut state = self.state.lock();
+        let Some(next) = next else {
+            // It has joined another one meanwhile, or begins anew.
+            state.looked = None;
+            return Ok(Step::default());
+        };
+        if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
+            lane.next = Some(next);
+            lane.end = read.end;
+            lane.is_watched = is_watched;
+            let mut logged = read.records.iter().take(applied).map(|record| record.logged_ms);
+            // By the time of a clock that is far ahead, everything would seem to be read.
+            if let Some(last_ms) = logged.rfind(|&logged_ms| logged_ms <= now.unix_ms.saturating_add(AHEAD_MS_MAX)) {
+                lane.logged_ms = Some(last_ms);
+                lane.read_ms = lane.read_ms.max(Some(not_ahead(last_ms)));
+            }
+            if lane.next == Some(read.end) {
+                lane.read_ms = lane.read_ms.max(newest_ms);
+            }
+        }
+        let bytes = read.bytes();
+        Ok(Step { applied, bytes })
+    }
+}

@@ -1,0 +1,126 @@
+//! Where cohorts begin in the partitions of the topic, and which records were gone before they were read.
+//!
+//! The first offset of each topic partition is kept for as long as the topic is the same, so that later cohorts, and other
+//! nodes, know what the topic has deleted since. Of another topic with the same name, all begin anew.
+
+use std::collections::BTreeMap;
+
+use fondaco_engine::WriteBatch;
+
+use super::Overlay;
+use crate::error::StreamError;
+use crate::progress::{LostRecords, forget_begun, note_begun};
+
+impl Overlay {
+    /// Sets where a cohort begins in a topic partition, unless it has begun.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        if let Some(cohort) = after.cohorts.get_mut(&cohort) {
+            cohort.offsets.entry(partition).or_insert(offset);
+        }
+        after.join();
+        let begun = self.begun().get(&partition).map_or(offset, |&known| known.min(offset));
+        let mut batch = WriteBatch::new();
+        note_begun(&*self.notes, partition, begun, &mut batch);
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        self.begun.lock().insert(partition, begun);
+        *progress = after;
+        self.note_ready(&progress);
+        Ok(())
+    }
+
+    /// The first offset of each topic partition that it has read, or was to read.
+    pub fn begun(&self) -> BTreeMap<u32, u64> {
+        self.begun.lock().clone()
+    }
+
+    /// Takes note of which topic is read. If it is another one than before, all cohorts begin anew with it, and what they had
+    /// not read of the former one counts as lost. Returns whether it is.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub(crate) fn note_topic(&self, identity: u128) -> Result<bool, StreamError> {
+        let mut progress = self.lock()?;
+        if progress.identity == Some(identity) {
+            return Ok(false);
+        }
+        let mut after = progress.clone();
+        after.identity = Some(identity);
+        if progress.identity.is_none() {
+            self.write_progress(&mut progress, after)?;
+            return Ok(false);
+        }
+        // What the furthest had not read, nobody knows: others lack more.
+        let mut lost = BTreeMap::<u32, LostRecords>::new();
+        for cohort in after.cohorts.values_mut() {
+            for (partition, offset) in std::mem::take(&mut cohort.offsets) {
+                let (from, to) = (offset, offset);
+                let range = lost.entry(partition).or_insert(LostRecords { partition, from, to });
+                (range.from, range.to) = (offset.min(range.from), offset.max(range.to));
+            }
+        }
+        let lost: Vec<LostRecords> = lost.into_values().map(|lost| self.with_known(lost)).collect();
+        let mut batch = WriteBatch::new();
+        lost.iter().for_each(|lost| lost.write(&*self.notes, &mut batch));
+        forget_begun(&*self.notes, self.begun().into_keys(), &mut batch);
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        self.begun.lock().clear();
+        *progress = after;
+        self.note_ready(&progress);
+        drop(progress);
+        lost.into_iter().for_each(|lost| self.note_lost(lost));
+        Ok(true)
+    }
+
+    /// A range with what is known to be lost from its beginning on: another cohort may have met it.
+    fn with_known(&self, lost: LostRecords) -> LostRecords {
+        let known = self.lost.lock();
+        let same = known
+            .iter()
+            .filter(|known| (known.partition, known.from) == (lost.partition, lost.from));
+        let to = same.map(|known| known.to).fold(lost.to, u64::max);
+        LostRecords { to, ..lost }
+    }
+
+    fn note_lost(&self, lost: LostRecords) {
+        let mut known = self.lost.lock();
+        known.retain(|known| (known.partition, known.from) != (lost.partition, lost.from));
+        known.push(lost);
+    }
+
+    /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
+    /// if it has come elsewhere.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
+        let partition = lost.partition;
+        let mut progress = self.lock()?;
+        let mut after = progress.clone();
+        match after.cohorts.get_mut(&cohort) {
+            Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
+            _ => return Ok(()),
+        }
+        let lost = self.with_known(lost);
+        let mut batch = WriteBatch::new();
+        lost.write(&*self.notes, &mut batch);
+        after.join();
+        after.write_changes(&progress, &*self.notes, &mut batch);
+        self.write(batch)?;
+        *progress = after;
+        self.note_ready(&progress);
+        self.note_lost(lost);
+        Ok(())
+    }
+
+    /// Which records were gone before they were read.
+    pub fn lost(&self) -> Vec<LostRecords> {
+        self.lost.lock().clone()
+    }
+}
