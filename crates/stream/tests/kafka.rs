@@ -10,7 +10,7 @@ use fondaco_stream::{
     Feed, FeedOptions, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
     TIME_HEADER, TYPE_HEADER,
 };
-use fondaco_testing::{Kafka, KafkaWriter, eventually};
+use fondaco_testing::{Kafka, KafkaWriter, eventually, until};
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
@@ -207,16 +207,11 @@ fn a_topic_that_was_made_again_is_read_from_its_beginning() {
         keys.clone()
             .for_each(|key| topic.send(0, Some(&format!("k{key}")), Some(text), None));
         topic.flush();
-        let cluster = eventually("the brokers to tell the topic's identity", || {
-            let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
-            let source = cluster.topic("events");
-            source.partitions().ok()?;
-            source.identity().map(|_| cluster)
-        });
-        let feed = feed(&cluster, "events", &overlay);
+        let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
         let ingest = Ingest::start(2).unwrap();
-        ingest.set_feeds(vec![feed]);
+        ingest.set_feeds(vec![feed(&cluster, "events", &overlay)]);
         keys.for_each(|key| wait_for(&overlay, &format!("k{key}"), &value(text)));
+        until("both partitions to be begun", || overlay.begun().len() == 2);
     };
     read(0..10, "old", &kafka.make_topic("events", 2));
     assert_eq!(overlay.lost(), []);

@@ -239,6 +239,11 @@ impl Kafka {
             deleted.as_ref().is_ok_and(|deleted| deleted.iter().all(Result::is_ok)),
             "{deleted:?}"
         );
+        // Until the broker has deleted it, it takes records for it, which are then gone.
+        wait_until("the topic to be gone", START_MAX, || {
+            let found = writer.admin.inner().fetch_metadata(None, Duration::from_secs(10));
+            found.is_ok_and(|found| found.topics().iter().all(|topic| topic.name() != name))
+        });
         self.make_topic(name, partitions)
     }
 

@@ -9,17 +9,21 @@ use rdkafka::bindings::{
     rd_kafka_DescribeTopics, rd_kafka_DescribeTopics_result_topics, rd_kafka_TopicCollection_destroy,
     rd_kafka_TopicCollection_of_topic_names, rd_kafka_TopicDescription_error, rd_kafka_TopicDescription_topic_id,
     rd_kafka_Uuid_least_significant_bits, rd_kafka_Uuid_most_significant_bits, rd_kafka_admin_op_t,
-    rd_kafka_error_code, rd_kafka_event_DescribeTopics_result, rd_kafka_event_destroy, rd_kafka_queue_destroy,
-    rd_kafka_queue_new, rd_kafka_queue_poll,
+    rd_kafka_error_code, rd_kafka_event_DescribeTopics_result, rd_kafka_event_destroy, rd_kafka_event_error,
+    rd_kafka_queue_destroy, rd_kafka_queue_new, rd_kafka_queue_poll,
 };
 use rdkafka::consumer::Consumer as _;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 
 use super::BaseConsumer;
 
-/// The identity that the brokers have given a topic; `None` if they do not say it. Those before Kafka 2.8 have none.
-pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duration) -> Option<u128> {
-    let topic = CString::new(topic).ok()?;
+/// The identity that the brokers have given a topic; `None` if they have given none, as those before Kafka 2.8 do.
+///
+/// # Errors
+/// No answer within the timeout, or an error that a broker answered.
+pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duration) -> Result<Option<u128>, KafkaError> {
+    let topic = CString::new(topic)?;
     let timeout_ms = timeout.as_millis() as i32;
     let client = consumer.client().native_ptr();
     // SAFETY: the client lives as long as the consumer. All that is made here is destroyed here, after its last use; the
@@ -34,8 +38,9 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
         let queue = rd_kafka_queue_new(client);
         rd_kafka_DescribeTopics(client, topics, options, queue);
         let event = rd_kafka_queue_poll(queue, timeout_ms);
-        let mut identity = None;
+        let mut identity = Err(RDKafkaErrorCode::OperationTimedOut);
         if !event.is_null() {
+            identity = Err(rd_kafka_event_error(event).into());
             let answer = rd_kafka_event_DescribeTopics_result(event);
             let mut count = 0;
             let found = match answer.is_null() {
@@ -45,11 +50,13 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
             if count == 1 && !found.is_null() {
                 let found = *found;
                 let error = rd_kafka_error_code(rd_kafka_TopicDescription_error(found));
+                identity = Err(error.into());
                 if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
                     let id = rd_kafka_TopicDescription_topic_id(found);
                     let most = rd_kafka_Uuid_most_significant_bits(id) as u64;
                     let least = rd_kafka_Uuid_least_significant_bits(id) as u64;
-                    identity = Some(u128::from(most) << 64 | u128::from(least)).filter(|&identity| identity != 0);
+                    let told = u128::from(most) << 64 | u128::from(least);
+                    identity = Ok(Some(told).filter(|&told| told != 0));
                 }
             }
             rd_kafka_event_destroy(event);
@@ -57,6 +64,6 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
         rd_kafka_queue_destroy(queue);
         rd_kafka_AdminOptions_destroy(options);
         rd_kafka_TopicCollection_destroy(topics);
-        identity
+        identity.map_err(KafkaError::MetadataFetch)
     }
 }

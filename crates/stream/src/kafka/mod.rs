@@ -38,8 +38,6 @@ const EVENTS_MAX: usize = 16;
 const REFUSED_WAIT: Duration = Duration::from_millis(10);
 /// How long a question to a broker may take.
 const ASK_MAX: Duration = Duration::from_secs(2);
-/// For how long no topic's identity is asked for after one was not told.
-const UNTOLD: Duration = Duration::from_secs(60);
 /// For how long nothing is asked after a question had no answer.
 const DOWN: Duration = Duration::from_secs(5);
 /// For how long the number of a topic's partitions is known.
@@ -60,8 +58,6 @@ pub struct KafkaCluster {
     assigning: Mutex<()>,
     /// Until when nothing is asked, and why.
     down: Mutex<Option<(Instant, String)>>,
-    /// When the identity of a topic was not told.
-    untold: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -121,7 +117,6 @@ impl KafkaCluster {
             asking: Mutex::default(),
             assigning: Mutex::default(),
             down: Mutex::default(),
-            untold: Mutex::default(),
         }
     }
 
@@ -195,16 +190,6 @@ impl KafkaCluster {
         }
     }
 
-    /// Asks for the identity of a topic, unless one was not told a moment ago: events can be read without.
-    fn identity(&self, topic: &str) -> Result<Option<u128>, StreamError> {
-        if self.untold.lock().is_some_and(|untold| untold.elapsed() < UNTOLD) {
-            return Ok(None);
-        }
-        let identity = identity_of(&*self.asking(topic)?, topic, ASK_MAX);
-        *self.untold.lock() = identity.is_none().then(Instant::now);
-        Ok(identity)
-    }
-
     /// Takes events of a whole consumer: the errors of its connections, above all. Returns the last error.
     fn poll(&self, consumer: &BaseConsumer, wait: Duration) -> Option<KafkaError> {
         // While a partition is assigned, records that come here must be seen there.
@@ -253,7 +238,9 @@ impl Source for KafkaTopic {
             topic: self.topic.clone(),
         })?;
         let partitions = found.partitions().len() as u32;
-        let identity = self.cluster.identity(&self.topic)?;
+        // Without it, records of another topic could pass for those that follow what was read.
+        let ask = |consumer: &BaseConsumer| identity_of(consumer, &self.topic, ASK_MAX);
+        let identity = self.cluster.ask(&self.topic, ask)?;
         let at = Instant::now();
         *self.counted.lock() = Some(Counted {
             at,
