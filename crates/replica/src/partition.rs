@@ -4,7 +4,7 @@
 //! is done: the scan begins between two groups of writes of the partition's shard, so that each change is in exactly
 //! one of the two.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Partition {
     expiring: AtomicU64,
     tree: Mutex<Tree>,
     /// Damaged records that were found: the positions of their keys, and the digests of their present bytes.
-    damaged: Mutex<HashSet<(u64, u64)>>,
+    damaged: Mutex<BTreeSet<(u64, u64)>>,
     exchanges: Mutex<Exchanges>,
     /// When another node last asked for its tree, to compare it with its own.
     asked: Mutex<Option<Instant>>,
@@ -268,6 +268,11 @@ impl Partition {
             }
             return;
         }
+        let mut damaged = self.damaged.lock();
+        if !damaged.is_empty() {
+            changes.clone().for_each(|change| forget(&mut damaged, change.position));
+        }
+        drop(damaged);
         if let Some(grown) = &mut tree.grown {
             // Applied back to back, so that memory loads their leaves in parallel.
             changes.clone().for_each(|change| self.apply(grown, change));
@@ -316,14 +321,17 @@ impl Partition {
     }
 
     /// A stored record was found damaged: the tree has counted other bytes. A tree that is built later counts these,
-    /// however often they are found again.
-    pub(crate) fn found_damaged(&self, position: u64, digest: u64) {
+    /// however often they are found again. Returns whether this was unknown. Then those who are not in the turn of the
+    /// partition's shard look once more: a write may have replaced the record since they read it.
+    pub(crate) fn found_damaged(&self, position: u64, digest: u64) -> bool {
         if let Some(half) = self.half(position) {
             return half.found_damaged(position, digest);
         }
-        if self.note_damaged(position, digest) {
+        let is_new = self.note_damaged(position, digest);
+        if is_new {
             self.forget_tree();
         }
+        is_new
     }
 
     /// Notes a damaged record that neither the tree nor the one under construction counts. Returns whether it was
@@ -341,10 +349,12 @@ impl Partition {
         self.damaged.lock().len()
     }
 
-    /// The damaged record under a key was replaced: damage found there from now on is new.
-    pub(crate) fn replaced_damaged(&self, position: u64) {
-        let mut damaged = self.damaged.lock();
-        damaged.retain(|(of, _)| *of != position);
+    /// The record of a key is not damaged any more: damage found there from now on is new.
+    pub(crate) fn not_damaged(&self, position: u64) {
+        match self.half(position) {
+            Some(half) => half.not_damaged(position),
+            None => forget(&mut self.damaged.lock(), position),
+        }
     }
 
     /// Queries the tree; `None` before it is built.
@@ -420,6 +430,13 @@ impl Partition {
 
     fn exchanges(&self) -> MutexGuard<'_, Exchanges> {
         self.exchanges.lock()
+    }
+}
+
+/// Forgets that the record of a key is damaged.
+fn forget(damaged: &mut BTreeSet<(u64, u64)>, position: u64) {
+    while let Some(&known) = damaged.range((position, 0)..=(position, u64::MAX)).next() {
+        damaged.remove(&known);
     }
 }
 
@@ -544,5 +561,15 @@ mod tests {
             partition.found_damaged(1, digest);
             assert!(!partition.wants_tree());
         }
+        partition.found_damaged(2, 7);
+        assert_eq!(partition.damaged(), 4);
+        let written = Change {
+            position: 1,
+            before: None,
+            after: Some(3),
+        };
+        partition.changed([written].into_iter());
+        assert_eq!(partition.damaged(), 1);
+        assert!(partition.found_damaged(1, 0), "it is new");
     }
 }

@@ -11,6 +11,7 @@ use fondaco_model::versioned::{HashTree, Record};
 use crate::background::Background;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Partition, UNREADABLE};
+use crate::reads::is_sound;
 use crate::reads::scanning::{RECORD_WIDTH, is_damage, next_readable};
 use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range, within};
@@ -135,8 +136,12 @@ async fn scan(
                         tracing::error!(
                             store = %store.name, partition = %partition.id(), %error, "a stored record is damaged"
                         );
-                        if let Some((position, _)) = parse_record_key(&key) {
-                            partition.note_damaged(position, UNREADABLE);
+                        // A write may have replaced it since the scan began.
+                        if let Some((position, _)) = parse_record_key(&key)
+                            && partition.note_damaged(position, UNREADABLE)
+                            && is_sound(&*store.table, &key)
+                        {
+                            partition.not_damaged(position);
                         }
                         last = Some(key);
                         continue;

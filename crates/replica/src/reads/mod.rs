@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use fondaco_engine::{EngineError, Hot};
+use fondaco_engine::{EngineError, Hot, Table};
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use parking_lot::Mutex;
@@ -159,14 +159,14 @@ pub(crate) fn get<'a>(
                 Ok(Held::Nothing)
             }
             Ok(place) => match store.table.get_hot(&place.table_key) {
-                Ok(Hot::Found(record)) => taken(shared, &place, wanted, record),
+                Ok(Hot::Found(record)) => taken(shared, store, &place, wanted, record),
                 Ok(Hot::Absent) => Ok(Held::Nothing),
                 Ok(Hot::Cold) => {
                     let was_behind = place.partition.is_behind();
                     cold.push((found.len(), place, wanted, was_behind));
                     Ok(Held::Nothing)
                 }
-                Err(error) => Err(read_error(shared, &place, &error)),
+                Err(error) => Err(read_error(shared, store, &place, &error)),
             },
         };
         room.take(&read);
@@ -196,9 +196,9 @@ pub(crate) fn get<'a>(
                     found[at] = match wanted {
                         Wanted::Part(RecordPart::Members) => members::read(&task_shared, &store, &place, deadline),
                         _ => match store.table.get(&place.table_key) {
-                            Ok(Some(record)) => taken(&task_shared, &place, wanted, record),
+                            Ok(Some(record)) => taken(&task_shared, &store, &place, wanted, record),
                             Ok(None) => Ok(Held::Nothing),
-                            Err(error) => Err(read_error(&task_shared, &place, &error)),
+                            Err(error) => Err(read_error(&task_shared, &store, &place, &error)),
                         },
                     };
                     if place.partition.is_behind() && !was_behind {
@@ -228,11 +228,11 @@ pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
 }
 
 /// The requested part of a record; an error if it is damaged.
-fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read {
+fn taken(shared: &Shared, store: &HeldStore, place: &Place, wanted: Wanted, record: Bytes) -> Read {
     let context = Record::decode_context(&record).map_err(|error| {
         shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(?place, %error, "a stored record is damaged");
-        place.partition.found_damaged(place.position, Record::digest(&record));
+        note_damage(store, place, Record::digest(&record));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     })?;
     let digest = Record::stated_digest(&record);
@@ -244,11 +244,26 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
     })
 }
 
-fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaError {
+/// Notes that a record is damaged, unless a write has replaced it since it was read.
+fn note_damage(store: &HeldStore, place: &Place, digest: u64) {
+    if place.partition.found_damaged(place.position, digest) && is_sound(&*store.table, &place.table_key) {
+        place.partition.not_damaged(place.position);
+    }
+}
+
+/// Whether the record of a key can be read, or there is none.
+pub(crate) fn is_sound(table: &dyn Table, table_key: &[u8]) -> bool {
+    match table.get(table_key) {
+        Ok(record) => record.is_none_or(|record| Record::decode_context(&record).is_ok()),
+        Err(_) => false,
+    }
+}
+
+fn read_error(shared: &Shared, store: &HeldStore, place: &Place, error: &EngineError) -> ReplicaError {
     tracing::warn!(?place, %error, "a record cannot be read");
     if is_damage(error) {
         // The tree has counted the old record; the next tree does not.
-        place.partition.found_damaged(place.position, UNREADABLE);
+        note_damage(store, place, UNREADABLE);
     }
     engine_error(shared, error)
 }

@@ -194,7 +194,6 @@ impl Group<'_> {
                 self.shared.incarnation.fall_behind().map_err(failed)?;
             }
         }
-        place.partition.replaced_damaged(place.position);
         if self.dots.may_have_given(place.position) {
             self.shared.incarnation.renew().map_err(failed)?;
             self.dots.follow(&self.shared.incarnation);
