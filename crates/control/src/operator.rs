@@ -189,9 +189,15 @@ impl Operator {
         Ok(version)
     }
 
-    /// Cancels the push under way. Returns the number of its version.
-    pub(crate) fn cancel_push(&self, name: &StoreName) -> Result<VersionNumber, ControlError> {
-        self.change_store(name, |view| operator::cancel_push(view, name, now_unix_ms()).map(Some))?;
+    /// Cancels the push under way; if a version is given, only that of this version. Returns the number of its version.
+    pub(crate) fn cancel_push(
+        &self,
+        name: &StoreName,
+        version: Option<VersionNumber>,
+    ) -> Result<VersionNumber, ControlError> {
+        self.change_store(name, |view| {
+            operator::cancel_push(view, name, version, now_unix_ms()).map(Some)
+        })?;
         let push = self.store(name)?.push;
         let push = push.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
         Ok(push.version)

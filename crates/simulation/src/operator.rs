@@ -43,7 +43,7 @@ impl World {
                 definition.tolerate_failures = Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3);
                 operator::create_store(&view, definition, unix_ms).ok()
             }
-            45..55 => operator::cancel_push(&view, &name, unix_ms).ok(),
+            45..55 => operator::cancel_push(&view, &name, None, unix_ms).ok(),
             55..65 => operator::roll_back(&view, &name, None).ok().flatten(),
             65..75 if !kept.is_empty() => {
                 let version = kept[self.rng.usize(..kept.len())];

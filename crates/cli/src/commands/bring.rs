@@ -114,7 +114,7 @@ fn watch(
         if interrupt.is_asked() && !cancelled {
             cancelled = true;
             // The push may have ended a moment ago; its result is read below.
-            if let Err(error) = client.delete(&path)
+            if let Err(error) = client.delete(&format!("{path}?version={version}"))
                 && !is_refused(&error, "push_ended")
             {
                 return Err(error.context(GoesOn("the push could not be cancelled and continues")));

@@ -7,10 +7,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use fondaco_model::cluster::operator::{OperatorError, PushTerms};
-use fondaco_model::{PushState, StoreKind, StoreName};
+use fondaco_model::{PushState, StoreKind, StoreName, VersionNumber};
 
 use super::app::App;
-use super::body::{JsonBody, StorePath};
+use super::body::{JsonBody, QueryOf, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{DryRunResource, NewPush, PushResource};
 use crate::error::ControlError;
@@ -81,14 +81,28 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
     Ok(Json(push.await?.into()))
 }
 
+/// Which push is cancelled.
+#[derive(Debug, Clone, Copy, serde::Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancelling {
+    /// Only the push of this version: another one may have begun meanwhile.
+    #[param(value_type = Option<u64>, minimum = 1)]
+    version: Option<VersionNumber>,
+}
+
 /// Cancel the push under way. The nodes delete its files; the answering node has already deleted them.
-#[utoipa::path(delete, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store")), responses(
+#[utoipa::path(delete, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store"), Cancelling), responses(
     (status = 200, description = "The push, as it ended", body = PushResource),
-    (status = "default", description = "An error: store_not_found, push_not_found, push_ended", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, push_not_found, push_ended", body = ErrorResource),
 ))]
-pub(super) async fn cancel(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<PushResource>, ApiError> {
+pub(super) async fn cancel(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(Cancelling { version }): QueryOf<Cancelling>,
+) -> Result<Json<PushResource>, ApiError> {
     let push = app.blocking(move |app| {
-        let version = app.operator.cancel_push(&name)?;
+        let version = app.operator.cancel_push(&name, version)?;
         app.wait_dropped(&name, version);
         status(app, &name)
     });

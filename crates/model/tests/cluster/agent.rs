@@ -233,7 +233,7 @@ fn a_cancelled_push_leaves_nothing() {
     one.look(&cluster, 0);
     one.fetching("s", pushed, "a");
     one.has("s", pushed, "a", PartitionSet::EMPTY);
-    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), None, 9).unwrap();
     assert!(cluster.apply(&cancel));
     let actions = one.look(&cluster, 100);
     assert!(

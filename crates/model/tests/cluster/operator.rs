@@ -304,7 +304,7 @@ fn versions_of_hybrid_stores_bring_their_cut() {
         let version = cluster.push_on(store, "a", terms);
         let found = cluster.store(store).details[&version].events;
         assert_eq!(found.map(|events| (events.as_of_unix_ms, events.from_unix_ms)), events);
-        let change = operator::cancel_push(&cluster.view, &name(store), 9).unwrap();
+        let change = operator::cancel_push(&cluster.view, &name(store), None, 9).unwrap();
         assert!(cluster.apply(&change));
     }
 }
@@ -337,7 +337,7 @@ fn a_difference_keeps_the_events_on_top_of_its_base() {
         let version = cluster.push_on("s", "b", terms);
         let found = cluster.store("s").details[&version].events.unwrap();
         assert_eq!((found.as_of_unix_ms, found.from_unix_ms), events);
-        let change = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+        let change = operator::cancel_push(&cluster.view, &name("s"), None, 9).unwrap();
         assert!(cluster.apply(&change));
     }
 }
@@ -396,15 +396,17 @@ fn a_store_has_one_push_and_pushes_are_bounded() {
 fn a_cancelled_push_ends_once_without_reuse_of_its_number() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");
-    let none = operator::cancel_push(&cluster.view, &name("s"), 9);
+    let none = operator::cancel_push(&cluster.view, &name("s"), None, 9);
     assert_eq!(none, Err(OperatorError::PushNotFound { store: name("s") }));
     cluster.push("s", "a");
-    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    let another = operator::cancel_push(&cluster.view, &name("s"), Some(version(2)), 9);
+    assert_eq!(another, Err(OperatorError::PushEnded { store: name("s") }));
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), Some(version(1)), 9).unwrap();
     assert!(cluster.apply(&cancel));
     let push = cluster.store("s").push.clone().unwrap();
     assert_eq!((push.state, push.ended_unix_ms), (PushState::Cancelled, Some(9)));
     assert!(cluster.store("s").details.is_empty());
-    let ended = operator::cancel_push(&cluster.view, &name("s"), 9);
+    let ended = operator::cancel_push(&cluster.view, &name("s"), None, 9);
     assert_eq!(ended, Err(OperatorError::PushEnded { store: name("s") }));
     assert_eq!(cluster.push("s", "b"), version(2));
 }

@@ -281,7 +281,7 @@ fn a_cancelled_push_is_left_alone() {
     let mut cluster = Cluster::of(2, 8, 1);
     cluster.create("s");
     let pushed = cluster.push("s", "a");
-    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), None, 9).unwrap();
     assert!(cluster.apply(&cancel));
     cluster.ready(1..=2, "s", pushed);
     cluster.wait(20_000);

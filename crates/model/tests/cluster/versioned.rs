@@ -164,7 +164,7 @@ fn a_versioned_store_refuses_push_swap_and_rollback() {
         operator::push(view, &store, detail("a"), operator::PushTerms::default(), 8).err(),
         refused
     );
-    assert_eq!(operator::cancel_push(view, &store, 8).err(), refused);
+    assert_eq!(operator::cancel_push(view, &store, None, 8).err(), refused);
     assert_eq!(operator::roll_back(view, &store, None).err(), refused);
     assert_eq!(operator::swap(view, &store, crate::fixture::version(1)).err(), refused);
     let change = operator::drop_store(view, &store, 8, 0).unwrap();

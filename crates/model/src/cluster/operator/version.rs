@@ -153,16 +153,23 @@ pub fn check_space_quota(store: &StoreRecord, bytes: u64) -> Result<(), Operator
     })
 }
 
-/// Cancels the push under way of a store.
+/// Cancels the push under way of a store; if a version is given, only that of this version.
 ///
 /// # Errors
 /// No such store, a versioned one, it was never pushed to, or the push has ended.
-pub fn cancel_push(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
+pub fn cancel_push(
+    view: &ClusterView,
+    name: &StoreName,
+    version: Option<VersionNumber>,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
     let before = batch(view, name)?;
     let mut record = before.record.clone();
     match &mut record.push {
         None => return Err(OperatorError::PushNotFound { store: name.clone() }),
-        Some(push) if push.state.is_end() => return Err(OperatorError::PushEnded { store: name.clone() }),
+        Some(push) if push.state.is_end() || version.is_some_and(|version| version != push.version) => {
+            return Err(OperatorError::PushEnded { store: name.clone() });
+        }
         Some(push) => push.advance(PushEvent::Cancelled, now_unix_ms),
     }
     record.forget_details();
