@@ -170,7 +170,7 @@ fn a_build_says_up_to_when_it_contains_events() {
         assert_eq!(get(&dev, "counts:2").as_deref(), Some("event"));
     };
     check();
-    dev.done(&[
+    let of_push = [
         "push",
         "counts",
         &changed,
@@ -179,10 +179,14 @@ fn a_build_says_up_to_when_it_contains_events() {
         "--value",
         "value",
         "--incremental",
-    ]);
+    ];
+    dev.done(&of_push);
     check();
     // Another time may be said.
     let earlier = (now_ms - 80_000).to_string();
     dev.done(&["deploy", "counts", &built, "--any-base", "--as-of", &earlier]);
+    assert_eq!(get(&dev, "counts:1").as_deref(), Some("event"));
+    // It stays, whatever the build was told.
+    dev.done(&of_push);
     assert_eq!(get(&dev, "counts:1").as_deref(), Some("event"));
 }

@@ -166,11 +166,17 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         store,
         disk_available_bytes,
     } = check_all(&mut rollout, &options, through.as_ref(), output)?;
-    if let Some(version) = options.events_on {
-        let versions = store.as_ref().map_or(&[][..], |store| &store.versions);
-        if !versions.iter().any(|found| found.current && found.version == version) {
-            bail!("version {version} of store {name} is not the current one any more: try again");
-        }
+    let versions = store.as_ref().map_or(&[][..], |store| &store.versions);
+    let current = versions.iter().find(|version| version.current);
+    if let Some(version) = options.events_on
+        && current.is_none_or(|current| current.version != version)
+    {
+        bail!("version {version} of store {name} is not the current one any more: try again");
+    }
+    if options.incremental {
+        // It may be another one than its build was told.
+        let of_current = current.and_then(|current| current.as_of_unix_ms);
+        options.input.as_of = options.input.as_of.or(of_current);
     }
     let first = rollout.first();
     let asked = options.input.wanted_type();

@@ -49,6 +49,9 @@ pub struct VersionResource {
     pub chunks: Option<u64>,
     /// When it was built, in milliseconds since 1970.
     pub built_unix_ms: Option<u64>,
+    /// Of a hybrid store: up to when it contains all events, in milliseconds since 1970.
+    #[serde(default)]
+    pub as_of_unix_ms: Option<u64>,
     /// The compression of its values.
     pub compression: Option<String>,
     /// The location where it was built.
@@ -128,6 +131,7 @@ impl From<VersionStatus> for VersionResource {
             index_bytes: detail.map(|detail| detail.index_bytes),
             chunks: detail.map(|detail| detail.chunks),
             built_unix_ms: detail.map(|detail| detail.built_unix_ms),
+            as_of_unix_ms: detail.and_then(|detail| detail.events?.as_of_unix_ms),
             compression: detail.map(|detail| detail.compression.clone()),
             source: detail.map(|detail| detail.source.clone()),
             checksum: detail.map(|detail| detail.manifest_checksum.clone()),
