@@ -98,7 +98,8 @@ impl KafkaWriter {
     /// # Panics
     /// If that takes too long.
     pub fn flush(&self) {
-        let flushed = self.producer.flush(Duration::from_secs(60));
+        // The broker may be starting again.
+        let flushed = self.producer.flush(2 * START_MAX);
         assert!(flushed.is_ok(), "records cannot be sent: {flushed:?}");
     }
 
@@ -213,6 +214,17 @@ impl Kafka {
         self.dir.path().join("certificate.pem")
     }
 
+    /// Whether it has a topic, as far as the broker knows.
+    ///
+    /// # Panics
+    /// If librdkafka does not start.
+    pub fn has_topic(&self, name: &str) -> bool {
+        let writer = self.writer(name);
+        // Of all topics: a question about one may make it.
+        let found = writer.admin.inner().fetch_metadata(None, Duration::from_secs(10));
+        found.is_ok_and(|found| found.topics().iter().any(|topic| topic.name() == name))
+    }
+
     /// Makes a topic with so many partitions.
     ///
     /// # Panics
@@ -240,10 +252,7 @@ impl Kafka {
             "{deleted:?}"
         );
         // Until the broker has deleted it, it takes records for it, which are then gone.
-        wait_until("the topic to be gone", START_MAX, || {
-            let found = writer.admin.inner().fetch_metadata(None, Duration::from_secs(10));
-            found.is_ok_and(|found| found.topics().iter().all(|topic| topic.name() != name))
-        });
+        wait_until("the topic to be gone", START_MAX, || !self.has_topic(name));
         self.make_topic(name, partitions)
     }
 

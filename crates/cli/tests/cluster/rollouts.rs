@@ -66,7 +66,7 @@ fn a_version_goes_to_one_cluster_after_the_other() {
     }
     // A rollback during the pause stops it.
     let version = build(east.dir.path(), 2, 16);
-    let deploy = ["deploy", STORE, version.to_str().unwrap(), "--pause", "5s"];
+    let deploy = ["deploy", STORE, version.to_str().unwrap(), "--pause", "15s"];
     let mut command = to(&addresses, &deploy).spawn().unwrap();
     until("the first cluster has swapped", || current(&east) == 2);
     assert_eq!(current(&west), 2);

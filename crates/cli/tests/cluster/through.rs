@@ -13,7 +13,7 @@ use super::node::{until, wait, write_csv};
 use super::values::{KEYS, STORE, input, read_all, value};
 
 /// So slow that there is time to interfere: a version takes some ten seconds.
-const SLOWLY: u64 = 40_000;
+const SLOWLY: u64 = 20_000;
 
 fn address(kafka: &Kafka, topic: &str) -> String {
     format!("kafka://{}/{topic}", kafka.address())
@@ -64,7 +64,7 @@ fn a_push_through_a_topic_brings_the_same_files() {
     let kafka = Kafka::start();
     kafka.make_topic("versions", 4);
     let topic = address(&kafka, "versions");
-    let mut cluster = Cluster::start(Shape::default());
+    let mut cluster = Cluster::start(Shape::steady());
     let csv = cluster.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
     let work = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use super::values::{KEYS, STORE, read_all, value};
 const SLOWLY: u64 = 40_000;
 
 /// A delay at which a version of some dozens of files takes seconds.
-const LATE: Duration = Duration::from_millis(200);
+const LATE: Duration = Duration::from_secs(1);
 
 /// A node's state of the upload of a build; `None` if it has no part of it.
 fn upload(cluster: &Cluster, name: &str, build: &Path) -> Option<Value> {

@@ -389,8 +389,10 @@ fn replicas_keep_all_events_while_nodes_and_brokers_are_killed() {
         cluster.any().done(&push);
         let mut end = begun + Duration::from_secs(seconds);
         faults.make(&mut cluster, &mut kafka, history, end);
-        // A busy machine takes longer to start processes again.
-        while faults.killed.len() <= NODES as usize && end < begun + 4 * Duration::from_secs(seconds) {
+        // A busy machine takes longer to start processes again, and to answer.
+        let answers = || history.followed.load(SeqCst).min(history.included.load(SeqCst));
+        let is_enough = |killed: usize| killed > NODES as usize && answers() >= ANSWERS_MIN;
+        while !is_enough(faults.killed.len()) && end < begun + 4 * Duration::from_secs(seconds) {
             end += Duration::from_secs(seconds / 2);
             faults.make(&mut cluster, &mut kafka, history, end);
         }

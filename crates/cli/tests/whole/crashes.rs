@@ -252,7 +252,7 @@ fn an_interrupted_push_is_cancelled_and_leaves_the_store_unchanged() {
     let sources: Vec<String> = (0..2).map(|version| build(dir.path(), version)).collect();
     node.done(&["store", "create", "s"]);
     node.done(&["deploy", "s", &sources[0]]);
-    node.done(&["config", "set", "fetch-rate-bytes-per-second=200000"]);
+    node.done(&["config", "set", "fetch-rate-bytes-per-second=20000"]);
     let mut deploy = node
         .command(&["deploy", "s", &sources[1]])
         .stdout(Stdio::null())

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
-use fondaco_testing::{Kafka, KafkaWriter, MirrorMaker};
+use fondaco_testing::{Kafka, KafkaWriter, MirrorMaker, wait_for};
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
@@ -15,6 +16,9 @@ const PADDING: usize = 50;
 
 /// How many events each round has, besides those that end it.
 const EVENTS: u32 = 2000;
+
+/// How long the mirror may take: it waits until its former process counts as gone, and then starts.
+const MIRRORED_MAX: Duration = Duration::from_secs(240);
 
 /// The latest event of each key: its time, whether it deletes, and its value.
 type Latest = BTreeMap<String, (u64, bool, String)>;
@@ -67,7 +71,7 @@ fn all_answer(cluster: &TestCluster, ends: &[String], build: u64, latest: &Lates
     for member in cluster.nodes().into_iter().chain(["router-1".to_owned()]) {
         let mut client = cluster.resp_of(&member);
         for end in ends {
-            eventually("the end of the round", || {
+            wait_for("the end of the round", MIRRORED_MAX, || {
                 (client.ask(&format!("GET pymk:{end}")) == "x").then_some(())
             });
         }
@@ -123,6 +127,9 @@ fn clusters_fed_through_a_mirror_answer_the_same() {
     );
     let builds = Builds::beside();
     let first = events.send_round();
+    wait_for("the mirror to make the topic", MIRRORED_MAX, || {
+        far.has_topic("source.views").then_some(())
+    });
     let build = builds.build(1);
     push(&east, json!({"source": build}));
     let started = east.client.get("/v1/stores/pymk/push")["started_unix_ms"].clone();

@@ -122,7 +122,7 @@ fn a_cancelled_plan_leaves_no_files() {
     let others = ["node-2", "node-3"];
     let before = others.map(files);
 
-    cluster.client.set_rate(64 << 10);
+    cluster.client.set_rate(8 << 10);
     let number = begin(&cluster, json!({"remove": [1]}));
     eventually("both to fetch", || {
         others

@@ -1,20 +1,23 @@
 //! Topics that are partitioned as the store is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use fondaco_model::{PartitionCount, PartitionSet, Partitioner, slot_of_key};
 use fondaco_stream::{
     Batch, EventLog, Feed, FeedOptions, Ingest, LogTopic, Overlay, OverlayOptions, Source, StreamError,
 };
-use fondaco_testing::eventually;
+use fondaco_testing::{eventually, until};
 
 use crate::{START_MS, count, event, feed_all, memory, options, overlay_in, partitions, value, value_of};
 
-/// A topic with a log for each partition, and a partitioner of its own. It counts what was read of each.
+/// A topic with a log for each partition, and a partitioner of its own. It counts what was read of each, and does not let
+/// those that are broken be read.
 struct Partitioned {
     logs: Vec<Arc<LogTopic>>,
     read: Vec<AtomicUsize>,
+    is_broken: Vec<AtomicBool>,
 }
 
 impl Partitioned {
@@ -25,6 +28,7 @@ impl Partitioned {
                 .map(|number| log.topic(&format!("t{number}"), 1).unwrap())
                 .collect(),
             read: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            is_broken: (0..count).map(|_| AtomicBool::new(false)).collect(),
         })
     }
 
@@ -57,6 +61,12 @@ impl Source for Partitioned {
     }
 
     fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
+        if self.is_broken[partition as usize].load(Relaxed) {
+            return Err(StreamError::Unavailable {
+                topic: "t".to_owned(),
+                reason: format!("partition {partition} is broken"),
+            });
+        }
         let batch = self.logs[partition as usize].read(reader, 0, offset, bytes_max)?;
         self.read[partition as usize].fetch_add(batch.records.len(), Relaxed);
         Ok(batch)
@@ -165,4 +175,37 @@ fn topics_that_do_not_fit_the_partitioner_are_not_read() {
     assert!(grown.contains("push a new version"), "{grown}");
     let odd = error(&overlay_in(&engine, partitioned(2), &all), 12);
     assert!(odd.contains("--partitioner any"), "{odd}");
+}
+
+#[test]
+fn nothing_answers_while_a_partition_cannot_be_read() {
+    let topic = Partitioned::new(2);
+    topic.append(0..100, "x");
+    let overlay = overlay_in(&memory(), options(1), &partitions(0..8));
+    let source: Arc<dyn Source> = Arc::<Partitioned>::clone(&topic);
+    let terms = FeedOptions {
+        lag_ms_max: u64::MAX,
+        ..FeedOptions::default()
+    };
+    let feed = Arc::new(Feed::new(Arc::clone(&overlay), source, terms));
+    let set_broken = |partition: usize, is_broken| topic.is_broken[partition].store(is_broken, Relaxed);
+    let is_read = |partition: usize| {
+        let found = feed.status().partitions;
+        found.get(partition).is_some_and(|found| found.lag_records == Some(0))
+    };
+    set_broken(1, true);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    until("the first one to be read", || is_read(0));
+    set_broken(0, true);
+    until("it to fail", || {
+        feed.status().error.is_some_and(|error| error.contains("partition 0"))
+    });
+    // All was read, and yet nobody knows what the first one has got meanwhile.
+    set_broken(1, false);
+    until("the second one to be read", || is_read(1));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(overlay.ready().is_empty());
+    set_broken(0, false);
+    until("all partitions to answer", || *overlay.ready() == partitions(0..8));
 }
