@@ -280,7 +280,7 @@ fn a_killed_backup_is_no_backup_and_can_be_repeated() {
     write(&dev, 0..200, "value");
     let path = dev.path("backup");
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "1000"];
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "200"];
     let mut killed = dev.command(&slow).spawn().unwrap();
     until("a file is there", || {
         fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
@@ -316,7 +316,7 @@ fn a_killed_restore_can_be_repeated() {
     let url = url.to_str().unwrap();
     dev.done(&["backup", "carts", "--output", url]);
     let found = |key| dev.redis().get::<_, Option<String>>(format!("again:{key}"));
-    let slow = ["restore", "again", url, "--create", "--bytes-per-second", "300000"];
+    let slow = ["restore", "again", url, "--create", "--bytes-per-second", "50000"];
     let mut killed = dev.command(&slow).spawn().unwrap();
     until("some of it is restored", || {
         (0..KEYS).any(|key| found(key).is_ok_and(|value| value.is_some()))
@@ -362,7 +362,7 @@ fn a_backup_fails_if_its_store_is_recreated_meanwhile() {
     write(&dev, 0..200, "value");
     let path = dev.path("backup");
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "3000"];
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "500"];
     let backup = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
     until("a file is there", || {
         fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
@@ -382,7 +382,7 @@ fn of_two_backups_in_one_location_the_slower_one_fails() {
     write(&dev, 0..200, "value");
     let path = dev.path("backup");
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "2000"];
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "500"];
     let overtaken = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
     until("a file is there", || {
         fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
@@ -400,7 +400,7 @@ fn there_and_back(url: &str, environment: &[(&str, String)]) {
     create(&dev);
     write(&dev, 0..100, "value");
     // A killed backup has left files behind.
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "1000"];
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "200"];
     let mut killed = dev.command(&slow).envs(environment.iter().cloned()).spawn().unwrap();
     let location = storage(environment).locate(url).unwrap();
     until("a file is there", || {

@@ -222,7 +222,7 @@ fn the_next_push_deletes_the_build_of_a_killed_one() {
         "--work",
         work.to_str().unwrap(),
     ];
-    node.done(&["config", "set", "fetch-rate-bytes-per-second=200000"]);
+    node.done(&["config", "set", "fetch-rate-bytes-per-second=20000"]);
     let mut killed = node
         .command(&push)
         .stdout(Stdio::null())

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::server::{Node, value};
 
 /// The time limit of any condition.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
     pub nodes: Vec<Node>,

@@ -120,10 +120,10 @@ async fn a_request_without_keys_has_no_values() {
 async fn the_remaining_time_is_passed_to_the_nodes() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
-    client.get_many(&keys(1), &within(750)).await.unwrap();
+    client.get_many(&keys(1), &within(30_000)).await.unwrap();
     let timeout_ms = cluster.nodes[0].state(|state| state.reads[0].timeout_ms);
-    assert!((1..=750).contains(&timeout_ms), "{timeout_ms}");
-    assert!(timeout_ms > 250, "{timeout_ms}");
+    assert!((1..=30_000).contains(&timeout_ms), "{timeout_ms}");
+    assert!(timeout_ms > 10_000, "{timeout_ms}");
 }
 
 #[tokio::test]

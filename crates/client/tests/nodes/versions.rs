@@ -69,7 +69,7 @@ async fn keys_on_no_node_fail_at_the_deadline_alone() {
     cluster.nodes[0].state(|state| state.open.clear());
     let options = ReadOptions {
         partial: Partial::PerKey,
-        ..within(200)
+        ..within(2_000)
     };
     let reply = client.get_many(&keys(60), &options).await.unwrap();
     let (found, missing): (Vec<_>, Vec<_>) = reply.values.into_iter().partition(Result::is_ok);

@@ -21,7 +21,7 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
 
     // It fits when it begins; then the test fills the disk.
     let fits = Builds::elsewhere(3000);
-    client.set_rate(200 << 10);
+    client.set_rate(40 << 10);
     client.begin_push(&fits.build(2));
     eventually("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");

@@ -12,7 +12,7 @@ const PUSHES: &str = "/v1/stores/pymk/pushes";
 
 /// Begins a push so slow that it is still under way when the test looks.
 fn begin_slow_push(client: &Client, builds: &Builds, build: u64) {
-    client.set_rate(64 << 10);
+    client.set_rate(16 << 10);
     client.begin_push(&builds.build(build));
     eventually("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");

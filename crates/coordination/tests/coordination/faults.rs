@@ -8,7 +8,7 @@ use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 use crate::clients::{SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
 
 /// The timeout of sessions that are to expire.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Allowance for the detection of a death, a tick of the server's timers, an election, and a busy machine.
 const SLACK: Duration = Duration::from_secs(20);

@@ -83,7 +83,7 @@ fn an_interrupted_fetch_keeps_its_files_and_reads_the_rest() {
     let (source, place) = (Source::new(false), Place::new());
     let tuning = Tuning::default();
     let interrupted = control();
-    tuning.rate.store(1 << 20, Relaxed);
+    tuning.rate.store(300 << 10, Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let deadline = Instant::now() + Duration::from_secs(60);

@@ -59,7 +59,7 @@ fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
         .unwrap();
     let place = place.wanting(&[1]);
     let (tuning, interrupted) = (Tuning::default(), control());
-    tuning.rate.store(1 << 20, Relaxed);
+    tuning.rate.store(200 << 10, Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let deadline = Instant::now() + Duration::from_secs(60);

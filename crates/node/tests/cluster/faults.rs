@@ -40,7 +40,7 @@ fn replicas_answer_for_a_dead_node() {
 fn only_a_partition_without_any_live_node_is_down() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let router = cluster.router();
-    router.settings.set(Setting::ForwardTimeoutMs, 300).unwrap();
+    router.settings.set(Setting::ForwardTimeoutMs, 5000).unwrap();
     cluster.kill(0);
     cluster.mark_gone(0);
     router.publish(&cluster.topology);

@@ -10,7 +10,7 @@ use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, StoreKind, StoreName, VersionNumber, slot_of_key};
 use fondaco_node::{
     BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
-    ServingStore, Settings, SharedAccess, SharedCatalog, StoreId,
+    ServingStore, Setting, Settings, SharedAccess, SharedCatalog, StoreId,
 };
 pub use fondaco_testing::eventually;
 use redis::{ConnectionLike, Value};
@@ -57,6 +57,8 @@ impl Node {
     fn start(member: Member, access: Arc<SharedAccess>, peers: PeerAccess) -> Self {
         let catalog = Arc::new(SharedCatalog::new());
         let settings = Arc::new(Settings::default());
+        // The machine may stall.
+        settings.set(Setting::ForwardTimeoutMs, 5000).unwrap();
         let metrics = Arc::new(NodeMetrics::new(LOOPS));
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),

@@ -11,8 +11,8 @@ use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
 use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreName, slot_of_key};
 use fondaco_node::{
-    BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Settings,
-    SharedAccess, SharedCatalog,
+    BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Setting,
+    Settings, SharedAccess, SharedCatalog,
 };
 use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
@@ -174,6 +174,8 @@ impl Node {
         const LOOPS: usize = 2;
         let catalog = Arc::new(SharedCatalog::new());
         let settings = Arc::new(Settings::default());
+        // The machine may stall.
+        settings.set(Setting::ForwardTimeoutMs, 5000).unwrap();
         let metrics = Arc::new(NodeMetrics::new(LOOPS));
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),

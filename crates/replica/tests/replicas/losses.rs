@@ -67,11 +67,13 @@ fn memory_is_restored_from_others_before_reads_count_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), in_memory);
     // Acknowledged by 1 and 2: a read of 1 and 3 must see it.
+    cluster.network.cut(node(3));
     let record = written_by(&cluster, &[2]);
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));
     cluster.stop(node(1));
     cluster.set_live(node(1), false);
     cluster.network.cut(node(2));
+    cluster.network.mend(node(3));
     cluster.live.insert(node(1));
     cluster.start(dir.path(), node(1), &quiet(), in_memory);
     cluster.tell();

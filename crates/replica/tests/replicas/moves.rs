@@ -138,8 +138,10 @@ fn a_former_partition_is_given_to_its_owners_and_deleted() {
     assert_eq!(cluster.values(3, "last"), ["a"]);
     assert_eq!(keys(&cluster, 3), 200);
     // A partition that comes back is empty, and is filled again.
+    cluster.network.cut(node(1));
     plan(&mut cluster, &[1, 2]);
     assert_eq!(cluster.record(1, "last"), None);
+    cluster.network.mend(node(1));
     until("synchronisation", || synchronised(&cluster, 1) == 2);
     assert_eq!(cluster.values(1, "last"), ["a"]);
 }
