@@ -44,6 +44,8 @@ struct OnDisk {
     problem: Option<String>,
     /// Damage found while it was open earlier, which no fetch has repaired since.
     damage: BTreeMap<PartitionId, String>,
+    /// Whether it was opened after a repair.
+    is_repaired: bool,
 }
 
 impl Disk {
@@ -92,6 +94,14 @@ impl Disk {
     /// A version, if it is open, even if only in part.
     pub(crate) fn version(&self, store: &StoreName, version: VersionNumber) -> Option<Arc<Version>> {
         self.versions.lock().get(&(store.clone(), version))?.version.clone()
+    }
+
+    /// Whether a version was repaired, and is open, but not as this one that requests see.
+    pub(crate) fn is_repaired_since(&self, key: &ReplicaKey, seen: &Arc<Version>) -> bool {
+        let versions = self.versions.lock();
+        let found = versions.get(key).filter(|found| found.is_repaired);
+        let opened = found.and_then(|found| found.version.as_ref());
+        opened.is_some_and(|opened| !Arc::ptr_eq(opened, seen))
     }
 
     /// Like [`version`](Self::version), if its manifest has this checksum: another store may have had the name.
@@ -172,6 +182,7 @@ impl Disk {
         };
         let before = self.damage(store, version);
         if let Some(found) = &mut found {
+            found.is_repaired = before.keys().any(|&partition| repaired.contains(partition));
             found.damage = before;
             found.damage.retain(|&partition, _| !repaired.contains(partition));
         }
@@ -434,6 +445,7 @@ impl OnDisk {
             version: None,
             problem: None,
             damage: BTreeMap::new(),
+            is_repaired: false,
         }
     }
 
@@ -511,5 +523,6 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
         version: Some(Arc::new(version)),
         problem: None,
         damage: BTreeMap::new(),
+        is_repaired: false,
     })
 }

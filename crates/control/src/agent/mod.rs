@@ -38,7 +38,7 @@ use fondaco_fetch::{FetchProgress, PeerClient};
 use fondaco_format::Version;
 use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
+use fondaco_node::{NodeMetrics, PeerAccess, Serving, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
 use fondaco_stream::EventLog;
 use ingest_pace::IngestPace;
@@ -108,6 +108,7 @@ pub(crate) struct AgentParts {
 /// The agent of a node. Dropping it stops it: fetches are interrupted, and go on at the next start.
 pub(crate) struct AgentWork {
     shared: Arc<Shared>,
+    catalog: Arc<SharedCatalog>,
     replicas: Arc<Replicas>,
     streams: Arc<Streams>,
     worker: Worker,
@@ -177,7 +178,8 @@ impl AgentWork {
             parts.announcement,
             parts.session_timeout,
         );
-        let wanted = Arc::clone(parts.catalog.topology_wanted());
+        let catalog = Arc::clone(&parts.catalog);
+        let wanted = Arc::clone(catalog.topology_wanted());
         let counting = Counting::new(Arc::clone(&parts.coordination), Arc::clone(&replicas), count_period);
         let mut work = Work::new(WorkParts {
             shared: Arc::clone(&shared),
@@ -195,6 +197,7 @@ impl AgentWork {
         let worker = Worker::start("agent", change_signal, move |ending| work.run(ending))?;
         let agent = Self {
             shared,
+            catalog,
             replicas,
             streams,
             worker,
@@ -396,6 +399,11 @@ impl AgentWork {
                     "version {current} of store {name:?} cannot be served completely: {damage}; {again}"
                 ));
             }
+            if self.is_repair_unseen(&key) {
+                reasons.push(format!(
+                    "version {current} of store {name:?} was repaired, and is being opened"
+                ));
+            }
             let count = routing.record.partitions();
             let built_for = store
                 .record
@@ -430,6 +438,14 @@ impl AgentWork {
             reasons.push(format!("writes to versioned stores are refused: {refused}"));
         }
         reasons
+    }
+
+    /// Whether requests still see a version as it was before it was repaired.
+    fn is_repair_unseen(&self, key: &ReplicaKey) -> bool {
+        match self.catalog.load().store(&key.0).map(|store| &store.serving) {
+            Some(Serving::Version(number, seen)) if *number == key.1 => self.shared.disk.is_repaired_since(key, seen),
+            _ => false,
+        }
     }
 
     /// Descriptions of stored data that cannot be read.
