@@ -5,7 +5,6 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -217,12 +216,13 @@ impl Kafka {
     /// Whether it has a topic, as far as the broker knows.
     ///
     /// # Panics
-    /// If librdkafka does not start.
+    /// If it does not answer.
     pub fn has_topic(&self, name: &str) -> bool {
         let writer = self.writer(name);
         // Of all topics: a question about one may make it.
-        let found = writer.admin.inner().fetch_metadata(None, Duration::from_secs(10));
-        found.is_ok_and(|found| found.topics().iter().any(|topic| topic.name() == name))
+        let found = writer.admin.inner().fetch_metadata(None, START_MAX);
+        let found = found.expect("the broker answers");
+        found.topics().iter().any(|topic| topic.name() == name)
     }
 
     /// Makes a topic with so many partitions.

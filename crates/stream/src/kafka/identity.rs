@@ -64,6 +64,9 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
         rd_kafka_queue_destroy(queue);
         rd_kafka_AdminOptions_destroy(options);
         rd_kafka_TopicCollection_destroy(topics);
-        identity.map_err(KafkaError::MetadataFetch)
+        match identity {
+            Err(RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion) => Ok(None),
+            told => told.map_err(KafkaError::MetadataFetch),
+        }
     }
 }
