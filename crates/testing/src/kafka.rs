@@ -251,7 +251,7 @@ impl Kafka {
             deleted.as_ref().is_ok_and(|deleted| deleted.iter().all(Result::is_ok)),
             "{deleted:?}"
         );
-        // Until the broker has deleted it, it takes records for it, which are then gone.
+        // Until the broker has deleted the topic, it takes records for it, and then drops them.
         wait_until("the topic to be gone", START_MAX, || !self.has_topic(name));
         self.make_topic(name, partitions)
     }

@@ -12,7 +12,7 @@ use super::cluster::{Cluster, Shape};
 use super::node::{until, wait, write_csv};
 use super::values::{KEYS, STORE, input, read_all, value};
 
-/// So slow that there is time to interfere: a version takes some ten seconds.
+/// So slow that there is time to interfere: a version takes some twenty seconds.
 const SLOWLY: u64 = 20_000;
 
 fn address(kafka: &Kafka, topic: &str) -> String {

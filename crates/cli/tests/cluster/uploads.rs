@@ -16,7 +16,7 @@ use super::values::{KEYS, STORE, read_all, value};
 /// So slow that a node needs some seconds for a version.
 const SLOWLY: u64 = 40_000;
 
-/// A delay at which a version of some dozens of files takes seconds.
+/// A delay of each answer, at which a version of some dozens of files takes tens of seconds.
 const LATE: Duration = Duration::from_secs(1);
 
 /// A node's state of the upload of a build; `None` if it has no part of it.

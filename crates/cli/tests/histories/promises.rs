@@ -42,7 +42,6 @@ pub fn given(variable: &str) -> Option<u64> {
 /// In every store no acknowledged write is lost, including concurrent ones, and replicas converge. Where R + W > N and
 /// hints do not count, a read sees every write that was acknowledged before. The store that reads and writes a single
 /// replica breaks this, which proves that the checker would notice.
-/// and writes a single replica shows that it would be noticed.
 #[test]
 fn stores_keep_promises_while_processes_networks_disks_and_clocks_fail() {
     let seed = given("FONDACO_CHECKER_SEED").unwrap_or_else(|| fastrand::u64(..));

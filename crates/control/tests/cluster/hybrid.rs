@@ -287,27 +287,28 @@ fn events_of_a_topic_of_kafka_are_served_within_a_second() {
     let builds = Builds::beside();
     push(&cluster, json!({"source": builds.build(1)}));
     let of_base = value(1, 2, PADDING);
-    let mut times = Vec::new();
-    for number in 0..20 {
+    let mut number = 0;
+    let mut is_slow = || {
+        number += 1;
         let text = format!("view-{number}");
         topic.send(number % 3, Some("member-1"), Some(&text), None);
         topic.flush();
         let sent = Instant::now();
         let mut client = cluster.resp();
         eventually("the event", || (client.ask("GET pymk:member-1") == text).then_some(()));
-        // The first ones wait until consumers have found their broker.
-        if number >= 6 {
-            times.push(sent.elapsed());
-        }
-    }
+        sent.elapsed() >= Duration::from_secs(1)
+    };
+    // The first ones wait until consumers have found their broker.
+    (0..6).for_each(|_| _ = is_slow());
     // The machine may stall now and then.
-    times.sort();
-    assert!(times[times.len() / 2] < Duration::from_secs(1), "{times:?}");
-    all_answer(&cluster, &[("member-1", "view-19"), ("member-2", &of_base)]);
+    let mut is_quick_round = || (0..14).filter(|_| is_slow()).count() <= 2;
+    assert!((0..5).any(|_| is_quick_round()));
+    let last = format!("view-{number}");
+    all_answer(&cluster, &[("member-1", &last), ("member-2", &of_base)]);
     // A new version reads the topic, too, before it is swapped in.
     push(&cluster, json!({"source": builds.build(2)}));
     let of_base = value(2, 2, PADDING);
-    all_answer(&cluster, &[("member-1", "view-19"), ("member-2", &of_base)]);
+    all_answer(&cluster, &[("member-1", &last), ("member-2", &of_base)]);
     let answer = cluster
         .client
         .call("POST", "/v1/stores/pymk/events", json!({"events": []}));
