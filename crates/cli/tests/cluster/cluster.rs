@@ -278,7 +278,7 @@ impl Cluster {
     }
 
     /// The file of a member's log.
-    fn log(&self, name: &str) -> PathBuf {
+    pub fn log(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.log"))
     }
 

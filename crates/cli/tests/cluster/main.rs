@@ -16,6 +16,7 @@ mod graphs;
 mod groups;
 mod hook;
 mod identities;
+mod idle;
 mod move_faults;
 mod moves;
 mod network;

@@ -518,6 +518,7 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
         local: LocalVersion {
             manifest_checksum: Some(version.identity().to_string()),
             open: version.held().collect(),
+            empty: version.empty().collect(),
             ..LocalVersion::default()
         },
         version: Some(Arc::new(version)),

@@ -206,6 +206,7 @@ impl Work {
         // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
         let fetches = shared.fetches.local();
         let mut versions = shared.disk.local();
+        agent.close_foreign_empty(view, &mut versions);
         self.is_dirty |= self.parts.streams.look(view, &mut versions);
         let local = LocalReplicas {
             brought: shared.fetches.brought(|key| versions.contains_key(key)),
@@ -304,6 +305,14 @@ impl Work {
         self.parts.shared.swaps.fetch_add(swapped.count() as u64, Relaxed);
     }
 
+    /// Looks again at once if an action has changed the local state. A failed one is tried again after the next tick: at
+    /// once, it would fail as fast as the thread can look.
+    fn look_again_after(&self, outcome: &Result<(), ControlError>) {
+        if outcome.is_ok() {
+            self.parts.shared.change_signal.raise();
+        }
+    }
+
     fn carry_out(&mut self, view: &ClusterView, agent: &mut Agent, action: AgentAction, is_announced: bool) {
         let shared = &self.parts.shared;
         let outcome = match action {
@@ -350,19 +359,20 @@ impl Work {
             }
             AgentAction::Drop { store, version } => {
                 shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
-                // The former status of the version is out of date.
-                shared.change_signal.raise();
-                shared.disk.drop_version(&store, version)
+                let dropped = shared.disk.drop_version(&store, version);
+                self.look_again_after(&dropped);
+                dropped
             }
             AgentAction::DropPartitions {
                 store,
                 version,
                 partitions,
             } => {
+                let dropped = shared.disk.drop_partitions(&store, version, &partitions);
                 // The catalog still has the version with these partitions.
-                self.is_dirty = true;
-                shared.change_signal.raise();
-                shared.disk.drop_partitions(&store, version, &partitions)
+                self.is_dirty |= dropped.is_ok();
+                self.look_again_after(&dropped);
+                dropped
             }
             AgentAction::Report(report) => {
                 let written = match is_announced {

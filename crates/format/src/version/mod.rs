@@ -172,6 +172,16 @@ impl Version {
         partitions.filter(|&partition| !self.holds(partition))
     }
 
+    /// The partitions without records, in order: they have no files, and are always held.
+    pub fn empty(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        let starts = self
+            .manifest
+            .partitions
+            .partitions()
+            .zip(self.partition_starts.windows(2));
+        starts.filter_map(|(partition, at)| (at[0] == at[1] && self.holds(partition)).then_some(partition))
+    }
+
     fn held_chunks(&self) -> impl Iterator<Item = &ChunkEntry> {
         self.manifest.chunks.iter().filter(|chunk| self.holds(chunk.partition))
     }

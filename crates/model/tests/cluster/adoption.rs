@@ -18,10 +18,7 @@ fn holding(versions: &[(&str, u64, &str)]) -> LocalReplicas {
         let local = LocalVersion {
             manifest_checksum: Some(build.to_owned()),
             open: open.clone(),
-            behind: PartitionSet::EMPTY,
-            stream_error: None,
-            damaged: PartitionSet::EMPTY,
-            damage: None,
+            ..LocalVersion::default()
         };
         ((name(store), version(number)), local)
     };

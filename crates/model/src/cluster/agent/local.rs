@@ -49,6 +49,8 @@ pub struct LocalVersion {
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
+    /// The partitions without records, which have no files: each node with the manifest has them, also those of others.
+    pub empty: PartitionSet,
     /// The open partitions of a hybrid store that have yet to read their stream.
     pub behind: PartitionSet,
     /// What keeps them from it, if anything does.

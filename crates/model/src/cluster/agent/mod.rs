@@ -132,6 +132,20 @@ impl Agent {
         self.node
     }
 
+    /// Closes the partitions without records that the node does not want: they have no files that a fetch brings and a
+    /// drop takes away, so only the routing table says which node has them. To be called before
+    /// [`decide`](Self::decide), and before the streams of open partitions are read.
+    pub fn close_foreign_empty(&mut self, view: &ClusterView, versions: &mut BTreeMap<ReplicaKey, LocalVersion>) {
+        let Some(wants) = wants(view, self.node, &mut self.layouts) else {
+            return;
+        };
+        for (key, version) in versions {
+            if let Some(want) = wants.get(key) {
+                version.open = version.open.without(&version.empty.without(&want.partitions));
+            }
+        }
+    }
+
     /// The actions to take now, in this order. To be called whenever the view or the local replicas have changed, and
     /// every second. The first call must come after all versions on the disk were opened, so that the first report is
     /// complete.
