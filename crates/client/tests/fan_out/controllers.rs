@@ -98,13 +98,25 @@ fn the_client_makes_the_requests_that_it_may_whatever_the_rate_of_queries() {
 }
 
 #[test]
+fn a_client_that_starts_never_makes_more_requests_than_it_may() {
+    let plain = || -> Box<dyn FanOutController> { Box::new(ClientRate::new(5000.0)) };
+    let steadied = || -> Box<dyn FanOutController> { Box::new(Pd::around(Arc::new(ClientRate::new(5000.0)))) };
+    for make in [&plain as &dyn Fn() -> Box<dyn FanOutController>, &steadied] {
+        for qps in [30.0, 100.0, 200.0, 250.0] {
+            let (controller, mut now_us) = (make(), 0);
+            let way = run(&*controller, &mut now_us, qps, 4, None);
+            let made = requests_per_second(&way, 4);
+            assert!(made < 5000.0 * 1.02, "{made} at {qps}");
+        }
+    }
+}
+
+#[test]
 fn few_queries_get_all_groups_and_too_many_get_one() {
     let (controller, mut now_us) = (ClientRate::new(5000.0), 0);
-    assert!(
-        run(&controller, &mut now_us, 20.0, 60, None)
-            .iter()
-            .all(|&groups| groups == GROUPS)
-    );
+    let few = run(&controller, &mut now_us, 20.0, 60, None);
+    assert_eq!(few[0], 1, "the rate is not known");
+    assert!(few[1..].iter().all(|&groups| groups == GROUPS), "{few:?}");
     run(&controller, &mut now_us, 1000.0, 30, None);
     assert!(
         run(&controller, &mut now_us, 1000.0, 60, None)

@@ -65,7 +65,8 @@ impl Meter {
 }
 
 /// As many groups as the client can take (Moolle, IV.D.1, equations 6 and 7): `D / (n·QPS)` for `D` requests per second,
-/// `n` nodes in a group, and the measured rate of queries. At least one, and at most all.
+/// `n` nodes in a group, and the measured rate of queries. At least one, and at most all. Begins with one: a client that
+/// starts does not know yet how many queries come.
 #[derive(Debug)]
 pub struct ClientRate {
     requests_per_second: f64,
@@ -99,11 +100,11 @@ impl FanOutController for ClientRate {
 }
 
 /// The number of groups with which queries at this rate make so many requests per second, on groups with as many nodes
-/// as those of the query.
+/// as those of the query; one group while the rate is not known.
 fn client_limit(requests_per_second: f64, query: &Query, rate: f64) -> f64 {
     match rate > 0.0 {
         true => requests_per_second / (query.nodes_per_group * rate),
-        false => query.groups as f64,
+        false => 1.0,
     }
 }
 
