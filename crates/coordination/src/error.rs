@@ -90,6 +90,18 @@ pub enum CoordinationError {
         /// The server, and why the handshake failed.
         reason: String,
     },
+    /// The root may not be used.
+    #[error(
+        "cannot {action}: ZooKeeper refuses its root {root:?} to this process: {reason}; check auth in [zookeeper], or create the root with rights for its user"
+    )]
+    NoRoot {
+        /// The action.
+        action: String,
+        /// The root.
+        root: String,
+        /// The reason given by ZooKeeper.
+        reason: String,
+    },
     /// The settings of TLS cannot be used.
     #[error("invalid TLS for ZooKeeper: {reason}")]
     InvalidTls {

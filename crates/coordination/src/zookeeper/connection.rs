@@ -2,13 +2,19 @@
 //!
 //! The client library reconnects by itself while its session may live. After that this module takes over: it tries to
 //! resume the same session without a time limit, because a ZooKeeper that was down as a whole counts session time from
-//! its return. Only when ZooKeeper reports the session as expired does it make a new one.
+//! its return. It makes a new one only in two cases:
+//!
+//! - ZooKeeper reports the session as expired.
+//! - A request has no answer for half of the session timeout, while pings are answered. Such a session would live for
+//!   ever and be of no use: it is closed, and its task ended, so that its ephemeral entries go.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState};
+use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionInfo, SessionState as ClientState};
 
 use super::settings::ZooKeeperSettings;
 use super::tls::{PROBE_MAX, Tls};
@@ -33,8 +39,77 @@ pub(super) struct Link {
     pub(super) session: Session,
     /// The number of connections so far. When it has grown, events may have been missed.
     pub(super) connections: u64,
-    /// Why the last attempt to connect by TLS failed, if TLS was the reason.
-    pub(super) refusal: Option<String>,
+    /// Why the last attempt to connect failed, if waiting does not help.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// A reason for a failed connection that has to be corrected by people.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The handshake of TLS failed.
+    Tls(String),
+    /// The root cannot be used: the answer of ZooKeeper.
+    Root(String),
+}
+
+/// The tasks of the client library for one session or several in succession, on a thread of their own. They end when
+/// this is dropped, whatever they wait for.
+struct LibraryTasks {
+    runtime: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl LibraryTasks {
+    fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("zookeeper-tasks".to_owned())
+            // The channel closes when the sender is dropped.
+            .spawn(move || drop(runtime.block_on(stopped)))?;
+        Ok(Self {
+            runtime: handle,
+            _stop: stop,
+        })
+    }
+
+    /// Connects; the session's task is one of these tasks.
+    async fn connect(
+        &self,
+        settings: &ZooKeeperSettings,
+        tls: Option<&Tls>,
+        known: Option<&SessionInfo>,
+    ) -> Result<Client, Error> {
+        let mut connector = Client::connector()
+            .with_session_timeout(settings.session_timeout())
+            .with_fail_eagerly();
+        if let Some(digest) = &settings.digest {
+            connector = connector.with_auth("digest", digest.as_bytes());
+        }
+        if let Some(session) = known {
+            connector = connector.with_session(session.clone());
+        }
+        let servers = settings.servers.clone();
+        let options = tls.map(|tls| tls.options.clone());
+        let connecting = self.runtime.spawn(async move {
+            match options {
+                Some(options) => connector.with_tls(options).secure_connect(&servers).await,
+                None => connector.connect(&servers).await,
+            }
+        });
+        // A task that panicked has printed why.
+        connecting.await.unwrap_or(Err(Error::ClientClosed))
+    }
+}
+
+/// How the use of a session ended.
+#[derive(PartialEq, Eq)]
+enum Ending {
+    /// The library gave it up, or ZooKeeper did.
+    Lost,
+    /// Requests were not answered.
+    Unanswered,
 }
 
 impl Link {
@@ -70,6 +145,8 @@ pub(super) fn is_loss(error: &Error) -> bool {
             | Error::ClientClosed
             | Error::NotReadOnly
             | Error::Throttled
+            // Among others, the answer to a request whose session's task was ended.
+            | Error::UnexpectedError(_)
     )
 }
 
@@ -92,9 +169,10 @@ pub(super) async fn keep(
     links: watch::Sender<Link>,
     mut stopped: oneshot::Receiver<()>,
 ) {
+    let mut tasks = None;
     tokio::select! {
         _ = &mut stopped => {}
-        () = keep_for_ever(&settings, tls.as_ref(), &links) => {}
+        () = keep_for_ever(&settings, tls.as_ref(), &links, &mut tasks) => {}
     }
     let client = links.borrow().client.clone();
     links.send_modify(|link| {
@@ -114,32 +192,39 @@ async fn close(client: Client) {
     let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
 }
 
-async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &watch::Sender<Link>) {
+async fn keep_for_ever(
+    settings: &ZooKeeperSettings,
+    tls: Option<&Tls>,
+    links: &watch::Sender<Link>,
+    tasks: &mut Option<LibraryTasks>,
+) {
     let mut known = None;
     let mut counted = None;
     let mut is_out = false;
     loop {
-        let mut connector = Client::connector()
-            .with_session_timeout(settings.session_timeout())
-            .with_fail_eagerly();
-        if let Some(digest) = &settings.digest {
-            connector = connector.with_auth("digest", digest.as_bytes());
-        }
-        if let Some(session) = &known {
-            connector = connector.with_session(Clone::clone(session));
-        }
-        let connected = match tls {
-            Some(tls) => {
-                let connector = connector.with_tls(tls.options.clone());
-                connector.secure_connect(&settings.servers).await
+        let own = match tasks.take().map_or_else(LibraryTasks::start, Ok) {
+            Ok(started) => tasks.insert(started),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a thread for the session with ZooKeeper; trying again");
+                tokio::time::sleep(RECONNECT).await;
+                continue;
             }
-            None => connector.connect(&settings.servers).await,
         };
-        match connected {
+        match own.connect(settings, tls, known.as_ref()).await {
             Ok(client) => {
                 is_out = false;
                 known = Some(client.session().clone());
-                serve(settings, links, client, &mut counted).await;
+                if serve(settings, links, &client, &mut counted).await == Ending::Unanswered {
+                    let servers = &settings.servers;
+                    tracing::warn!(
+                        servers,
+                        "ZooKeeper answers pings, but no requests; beginning a new session"
+                    );
+                    links.send_modify(Link::suspend);
+                    close(client).await;
+                    (known, *tasks) = (None, None);
+                    tokio::time::sleep(RECONNECT).await;
+                }
             }
             Err(Error::SessionExpired) if known.is_some() => {
                 tracing::warn!(servers = settings.servers, "the session with ZooKeeper was lost");
@@ -153,7 +238,7 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &
                     }
                     None => None,
                 };
-                let is_news = links.borrow().refusal != refusal;
+                let is_news = links.borrow().refusal != refusal.clone().map(Refusal::Tls);
                 if !std::mem::replace(&mut is_out, true) || is_news {
                     let reason = refusal.clone().unwrap_or_else(|| error.to_string());
                     tracing::warn!(
@@ -163,7 +248,7 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &
                     );
                 }
                 if is_news {
-                    links.send_modify(|link| link.refusal = refusal);
+                    links.send_modify(|link| link.refusal = refusal.map(Refusal::Tls));
                 }
                 tokio::time::sleep(RECONNECT).await;
             }
@@ -171,20 +256,22 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, tls: Option<&Tls>, links: &
     }
 }
 
-/// Publishes a session's state until it is lost. A session that was not counted yet starts a generation.
+/// Publishes a session's state until it ends. A session that was not counted yet starts a generation.
 async fn serve(
     settings: &ZooKeeperSettings,
     links: &watch::Sender<Link>,
-    client: Client,
+    client: &Client,
     counted: &mut Option<SessionId>,
-) {
+) -> Ending {
+    // A request and the pause before it together take at most the session timeout.
+    let patience = settings.session_timeout() / 2;
     let session = client.session_id();
     let mut states = client.state_watcher();
     let mut state = states.state();
     loop {
-        match state {
-            ClientState::SyncConnected => match prepare(settings, &client).await {
-                Ok(rooted) => {
+        if state == ClientState::SyncConnected {
+            match tokio::time::timeout(patience, prepare(settings, client)).await {
+                Ok(Ok(rooted)) => {
                     let is_new = counted.replace(session) != Some(session);
                     links.send_modify(|link| {
                         link.session.generation += u64::from(is_new);
@@ -194,39 +281,64 @@ async fn serve(
                         link.refusal = None;
                     });
                     tracing::info!(servers = settings.servers, %session, "connected to ZooKeeper");
+                    tokio::select! {
+                        changed = states.changed() => state = changed,
+                        () = unanswered(client, patience) => return Ending::Unanswered,
+                    }
                 }
-                Err(error) => {
+                Ok(Err(error)) => {
                     let pause = match is_loss(&error) {
                         true => RETRY,
                         false => {
                             let root = &settings.root;
                             tracing::error!(root, %error, "cannot use the root in ZooKeeper; check its access rights");
+                            links.send_modify(|link| link.refusal = Some(Refusal::Root(error.to_string())));
                             REFUSED
                         }
                     };
                     let changed = tokio::time::timeout(pause, states.changed()).await;
                     state = changed.unwrap_or(state);
-                    continue;
                 }
-            },
-            _ => {
-                tracing::warn!(servers = settings.servers, %state, "the connection to ZooKeeper was lost");
-                links.send_modify(Link::suspend);
-                if state.is_terminated() {
-                    return;
-                }
+                // The answer of a connection that was lost meanwhile cannot come.
+                Err(_) if states.peek_state() == ClientState::SyncConnected => return Ending::Unanswered,
+                Err(_) => state = states.state(),
             }
+        } else {
+            tracing::warn!(servers = settings.servers, %state, "the connection to ZooKeeper was lost");
+            links.send_modify(Link::suspend);
+            if state.is_terminated() {
+                return Ending::Lost;
+            }
+            state = states.changed().await;
         }
-        state = states.changed().await;
+    }
+}
+
+/// Asks ZooKeeper now and then, and returns when it does not answer for this time. The loss of a connection is an
+/// answer.
+async fn unanswered(client: &Client, patience: Duration) {
+    loop {
+        tokio::time::sleep(patience).await;
+        if tokio::time::timeout(patience, client.check_stat("/")).await.is_err() {
+            return;
+        }
     }
 }
 
 /// A client below the root, which exists, on a server that has caught up with the leader.
 async fn prepare(settings: &ZooKeeperSettings, client: &Client) -> Result<Client, Error> {
     client.sync("/").await?;
-    client
-        .mkdir(&settings.root, &CreateMode::Persistent.with_acls(acls(settings)))
-        .await?;
+    // Not by creating it: that needs a right to its parent, also if it exists.
+    match client.get_data(&settings.root).await {
+        // Without the right to read it, each operation is refused by itself.
+        Ok(_) | Err(Error::NoAuth) => {}
+        Err(Error::NoNode) => {
+            client
+                .mkdir(&settings.root, &CreateMode::Persistent.with_acls(acls(settings)))
+                .await?;
+        }
+        Err(error) => return Err(error),
+    }
     let rooted = client.clone().chroot(settings.root.as_str());
     rooted.map_err(|_| Error::BadArguments(&"root"))
 }

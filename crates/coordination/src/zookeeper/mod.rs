@@ -30,7 +30,7 @@ pub use self::settings::ZooKeeperSettings;
 pub use self::tls::ZooKeeperTls;
 
 use self::changes::{Failure, commit, create_ephemeral};
-use self::connection::Link;
+use self::connection::{Link, Refusal};
 use self::tls::Tls;
 use crate::election::{Election, Lead};
 use crate::entry::{Change, Entry, Revision, check_changes};
@@ -127,7 +127,12 @@ impl ZooKeeperCoordination {
             let servers = settings.servers.clone();
             let late = |_| {
                 Err(match known.borrow().refusal.clone() {
-                    Some(reason) => CoordinationError::Untrusted { action, reason },
+                    Some(Refusal::Tls(reason)) => CoordinationError::Untrusted { action, reason },
+                    Some(Refusal::Root(reason)) => CoordinationError::NoRoot {
+                        action,
+                        root: settings.root.clone(),
+                        reason,
+                    },
                     None => CoordinationError::Unavailable {
                         action,
                         servers,

@@ -47,7 +47,11 @@ pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPa
                 }
             },
             (Some(_), _) => {}
-            (None, _) if connections_seen > 0 => feed.suspended(),
+            (None, _) if connections_seen > 0 => {
+                // Their watchers may end with their session's task.
+                told = JoinSet::new();
+                feed.suspended();
+            }
             (None, _) => {}
         }
         if links.changed().await.is_err() {

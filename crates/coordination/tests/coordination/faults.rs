@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState, WatchEvent, ZooKeeperCoordination};
 use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 
+use crate::answers::Answers;
 use crate::clients::{SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
 
 /// The timeout of sessions that are to expire.
@@ -232,4 +233,43 @@ fn operations_with_lost_answers_are_known_to_be_done() {
         });
         assert!(is_done());
     }
+}
+
+#[test]
+fn a_session_whose_requests_have_no_answers_is_made_again_although_its_pings_have() {
+    let server = ZooKeeper::start();
+    let (answers, root) = (Answers::of(server.port()), own_root());
+    let mut settings = settings(&answers.address(), &root);
+    settings.session_timeout_ms = 4_000;
+    let (session, other) = (
+        ZooKeeperCoordination::connect(settings).unwrap(),
+        connect(&server.address(), &root),
+    );
+    let watch = session.watch(&[path("entries")]).unwrap();
+    let election = session.elect(&path("election"), b"me").unwrap();
+    expect(&watch, &WatchEvent::Everything);
+    assert!(election.wait(SOON));
+    session.create_ephemeral(&path("here"), b"1").unwrap();
+    let before = session.session().generation;
+
+    answers.keep_back(true);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.read(&path("here")));
+        expect(&watch, &WatchEvent::Suspended);
+        wait_until("the leader to step down", SOON, || !election.is_leader());
+        // Although pings keep a connection alive all the time.
+        wait_until("its ephemeral entry to go", SOON, || {
+            other.read(&path("here")).unwrap().is_none()
+        });
+        assert!(!is_connected(&session));
+        answers.keep_back(false);
+        // The call gets its answer in the new session.
+        assert_eq!(waiting.join().unwrap().unwrap(), None);
+    });
+    expect(&watch, &WatchEvent::Everything);
+    assert!(session.session().generation > before);
+    assert!(election.wait(SOON));
+    session.create_ephemeral(&path("here"), b"2").unwrap();
+    other.write(&path("entries/told"), b"1", None).unwrap();
+    expect_changed(&watch, &["entries/told"]);
 }

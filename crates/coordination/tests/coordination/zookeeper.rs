@@ -8,10 +8,14 @@ use fondaco_testing::{ZooKeeper, wait_for, wait_until};
 use crate::clients::{SOON, connect, own_root, path, settings};
 use crate::conformance::conformance;
 
-/// The server of tests that do not disturb it.
+/// The server of tests that do not disturb it. The parent of all roots is open to all.
 fn server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
-    SERVER.get_or_init(ZooKeeper::start)
+    SERVER.get_or_init(|| {
+        let server = ZooKeeper::start();
+        connect(&server.address(), &own_root()).children(&path("a")).unwrap();
+        server
+    })
 }
 
 #[test]
@@ -50,6 +54,31 @@ fn entries_written_with_a_password_are_closed_to_others() {
         let error = with(other).write(&path("a/c"), b"1", None).unwrap_err();
         assert!(matches!(error, CoordinationError::Refused { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_root_that_may_not_be_created_is_named_with_the_reason() {
+    // A server of its own, on which a user with a password creates the parent of all roots.
+    let server = ZooKeeper::start();
+    let with = |root: &str, digest: Option<&str>| {
+        let mut settings = settings(&server.address(), root);
+        settings.digest = digest.map(str::to_owned);
+        settings.call_timeout_ms = 5_000;
+        ZooKeeperCoordination::connect(settings).unwrap()
+    };
+    with("/fondaco/first", Some("fondaco:secret"))
+        .write(&path("a"), b"1", None)
+        .unwrap();
+    let error = with("/fondaco/second", None).read(&path("a")).unwrap_err();
+    assert!(matches!(error, CoordinationError::NoRoot { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("/fondaco/second") && text.contains("not authorized"),
+        "{text}"
+    );
+    // No right to the parent is needed for a root that exists: its own rights decide.
+    let error = with("/fondaco/first", None).read(&path("a")).unwrap_err();
+    assert!(matches!(error, CoordinationError::Refused { .. }), "{error}");
 }
 
 #[test]
