@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 pub use fondaco_backup::{Refused, is_refused};
 use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
-use fondaco_control::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, now_unix_ms, trusting};
+use fondaco_control::{
+    RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, now_unix_ms, refused_certificate, trusting,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http};
@@ -37,7 +39,9 @@ const JSON: &str = "application/json";
 /// The content type of binary bodies.
 const BYTES: &str = "application/octet-stream";
 
-const ADVICE_ON_TLS: &str = "trust its certificate with --ca FILE, if it is the right one";
+/// The advice for a certificate that is refused.
+pub const ADVICE_ON_TLS: &str = "trust it with --ca FILE, which has the certificate or that of its authority, and name the \
+                                 process as the certificate does";
 
 /// A client of a node's control port.
 pub struct Client {
@@ -291,25 +295,23 @@ impl Client {
     }
 
     fn unreachable(&self, error: ureq::Error) -> anyhow::Error {
-        // A certificate error of rustls arrives wrapped in an I/O error.
-        let is_of_tls = match &error {
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => true,
-            ureq::Error::Io(io) => io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-            _ => false,
-        };
         let address = self.base.split_once("://").map_or(&*self.base, |(_, address)| address);
         let tls = self.base.starts_with("https://");
         let spoken = wire::spoken_at(address).and_then(|spoken| spoken.instead_of_http(address, tls));
-        let advice = match (spoken, &error) {
-            (Some(advice), _) => advice,
-            (None, _) if is_of_tls => ADVICE_ON_TLS.to_owned(),
-            (None, ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound) => {
-                "is a node running there? Start one with fondaco dev, or give its address with --http or FONDACO_HTTP"
-                    .to_owned()
-            }
-            (None, _) => "check --http, and the node's log".to_owned(),
+        let refused = match &error {
+            ureq::Error::Io(error) => refused_certificate(error),
+            ureq::Error::Rustls(error) => refused_certificate(error),
+            _ => None,
         };
-        let message = format!("cannot reach {}: {error}; {advice}", self.base);
+        let why = match (spoken, refused, &error) {
+            (Some(spoken), ..) => spoken,
+            (None, Some(reason), _) => format!("{reason}; {ADVICE_ON_TLS}"),
+            (None, None, ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound) => format!(
+                "{error}; is a node running there? Start one with fondaco dev, or give its address with --http or FONDACO_HTTP"
+            ),
+            (None, None, _) => format!("{error}; check --http, and the node's log"),
+        };
+        let message = format!("cannot reach {}: {why}", self.base);
         let code = "unreachable".to_owned();
         anyhow::Error::new(Refused { code, message })
     }

@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use fondaco_control::refused_certificate;
 use redis::{ConnectionLike, IntoConnectionInfo, RedisConnectionInfo};
 
+use crate::client::ADVICE_ON_TLS;
 use crate::control_port::ControlPort;
 use crate::named_tls::NamedTls;
 use crate::wire;
@@ -30,22 +32,25 @@ pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
 
 /// Connects to a RESP port.
 pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike + Send>> {
-    let failed = |error: &dyn std::fmt::Display| {
-        let spoken = wire::spoken_at(address);
-        let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
-        let advice = advice.unwrap_or_else(|| {
-            "give the address with --resp or FONDACO_RESP, and your login with --user and --password".to_owned()
-        });
-        anyhow!("cannot connect to {address}: {error}; {advice}")
+    let failed = |error: anyhow::Error| {
+        let spoken = wire::spoken_at(address).and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
+        let why = match (spoken, refused_certificate(error.as_ref())) {
+            (Some(spoken), _) => spoken,
+            (None, Some(reason)) => format!("{reason}; {ADVICE_ON_TLS}"),
+            (None, None) => format!(
+                "{error:#}; give the address with --resp or FONDACO_RESP, and your login with --user and --password"
+            ),
+        };
+        anyhow!("cannot connect to {address}: {why}")
     };
     if let Some(path) = &port.tls.ca {
         let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
-        let mut connection = NamedTls::connect(address, &pem).map_err(|error| failed(&format!("{error:#}")))?;
+        let mut connection = NamedTls::connect(address, &pem).map_err(failed)?;
         if let Some(password) = &port.password {
             let user = port.user.as_deref();
             connection
                 .authenticate(user, password)
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| failed(error.into()))?;
         }
         return Ok(Box::new(connection));
     }
@@ -63,7 +68,7 @@ pub fn connect(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn Conn
     }
     let client = redis::Client::open(info.set_redis_settings(login));
     let connection = client.and_then(|client| client.get_connection_with_timeout(TIME_MAX));
-    Ok(Box::new(connection.map_err(|error| failed(&error))?))
+    Ok(Box::new(connection.map_err(|error| failed(error.into()))?))
 }
 
 /// The node's error message, without the text that the library adds.

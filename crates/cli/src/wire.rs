@@ -20,8 +20,8 @@ pub enum Spoken {
 
 /// Detects the protocol at `host:port`; `None` if it cannot be reached, or the protocol is unknown.
 pub fn spoken_at(address: &str) -> Option<Spoken> {
-    let address = address.to_socket_addrs().ok()?.next()?;
-    let mut stream = TcpStream::connect_timeout(&address, TIME_MAX).ok()?;
+    let mut addresses = address.to_socket_addrs().ok()?;
+    let mut stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, TIME_MAX).ok())?;
     stream.set_read_timeout(Some(TIME_MAX)).ok()?;
     stream.set_write_timeout(Some(TIME_MAX)).ok()?;
     // RESP answers this, HTTP refuses it with an HTTP error, and TLS with an alert.

@@ -70,7 +70,7 @@ pub use builder::ClientBuilder;
 pub use client::Client;
 pub use error::ClientError;
 pub use fondaco_ids::{Multiplicity, SetAnswer, SetQuery};
-pub use fondaco_protocol::{TrustError, WireKey, trusting};
+pub use fondaco_protocol::{TrustError, WireKey, refused_certificate, trusting};
 pub use options::{Partial, PutOptions, ReadOptions};
 pub use read::{BatchReply, PinnedStore};
 pub use sets::{Computed, SetOptions, What};

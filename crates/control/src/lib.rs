@@ -58,7 +58,7 @@ pub use config::{
 };
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
-pub use fondaco_client::trusting;
+pub use fondaco_client::{refused_certificate, trusting};
 pub use fondaco_fetch::agent_trusting;
 pub use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, now_unix_ms};
 pub use process::raise_open_files_limit;

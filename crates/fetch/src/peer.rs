@@ -17,7 +17,9 @@ use ureq::{Agent, Body, http};
 use crate::error::FetchError;
 use crate::https::agent_trusting;
 use crate::source::{FetchSource, PageCache, SourceError};
-use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, TrustError, now_unix_ms, trusting};
+use fondaco_protocol::{
+    RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, TrustError, in_words, now_unix_ms, trusting,
+};
 
 /// The largest range of a request, in bytes.
 const RANGE_BYTES: u64 = 4 << 20;
@@ -314,7 +316,7 @@ fn retry_after(answer: &http::Response<Body>) -> Duration {
 
 fn as_io(error: ureq::Error) -> io::Error {
     match error {
-        ureq::Error::Io(error) => error,
+        ureq::Error::Io(error) => in_words(error),
         error => io::Error::other(error),
     }
 }

@@ -26,7 +26,7 @@ pub use key::{InvalidKey, WireKey};
 pub use session::SessionKey;
 pub use signature::{RequestKey, SIGNED_MS_MAX, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
 pub use trace::{InvalidTraceparent, TraceContext};
-pub use trust::{TrustError, trusting};
+pub use trust::{TrustError, in_words, refused_certificate, trusting};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

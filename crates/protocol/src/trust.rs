@@ -4,6 +4,8 @@
 //! refuses that. Here a certificate that equals one in the file is accepted too, if it is valid now and for the name of
 //! the server, as curl and the clients of Redis do. The user who configured it trusts it: there is no chain to check.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -116,6 +118,42 @@ fn is_authority(error: &rustls::Error) -> bool {
     other.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
+/// Why the certificate of a server is refused, for people, if an error or one of its causes says that it is.
+pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<String> {
+    // As clients of Redis share errors.
+    if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+        return refused_certificate(&**shared);
+    }
+    if let Some(wrapped) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref)
+        && let Some(reason) = refused_certificate(wrapped)
+    {
+        return Some(reason);
+    }
+    let Some(refused @ rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() else {
+        return error.source().and_then(refused_certificate);
+    };
+    Some(match reason {
+        _ if is_authority(refused) => "its certificate is self-signed, and is not among the trusted ones".to_owned(),
+        CertificateError::UnknownIssuer => "its certificate was issued by no trusted authority".to_owned(),
+        CertificateError::NotValidForName
+        | CertificateError::NotValidForNameContext { .. }
+        | CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => reason.to_string(),
+        CertificateError::Revoked => "its certificate is revoked".to_owned(),
+        _ => "its certificate is damaged, or may not be used by a server".to_owned(),
+    })
+}
+
+/// An error of a connection; one for a certificate that is refused says so in words.
+pub fn in_words(error: io::Error) -> io::Error {
+    match refused_certificate(&error) {
+        Some(reason) => io::Error::new(error.kind(), reason),
+        None => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -159,9 +197,14 @@ mod tests {
         let certificate = self_signed(|_| {});
         let error = verify(&certificate, &certificate, "other.example").unwrap_err();
         assert!(error.to_string().contains("not valid for name"), "{error}");
+        let told = refused_certificate(&io::Error::other(error)).unwrap();
+        assert!(told.contains("not valid for name \"other.example\""), "{told}");
         // The same names, with another key.
         let other = self_signed(|_| {});
-        assert!(verify(&certificate, &other, "node.example").is_err());
+        let error = verify(&certificate, &other, "node.example").unwrap_err();
+        let told = refused_certificate(&error).unwrap();
+        assert!(told.contains("self-signed"), "{told}");
+        assert_eq!(refused_certificate(&io::Error::other("no certificate")), None);
     }
 
     #[test]

@@ -341,3 +341,47 @@ fn a_configuration_error_is_reported_with_its_line() {
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("partitons") && error.contains("line 4"), "{error}");
 }
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_an_error_in_words_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    // Such as `openssl req -x509` makes it.
+    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let make = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let (certificate_file, key_file) = (dir.path().join(name), dir.path().join(format!("{name}.key")));
+        fs::write(&certificate_file, certificate.pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        (certificate_file, key_file)
+    };
+    let (own, key) = make("own.pem");
+    let (other, _) = make("other.pem");
+    let node = Node::server(&configuration(
+        dir.path(),
+        &format!("[tls]\ncertificate = {own:?}\nkey = {key:?}\n"),
+    ));
+    let other = other.to_str().unwrap();
+    for trust in [&["--tls"][..], &["--ca", other]] {
+        for command in [
+            &["status", "--http", &node.http][..],
+            &["scan", "s", "--resp", &node.resp],
+        ] {
+            let output = fondaco().args(command).args(trust).output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(!output.status.success(), "{command:?}");
+            assert!(told.contains("its certificate is self-signed"), "{told}");
+            assert!(told.contains("--ca FILE") && !told.contains("Other("), "{told}");
+        }
+    }
+    let ca = own.to_str().unwrap();
+    node.done(&["status", "--ca", ca]);
+    let port = node.http.rsplit_once(':').unwrap().1;
+    let output = fondaco()
+        .args(["status", "--ca", ca, "--http", &format!("localhost:{port}")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("not valid for name \"localhost\""), "{told}");
+}

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use fondaco_protocol::in_words;
 use fondaco_protocol::proof::{self, DEFAULT_USER, End, Introduction, ProofKey};
 
 /// The client's identity towards the nodes.
@@ -93,7 +94,7 @@ impl Transport {
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(host).map_err(io::Error::other)?;
                 let connector = TlsConnector::from(Arc::clone(config));
-                Stream::Tls(Box::new(connector.connect(name, tcp).await?))
+                Stream::Tls(Box::new(connector.connect(name, tcp).await.map_err(in_words)?))
             }
         };
         if let Some(Credentials { user, password }) = &self.credentials {
