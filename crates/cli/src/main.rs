@@ -17,7 +17,6 @@ mod resp;
 mod scratch;
 mod wire;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -52,8 +51,8 @@ fn main() -> ExitCode {
     let output = Output::new(arguments.json, arguments.quiet);
     match run(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output closed the pipe: `fondaco scan … | head`.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // `fondaco scan … | head`.
+        Err(error) if output::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let is_usage = error.is::<commands::WrongUsage>();
             output.failure(client::code(&error), &output::told(&error));
@@ -114,10 +113,4 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Hook(command) => commands::hook::run(command),
         Command::Completions(options) => commands::completions::completions(&options, Arguments::command()),
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

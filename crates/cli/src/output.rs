@@ -7,6 +7,45 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// Standard output, for results.
+pub struct Results(io::StdoutLock<'static>);
+
+/// The reader of the results has closed the pipe, as `head` does when it has enough: the rest is not needed, and
+/// the command ends without an error.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of the output has closed it")]
+struct ReaderGone;
+
+impl Results {
+    /// Takes standard output.
+    pub fn begin() -> Self {
+        Self(io::stdout().lock())
+    }
+}
+
+impl Write for Results {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(mark_gone)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(mark_gone)
+    }
+}
+
+fn mark_gone(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone),
+        _ => error,
+    }
+}
+
+/// Whether a command failed only because the reader of its results has gone.
+pub fn is_reader_gone(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    cause.is_some_and(|cause| cause.is::<ReaderGone>())
+}
+
 /// The output format that the user asked for.
 pub struct Output {
     json: bool,
@@ -31,9 +70,9 @@ impl Output {
 
     /// Prints a result: as JSON, or as the text that `text` renders.
     pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = Results::begin();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, value)?;
+            serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         } else {
             out.write_all(text(value).as_bytes())?;
@@ -44,9 +83,9 @@ impl Output {
 
     /// Prints bytes unchanged. On a terminal a line break follows.
     pub fn bytes(&self, bytes: &[u8]) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = Results::begin();
         out.write_all(bytes)?;
-        if out.is_terminal() {
+        if io::stdout().is_terminal() {
             out.write_all(b"\n")?;
         }
         out.flush()?;

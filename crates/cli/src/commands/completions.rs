@@ -5,6 +5,8 @@ use std::io::Write;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
+use crate::output::Results;
+
 /// `fondaco completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,7 +22,7 @@ pub fn completions(options: &CompletionsOptions, mut program: Command) -> anyhow
     // By way of memory: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut program, "fondaco", &mut script);
-    let mut out = std::io::stdout().lock();
+    let mut out = Results::begin();
     out.write_all(&script)?;
     out.flush()?;
     Ok(())

@@ -4,7 +4,7 @@
 //! repeated finds that directory: so a number starts one node, however often it is carried out.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::parse_bytes;
 use super::hook_group::Group;
+use crate::output::Results;
 
 /// How long a node may take to stop before it is killed.
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
@@ -139,7 +140,7 @@ pub fn run(command: HookCommand) -> anyhow::Result<()> {
             message: Some(format!("{error:#}")),
         },
     };
-    println!("{}", serde_json::to_string(&answer)?);
+    writeln!(Results::begin(), "{}", serde_json::to_string(&answer)?)?;
     Ok(())
 }
 

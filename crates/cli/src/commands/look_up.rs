@@ -1,7 +1,7 @@
 //! `fondaco get` and `mget`: single lookups for people, over the control port.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, bail};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::WrongUsage;
 use crate::client::Client;
 use crate::control_port::ControlPort;
-use crate::output::Output;
+use crate::output::{Output, Results};
 
 /// `fondaco get`.
 #[derive(Debug, Args)]
@@ -106,7 +106,7 @@ pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
     if output.is_json() {
         output.result(&found, |_| String::new())?;
     } else {
-        let mut out = io::stdout().lock();
+        let mut out = Results::begin();
         for Found { key, value } in &found {
             match value {
                 Some(LookupValue::Utf8(text)) => writeln!(out, "{key}\t{text}")?,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::control_port::ControlPort;
-use crate::output::Output;
+use crate::output::{Output, Results};
 use crate::resp;
 
 /// The number of keys to request at a time.
@@ -52,7 +52,7 @@ pub fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
 pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
     let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
     let pattern = format!("{}:{}", options.store, options.pattern);
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(Results::begin());
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut cursor = 0u64;
     loop {
@@ -70,7 +70,7 @@ pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
                     Ok(text) => json!({ "key": text }),
                     Err(error) => json!({ "key_base64": STANDARD.encode(error.as_bytes()) }),
                 };
-                serde_json::to_writer(&mut out, &line)?;
+                serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
             } else {
                 out.write_all(&key)?;
             }

@@ -180,3 +180,32 @@ fn durations_and_sizes_are_accepted_and_shown_with_units() {
     assert!(changed.contains("forward-timeout-ms: 1s -> 2s\n"), "{changed}");
     assert!(changed.contains("bulk-bytes-max: 16MiB -> 1MiB\n"), "{changed}");
 }
+
+#[test]
+fn a_reader_that_closes_the_pipe_ends_a_command_without_an_error() {
+    let dev = Dev::start();
+    dev.push("a", rows(5000));
+    let commands: [&[&str]; 14] = [
+        &["scan", "a"],
+        &["scan", "a", "--json"],
+        &["get", "a:k1"],
+        &["mget", "a:k1", "a:k2"],
+        &["mget", "a:k1", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["versions", "a", "--json"],
+        &["store", "list", "--json"],
+        &["store", "show", "a"],
+        &["config", "show", "--json"],
+        &["audit", "--json"],
+        &["why"],
+        &["completions", "bash"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = dev.command(arguments).stdout(writer).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.is_empty(), "{arguments:?}: {told}");
+    }
+}

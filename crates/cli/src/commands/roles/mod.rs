@@ -146,7 +146,9 @@ fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
         .with_env_filter(filter)
         // Colours are for terminals; in a file they are noise.
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // It would panic where standard error is closed: `fondaco dev 2>&1 | head`.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
