@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 
 use super::app::App;
 use super::body::JsonBody;
@@ -43,13 +43,21 @@ pub(super) async fn change_settings(
     Ok(Json(app.settings.list()))
 }
 
-/// Describe this port, with the paths to continue from. Needs no token.
+/// Describe this port, with the paths to continue from; a browser is sent to the console. Needs no token.
 #[utoipa::path(get, path = "/", tag = "node", security(()), responses(
     (status = 200, description = "The port", body = Front),
+    (status = 307, description = "The console, if the request accepts `text/html`"),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
-pub(super) async fn front(State(app): State<App>) -> Json<Front> {
-    Json(Front {
+pub(super) async fn front(State(app): State<App>, headers: HeaderMap) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    if accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains("text/html"))
+    {
+        return ([(header::VARY, "accept")], Redirect::temporary("/console/")).into_response();
+    }
+    let front = Front {
         name: "fondaco".to_owned(),
         program_version: app.program_version.to_owned(),
         role: app.role,
@@ -57,7 +65,8 @@ pub(super) async fn front(State(app): State<App>) -> Json<Front> {
         ready: "/readyz".to_owned(),
         metrics: "/metrics".to_owned(),
         document: "/openapi.json".to_owned(),
-    })
+    };
+    ([(header::VARY, "accept")], Json(front)).into_response()
 }
 
 /// Whether the process is alive. Needs no token.
