@@ -74,6 +74,7 @@ where
         answered: Vec::new(),
         answered_of: Vec::new(),
         tally: Tally::default(),
+        looked_in_vain: None,
         chosen: None,
         trace: None,
     };
@@ -120,6 +121,8 @@ struct Connection<S> {
     /// Of which stores clients' requests were answered since then, and how often.
     answered_of: Vec<(StoreId, u64)>,
     tally: Tally,
+    /// When it last waited in vain for a newer list of stores.
+    looked_in_vain: Option<Instant>,
     /// The next request, if it is to be traced.
     chosen: Option<Chosen>,
     /// The spans of the request that is carried out, if it is traced.
@@ -141,6 +144,8 @@ enum Turn {
     Pipeline(Pause),
     /// The replies are to be written first.
     Write,
+    /// The store of the next request is not known: a newer list of stores is to be waited for.
+    LookAgain,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -161,6 +166,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
+                    Turn::LookAgain => self.look_again().await,
                     Turn::Pipeline(pause) => {
                         self.run_pipeline(pause, started).await?;
                         // It may have waited for long.

@@ -1,13 +1,17 @@
 //! Requests that are not carried out: refused, longer than allowed, or no requests at all.
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fondaco_resp::command::is_http;
 use fondaco_resp::{Limits, ProtocolError};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use super::{Connection, Turn};
 use crate::catalog::Catalog;
+use crate::membership::Membership;
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
@@ -38,6 +42,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.reply().error(refusal);
         self.mute_from(start);
         None
+    }
+
+    /// Whether the process is one of several, and this client did not wait in vain a moment ago: requests for stores that
+    /// do not exist must not become slow.
+    #[cold]
+    pub(super) fn may_look_again(&self) -> bool {
+        let catalog = self.context.shared.catalog.load();
+        let has_others = |membership: &Arc<Membership>| membership.topology().nodes.len() > 1;
+        let waited = self.looked_in_vain.is_some_and(|at| at.elapsed() < LOOK_INTERVAL);
+        !waited && catalog.membership().is_some_and(has_others)
+    }
+
+    /// Waits for a newer list of stores: another process may have answered that the store of the next request exists, and
+    /// this one hears of it a moment later.
+    #[cold]
+    pub(super) async fn look_again(&mut self) {
+        let context = Rc::clone(&self.context);
+        let mut topology = context.shared.catalog.topology();
+        let is_missing = || self.names_no_store(&context.shared.catalog.load());
+        let was_missing = is_missing();
+        let known = async { while topology.changed().await.is_ok() && is_missing() {} };
+        let _ = timeout(LOOK_TIME_MAX, known).await;
+        self.looked_in_vain = (!was_missing || is_missing()).then(Instant::now);
     }
 
     /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
@@ -92,6 +119,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             limits.unauthenticated()
         }
     }
+}
+
+/// How long a request of a store that is not known waits for a newer list of stores: other processes hear of a new one
+/// within this time.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// How often a client's requests wait so.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether a request is refused because its store is not known.
+pub(super) fn is_for_no_store(refusal: &str) -> bool {
+    refusal.starts_with("NOSTORE ")
 }
 
 /// Counts a refusal that sends the client elsewhere.

@@ -17,7 +17,7 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags, resolve};
 use fondaco_resp::{Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::refusing::{note_moved, request_bytes_max};
+use super::refusing::{is_for_no_store, note_moved, request_bytes_max};
 use super::{Connection, Turn, note};
 use crate::catalog::Catalog;
 use crate::server::commands::look_ups::{self, LookUps};
@@ -199,12 +199,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 is_ready.then(|| self.run_window(taking.catalog)).flatten()
             }
             Ok(false) => self.run_window(taking.catalog).or_else(|| {
+                if operation::parser(command).is_some() && self.names_no_store(taking.catalog) && self.may_look_again()
+                {
+                    return Some(Turn::LookAgain);
+                }
                 self.request_start = self.consumed;
                 self.consumed += bytes;
                 Some(Turn::Run(command))
             }),
+            Err(refusal) if is_for_no_store(&refusal) && self.may_look_again() => {
+                Some(self.answer_before(taking.catalog).unwrap_or(Turn::LookAgain))
+            }
             Err(refusal) => self.refuse(bytes, &refusal, taking.catalog),
         }
+    }
+
+    /// Whether the first key of the next request is of a store that is not known.
+    pub(super) fn names_no_store(&self, catalog: &Catalog) -> bool {
+        let wire_key = self.arguments.get(1, &self.input[self.consumed..]).unwrap_or_default();
+        let colon = memchr::memchr(b':', wire_key);
+        colon.is_some_and(|colon| catalog.store_on_wire(&wire_key[..colon]).is_none())
     }
 
     /// Which command the next request is, and what answers it.
