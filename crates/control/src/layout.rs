@@ -5,6 +5,26 @@ use fondaco_coordination::{CoordinationError, EntryPath};
 use fondaco_model::NodeId;
 use fondaco_model::cluster::RecordPath;
 
+/// Every entry that a cluster has, by its path; `docs/coordination.md` says what each one is.
+pub const ENTRIES: [&str; 16] = [
+    "cluster",
+    "routing",
+    "plans/N",
+    "nodes/ID",
+    "announcements/IDENTITY",
+    "reports/ID",
+    "routers/IDENTITY",
+    "numbers",
+    "stores/NAME",
+    "dropped/ID",
+    "counts/ID",
+    "machines",
+    "settings",
+    "users/NAME",
+    "audit",
+    "election/candidate-…",
+];
+
 /// The entry of the settings that may change while processes run.
 pub(crate) const SETTINGS: &str = "settings";
 
@@ -62,4 +82,28 @@ pub(crate) fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> 
 pub(crate) fn watched(decides: bool) -> Result<Vec<EntryPath>, CoordinationError> {
     let all = MEMBERS_LOOK_AT.into_iter().chain(decides.then_some(REPORTS));
     all.map(str::parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_is_in_the_list() {
+        let first = |path: &str| path.split('/').next().unwrap_or_default().to_owned();
+        let listed: BTreeSet<String> = ENTRIES.iter().map(|path| first(path)).collect();
+        let watched = watched(true).unwrap();
+        let count = count(NodeId::FIRST).unwrap();
+        let used = watched.iter().chain([&count]).map(|path| first(path.as_str()));
+        let used: BTreeSet<String> = used.chain([AUDIT, MACHINES, ELECTION].map(str::to_owned)).collect();
+        assert_eq!(listed, used);
+        for folder in FOLDERS {
+            assert!(
+                ENTRIES.iter().any(|path| path.starts_with(&format!("{folder}/"))),
+                "{folder}"
+            );
+        }
+    }
 }

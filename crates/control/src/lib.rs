@@ -61,6 +61,7 @@ pub use error::ControlError;
 pub use fondaco_client::{refused_certificate, trusting};
 pub use fondaco_fetch::agent_trusting;
 pub use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, now_unix_ms};
+pub use layout::ENTRIES;
 pub use process::raise_open_files_limit;
 pub use running::Running;
 pub use setting_changes::{SettingChanges, SettingText};

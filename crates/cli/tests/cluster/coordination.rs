@@ -1,9 +1,15 @@
 //! ZooKeeper is down: serving continues, decisions wait.
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Stdio;
 
+use fondaco_control::ENTRIES;
+use fondaco_coordination::{Coordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_testing::{Proxy, ZooKeeper, free_port};
+use serde_json::json;
 
 use super::cluster::{Cluster, Shape, is_ready};
 use super::node::{fondaco, signal, until, wait};
@@ -26,6 +32,15 @@ fn without_zookeeper_nodes_serve_and_even_start() {
         status["coordination_silent_ms"].as_u64() > Some(5_000)
     });
     none_since(&readers.stop(), began);
+    for name in ["node-1", "router-1"] {
+        // They do their own part.
+        let readiness = cluster.get(name).http_get("/readyz");
+        let warnings = readiness["warnings"].to_string();
+        assert!(
+            warnings.contains("ZooKeeper has been silent for"),
+            "{name}: {readiness}"
+        );
+    }
     let refused = cluster.get("node-1").refused(1, &["store", "create", "other"]);
     assert!(refused.contains("no answer from ZooKeeper"), "{refused}");
     let told = cluster.get("router-1").done(&["status"]);
@@ -144,4 +159,84 @@ fn a_process_that_waits_for_its_cluster_can_be_stopped() {
     assert!(status.success(), "{log}");
     assert!(output.stdout.is_empty(), "it had not begun to serve");
     assert!(log.contains("stopped before it could serve"), "{log}");
+}
+
+#[test]
+fn every_entry_in_zookeeper_is_documented() {
+    let cluster = Cluster::start(Shape::steady());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    let node = cluster.get("node-1");
+    node.done(&["store", "create", "gone", "--kind", "versioned"]);
+    node.done(&["store", "drop", "gone", "--yes"]);
+    node.done(&["config", "set", "maxclients=5000"]);
+    node.done(&["rebalance", "plan", "--move", &a_move(&cluster)]);
+    let mut user = node.command(&["user", "put", "ann", "--stores", "*"]);
+    let mut user = user.stdin(Stdio::piped()).spawn().unwrap();
+    user.stdin.take().unwrap().write_all(b"a long password\n").unwrap();
+    assert!(wait(&mut user).success());
+
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/coordination.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let rows = document
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let documented: BTreeSet<&str> = rows
+        .map(|(entry, _)| entry)
+        .filter(|entry| *entry != "session-timeout-ms")
+        .collect();
+    assert_eq!(documented, ENTRIES.into_iter().collect());
+
+    let (above, root) = cluster.root.rsplit_once('/').unwrap();
+    let session = ZooKeeperCoordination::connect(ZooKeeperSettings::new(&cluster.zookeeper, above)).unwrap();
+    let below = |path: &str| session.children(&path.parse().unwrap()).unwrap();
+    let mut found = BTreeSet::new();
+    for first in below(root) {
+        let is_folder = !below(&format!("{root}/{first}")).is_empty();
+        let is_this = |entry: &&&str| match entry.split_once('/') {
+            Some((folder, _)) => is_folder && folder == first,
+            None => !is_folder && **entry == first,
+        };
+        let entry = documented.iter().find(is_this);
+        found.insert(*entry.unwrap_or_else(|| panic!("{first} is not documented")));
+    }
+    // All of them, but for that of a hook, which this cluster does not have.
+    let missing: Vec<_> = documented.difference(&found).collect();
+    assert_eq!(missing, [&"machines"]);
+}
+
+#[test]
+fn a_store_that_one_process_has_created_is_known_to_all_at_once() {
+    let cluster = Cluster::start(Shape::steady());
+    let names = ["node-1", "node-2", "node-3", "router-1"];
+    for (at, name) in names.iter().cycle().take(12).enumerate() {
+        let mut others = names.map(|name| cluster.get(name).redis());
+        for kind in ["batch", "versioned"] {
+            let store = format!("{kind}{at}");
+            let new = json!({ "name": store, "kind": kind });
+            cluster.get(name).http_post("/v1/stores", new);
+            for (other, redis) in names.iter().zip(&mut others) {
+                let found: redis::RedisResult<Option<String>> =
+                    redis::cmd("GET").arg(format!("{store}:k")).query(redis);
+                let code = found.as_ref().map_err(|error| error.code().unwrap_or_default());
+                match kind {
+                    "batch" => assert_eq!(code, Err("NOVERSION"), "{other} {found:?}"),
+                    _ => assert_eq!(code, Ok(&None), "{other} {found:?}"),
+                }
+            }
+        }
+    }
+    // A store that does not exist is refused.
+    let refused: redis::RedisResult<()> = redis::cmd("GET")
+        .arg("none:k")
+        .query(&mut cluster.get("node-1").redis());
+    assert_eq!(refused.unwrap_err().code(), Some("NOSTORE"));
+}
+
+/// A move of a replica of a partition to the node that has none.
+fn a_move(cluster: &Cluster) -> String {
+    let routing = cluster.any().http_get("/v1/routing");
+    let owners: Vec<u64> = serde_json::from_value(routing["owners"][0].clone()).unwrap();
+    let other = (1..=3).find(|node| !owners.contains(node)).unwrap();
+    format!("0:{}:{other}", owners[0])
 }
