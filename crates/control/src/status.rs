@@ -8,7 +8,7 @@ use fondaco_model::cluster::{
     ClusterView, LostQuorum, PushRecord, ReplicaReport, ReplicaState, StoreRecord, Topology, VersionDetail,
     unready_partition, used_bytes,
 };
-use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
+use fondaco_model::{NodeId, PartitionSet, StoreDefinition, VersionNumber};
 
 use crate::agent::AgentWork;
 use crate::mirror::Mirror;
@@ -220,6 +220,9 @@ fn keys(view: &ClusterView, record: &StoreRecord) -> Option<u64> {
     (held > 0).then(|| (keys * u128::from(partitions) / held) as u64)
 }
 
+/// How many characters the ranges of a store's lost partitions may have.
+const PARTITIONS_SHOWN_MAX: usize = 100;
+
 /// How many stores with lost quorums are named.
 const LOST_SHOWN_MAX: usize = 10;
 
@@ -242,13 +245,18 @@ pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
         .map(|(name, lost)| {
             let (reads, writes) = (lost.reads.len(), lost.writes.len());
             let what = match topology.stores[*name].versioned {
-                None => format!("{reads} of {partitions} partitions have no live replica"),
+                None => format!(
+                    "{reads} of {partitions} partitions have no live replica: {}",
+                    shown_partitions(&lost.reads)
+                ),
                 Some(settings) => format!(
                     "{reads} of {partitions} partitions have no read quorum and {writes} no write quorum \
-                     (N {}, R {}, W {})",
+                     (N {}, R {}, W {}): reads {}, writes {}",
                     shown_replicas(view, &view.stores[*name].record),
                     settings.reads,
-                    settings.writes
+                    settings.writes,
+                    shown_partitions(&lost.reads),
+                    shown_partitions(&lost.writes)
                 ),
             };
             format!("store \"{name}\": {what}: {remedy}")
@@ -258,6 +266,19 @@ pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
         said.push(format!("and {} more stores", lost.len() - LOST_SHOWN_MAX));
     }
     said
+}
+
+/// The partitions of a set, as ranges; of very many, the first.
+fn shown_partitions(partitions: &PartitionSet) -> String {
+    let text = partitions.to_string();
+    match text.char_indices().nth(PARTITIONS_SHOWN_MAX) {
+        None if text.is_empty() => "none".to_owned(),
+        None => text,
+        Some((end, _)) => {
+            let whole = text[..end].rfind(',').unwrap_or(end);
+            format!("{},…", &text[..whole])
+        }
+    }
 }
 
 /// The nodes' reports of a version of this store, and not of another store of its name.

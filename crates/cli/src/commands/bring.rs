@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fondaco_control::http::{NewPush, PushResource, VersionList};
+use fondaco_control::http::{ClusterResource, NewPush, PushResource, VersionList};
 use fondaco_model::{PushState, StoreName};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -19,6 +19,9 @@ use crate::client::{Client, is_refused};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
+
+/// How often a push is checked for a controller, which it needs.
+const LEADER_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A built version, and how it is to be brought to a cluster.
 #[derive(Clone, Copy)]
@@ -97,6 +100,12 @@ pub fn goes_on(error: &anyhow::Error) -> bool {
     error.downcast_ref::<GoesOn>().is_some()
 }
 
+/// Whether a controller leads, as far as it can be found out.
+fn has_leader(client: &Client) -> bool {
+    let cluster = client.get::<ClusterResource>("/v1/cluster");
+    cluster.map_or(true, |cluster| cluster.leader.is_some())
+}
+
 /// Watches a push to its end.
 fn watch(
     client: &Client,
@@ -110,6 +119,7 @@ fn watch(
     let mut display = Display::new(output.is_quiet());
     let mut cancelled = false;
     let mut waits_for = BTreeSet::new();
+    let (mut leads, mut asked) = (true, Instant::now());
     while !is_end(push.state) {
         if interrupt.is_asked() && !cancelled {
             cancelled = true;
@@ -134,7 +144,16 @@ fn watch(
             break;
         }
         push = seen;
-        show(&mut display, &push);
+        if asked.elapsed() >= LEADER_INTERVAL {
+            let led = std::mem::replace(&mut leads, has_leader(client));
+            if led && !leads {
+                display.note("no controller leads: the push continues when one does; start one, or see fondaco status");
+            }
+            asked = Instant::now();
+        }
+        if leads {
+            show(&mut display, &push);
+        }
         for absent in &push.absent {
             if waits_for.insert(absent.node) {
                 display.note(&waiting_text(absent));

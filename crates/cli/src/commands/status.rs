@@ -131,13 +131,6 @@ fn process_text(process: &NodeStatus) -> String {
         let left = known(process.disk_available_bytes);
         lines.push(("data", format!("{data}, disk with {left} left")));
     }
-    if let Some(silent_ms) = process.coordination_silent_ms {
-        let silent = output::duration(Duration::from_millis(silent_ms));
-        lines.push((
-            "ZooKeeper",
-            format!("silent for {silent}: serving with the state of that time"),
-        ));
-    }
     lines
         .iter()
         .map(|(name, value)| format!("{name:<11}{value}\n"))

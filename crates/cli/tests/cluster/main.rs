@@ -28,6 +28,7 @@ mod programs;
 mod pushes;
 mod readers;
 mod rollouts;
+mod runbook;
 mod security;
 mod sets;
 mod sources;

@@ -8,7 +8,7 @@ use fondaco_testing::{Ensemble, wait_for};
 use serde_json::json;
 
 use super::cluster::{Cluster, Shape};
-use super::node::until;
+use super::node::{until, wait};
 use super::readers::{Readers, none_since};
 use super::values::{build, elsewhere, read_all};
 
@@ -87,6 +87,33 @@ fn the_next_controller_continues_the_push_of_a_killed_one() {
         let now = cluster.any().http_get("/v1/cluster");
         now["leader"].as_str().is_some_and(|now| now != leader)
     });
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+}
+
+#[test]
+fn a_push_says_that_no_controller_leads_and_ends_when_one_does() {
+    let mut cluster = Cluster::start(Shape {
+        session_timeout_ms: 10_000,
+        ..Shape::default()
+    });
+    cluster.create(&[]);
+    let source = cluster.build(1);
+    cluster.kill("controller-1");
+    // Its entry is still there.
+    let told = cluster.get("node-1").done(&["status"]);
+    assert!(told.contains("leader     none"), "{told}");
+    let notes = cluster.dir.path().join("notes");
+    let mut push = cluster
+        .get("node-1")
+        .command(&["deploy", "s", source.to_str().unwrap()]);
+    let mut push = push.stderr(fs::File::create(&notes).unwrap()).spawn().unwrap();
+    until("the push says what it waits for", || {
+        fs::read_to_string(&notes).unwrap().contains("no controller leads")
+    });
+    cluster.launch("controller-1");
+    assert!(wait(&mut push).success());
+    let told = fs::read_to_string(&notes).unwrap();
+    assert_eq!(told.matches("no controller leads").count(), 1, "{told}");
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
 }
 

@@ -1,6 +1,7 @@
 //! A secured cluster: users, a token and TLS, also between its processes.
 
 use std::fs;
+use std::path::PathBuf;
 
 use redis::{Client, TlsCertificates};
 
@@ -8,14 +9,14 @@ use super::cluster::{Cluster, Shape};
 use super::node::until;
 use super::values::read_all;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// The SHA-256 of `secret`.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 /// The SHA-256 of `operator-password`.
 const OPERATOR: &str = "59d504b980f96034e3d89ad0ad13906be95eca50df5f72697dc371b5d400574b";
 
-#[test]
-fn users_token_and_tls_also_protect_traffic_between_processes() {
+/// A cluster with users, a token and TLS, which does not run yet, and the certificate of all its processes.
+pub fn secured() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (cluster.data("certificate.pem"), cluster.data("key.pem"));
@@ -31,14 +32,25 @@ fn users_token_and_tls_also_protect_traffic_between_processes() {
              [[users]]\nname = \"stranger\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"other\"]\n"
         ),
     );
-    cluster.launch_all();
-    let ca = certificate.to_str().unwrap();
-    let access = ["--ca", ca, "--token", TOKEN];
+    (cluster, certificate)
+}
+
+/// Waits until the nodes of a secured cluster are live and have partitions.
+pub fn until_whole(cluster: &Cluster, access: &[&str]) {
     until("the cluster is whole", || {
-        let status = cluster.any().json(&[&["status"][..], &access].concat());
+        let status = cluster.any().json(&[&["status"][..], access].concat());
         let nodes = status["cluster"]["nodes"].as_array().map_or(0, Vec::len);
         nodes == 3 && status["cluster"]["routing_epoch"].is_u64()
     });
+}
+
+#[test]
+fn users_token_and_tls_also_protect_traffic_between_processes() {
+    let (mut cluster, certificate) = secured();
+    cluster.launch_all();
+    let ca = certificate.to_str().unwrap();
+    let access = ["--ca", ca, "--token", TOKEN];
+    until_whole(&cluster, &access);
     let error = cluster.any().refused(1, &["status", "--ca", ca]);
     assert!(error.contains("--token"), "{error}");
     cluster.any().done(&[&["store", "create", "s"][..], &access].concat());

@@ -170,6 +170,15 @@ impl App {
     /// Problems of the cluster, although this process does its own part.
     pub(super) fn warnings(&self, view: &ClusterView) -> Vec<String> {
         let mut warnings = lost_quorums(view);
+        let mirror = self.operator.mirror();
+        // Entries that are rejected are a reason of their own.
+        if let Some(since) = mirror.stale_since().filter(|_| mirror.discontinuity().is_none()) {
+            warnings.push(format!(
+                "ZooKeeper has been silent for {} s: this process serves the state of that time, and nothing can be \
+                 changed; see to ZooKeeper",
+                since.elapsed().as_secs()
+            ));
+        }
         warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
         if let Some(replicas) = &self.elsewhere.replicas {
             warnings.extend(replicas.damaged_stores(true));

@@ -1,6 +1,8 @@
 //! `/v1/cluster`, `/v1/nodes`, `/v1/routing`: the members of the cluster, and the owners of partitions.
 
 use std::collections::BTreeMap;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -20,6 +22,9 @@ use crate::error::ControlError;
 use crate::layout::ELECTION;
 use crate::mirror::Mirror;
 use crate::status::lost_quorums;
+
+/// How long the leading controller may take to accept a connection until it counts as gone.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Show the cluster: its nodes, its routers, its leader.
 #[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses(
@@ -171,6 +176,9 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         Some(_) => None,
     };
     let leader = leader.and_then(|bytes| serde_json::from_slice::<Candidate>(&bytes).ok());
+    // The entry of a controller that was killed stays for a session timeout.
+    let leads = app.controller.as_ref().is_some_and(|own| own.counts().leading);
+    let leader = leader.filter(|leader| leads || accepts_connections(&leader.http));
     let mut problems = mirror.problems();
     if let Some(controller) = &app.controller {
         problems.extend(controller.problems());
@@ -201,6 +209,12 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         protocol: view.protocol(),
         problems,
     })
+}
+
+/// Whether a process accepts connections at this address.
+fn accepts_connections(address: &str) -> bool {
+    let mut addresses = address.to_socket_addrs().into_iter().flatten();
+    addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIME_MAX).is_ok())
 }
 
 fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {

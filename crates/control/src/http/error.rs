@@ -330,7 +330,10 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::NothingSeen
         | ControlError::NotAnnounced
         | ControlError::Coordination(
-            CoordinationError::Unavailable { .. } | CoordinationError::Untrusted { .. } | CoordinationError::Closed,
+            CoordinationError::Unavailable { .. }
+            | CoordinationError::Untrusted { .. }
+            | CoordinationError::NoRoot { .. }
+            | CoordinationError::Closed,
         ) => "unavailable",
         ControlError::NoEventLog => "no_log",
         ControlError::Stream(StreamError::NotSettled { .. } | StreamError::Folded { .. }) => "not_settled",

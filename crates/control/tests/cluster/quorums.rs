@@ -43,7 +43,8 @@ fn every_port_reports_a_lost_quorum_and_nodes_stay_ready() {
             (cluster_info(&cluster, member, "cluster_state") == "fail").then_some(())
         });
         let warnings = warnings(&cluster, member);
-        let expected = "4 of 4 partitions have no read quorum and 4 no write quorum (N 3, R 2, W 2)";
+        let expected =
+            "4 of 4 partitions have no read quorum and 4 no write quorum (N 3, R 2, W 2): reads 0-3, writes 0-3";
         assert!(warnings.contains(expected), "{member}: {warnings}");
         assert!(warnings.contains("start node 2, node 3"), "{member}: {warnings}");
         assert_eq!(cluster_info(&cluster, member, "cluster_slots_ok"), "0");
