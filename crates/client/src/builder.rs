@@ -9,6 +9,7 @@ use fondaco_model::VALUE_BYTES_MAX;
 use fondaco_model::cluster::Topology;
 use fondaco_protocol::replica::LocalReplica;
 use fondaco_resp::Limits;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
@@ -200,8 +201,10 @@ impl ClientBuilder {
         let transport = Arc::new(self.transport);
         let topologies = source.follow(&transport, self.wanted, false);
         let mut latest = topologies.latest;
+        let source = Mutex::new(latest.clone());
         let inner = Arc::new(Inner {
             current: ArcSwapOption::empty(),
+            source,
             changed: watch::Sender::new(None),
             steering: Steering::new(&self.steering).with_seed(fastrand::u64(..)),
             clock,
@@ -224,11 +227,11 @@ impl ClientBuilder {
         let transport = Arc::clone(&inner.transport);
         let follow = transport.spawn(async move {
             while latest.changed().await.is_ok() {
-                let topology = latest.borrow_and_update().clone();
-                match (weak.upgrade(), topology) {
-                    (None, _) => return,
-                    (Some(inner), Some(topology)) => inner.adopt(topology),
-                    (Some(_), None) => {}
+                // A request may have adopted it already.
+                latest.mark_unchanged();
+                match weak.upgrade() {
+                    None => return,
+                    Some(inner) => inner.catch_up(&mut inner.source.lock()),
                 }
             }
         });

@@ -11,6 +11,7 @@ use fondaco_model::cluster::Topology;
 use fondaco_model::{NodeId, PROTOCOL, StoreName};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -37,7 +38,9 @@ pub struct Client {
 pub(crate) struct Inner {
     /// The snapshot with which requests begin; `None` before the first topology.
     pub(crate) current: ArcSwapOption<Snapshot>,
-    /// The same, for tasks that wait for the next snapshot.
+    /// Where topologies come from.
+    pub(crate) source: Mutex<watch::Receiver<Option<Arc<Topology>>>>,
+    /// The present snapshot, for tasks that wait for the next one.
     pub(crate) changed: watch::Sender<Option<Arc<Snapshot>>>,
     pub(crate) steering: Steering,
     pub(crate) clock: Clock,
@@ -182,6 +185,25 @@ impl Client {
 }
 
 impl Inner {
+    /// The snapshot to begin an operation with: the caller may have been told of a store that only the newest topology
+    /// has.
+    pub(crate) fn newest(&self) -> Result<Arc<Snapshot>, ClientError> {
+        // Another request that holds the lock catches up for both.
+        if let Some(mut source) = self.source.try_lock() {
+            self.catch_up(&mut source);
+        }
+        self.current.load_full().ok_or_else(|| self.no_topology(0))
+    }
+
+    /// Takes the latest topology of the source, if it has not been taken yet.
+    pub(crate) fn catch_up(&self, source: &mut watch::Receiver<Option<Arc<Topology>>>) {
+        if source.has_changed().unwrap_or(false)
+            && let Some(newer) = source.borrow_and_update().clone()
+        {
+            self.adopt(newer);
+        }
+    }
+
     /// Takes a newer topology, for all requests that begin from now on or wait for it.
     pub(crate) fn adopt(&self, topology: Arc<Topology>) {
         let protocol = topology.protocol.min(PROTOCOL);

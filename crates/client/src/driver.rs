@@ -135,7 +135,7 @@ impl Inner {
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
-        let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
+        let snapshot = self.newest()?;
         let operation = start(&snapshot, &self.moment(&snapshot))?;
         Ok(Run {
             parts: Tracing::current().map(|tracing| Parts::of(tracing, operation.described())),
@@ -351,7 +351,7 @@ impl Client {
         timeout: Duration,
     ) -> Result<ReplicaReply, ClientError> {
         let inner = self.inner();
-        let snapshot = inner.current.load_full().ok_or_else(|| inner.no_topology(0))?;
+        let snapshot = inner.newest()?;
         let inbox = Arc::<Inbox<ReplicaReply>>::default();
         let outgoing = Outgoing {
             id: 0,

@@ -180,7 +180,7 @@ enum ComputedBy {
 
 impl Inner {
     fn computed_by(self: &Arc<Self>, store: &str) -> Result<ComputedBy, ClientError> {
-        let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
+        let snapshot = self.newest()?;
         let known: Option<&TopologyStore> = snapshot.directory.store(store).map(|(_, store)| store);
         let known = known.ok_or_else(|| ClientError::UnknownStore { store: store.into() })?;
         match known.value_type.has_sets() {

@@ -252,8 +252,7 @@ impl Inner {
     }
 
     fn settings(&self, store: &str) -> Result<fondaco_model::versioned::VersionedSettings, ClientError> {
-        let current = self.current.load();
-        let snapshot = current.as_ref().ok_or_else(|| self.no_topology(0))?;
+        let snapshot = self.newest()?;
         let Some((name, known)) = snapshot.directory.store(store) else {
             return Err(ClientError::UnknownStore { store: store.into() });
         };

@@ -417,7 +417,7 @@ impl SharedCatalog {
     /// Replaces the catalog, for every request that begins from now on.
     pub fn publish(&self, catalog: Catalog) {
         let topology = catalog.membership().map(|membership| Arc::clone(membership.topology()));
-        let former = self.current.swap(Arc::new(catalog));
+        // First: a request that finds a store in the catalog finds it in the topology, too.
         self.topology.send_if_modified(|known| {
             let is_same = match (&*known, &topology) {
                 (Some(known), Some(topology)) => Arc::ptr_eq(known, topology),
@@ -426,6 +426,7 @@ impl SharedCatalog {
             *known = topology;
             !is_same
         });
+        let former = self.current.swap(Arc::new(catalog));
         self.former.lock().push(former);
     }
 

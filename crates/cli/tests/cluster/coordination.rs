@@ -210,14 +210,20 @@ fn a_store_that_one_process_has_created_is_known_to_all_at_once() {
     let cluster = Cluster::start(Shape::steady());
     let names = ["node-1", "node-2", "node-3", "router-1"];
     for (at, name) in names.iter().cycle().take(12).enumerate() {
-        let store = format!("store{at}");
-        cluster
-            .get(name)
-            .http_post("/v1/stores", json!({ "name": store, "kind": "batch" }));
-        for other in names {
-            let mut redis = cluster.get(other).redis();
-            let found: redis::RedisResult<()> = redis::cmd("GET").arg(format!("{store}:k")).query(&mut redis);
-            assert_eq!(found.unwrap_err().code(), Some("NOVERSION"), "{other}");
+        for kind in ["batch", "versioned"] {
+            let store = format!("{kind}{at}");
+            let new = json!({ "name": store, "kind": kind });
+            cluster.get(name).http_post("/v1/stores", new);
+            for other in names {
+                let mut redis = cluster.get(other).redis();
+                let found: redis::RedisResult<Option<String>> =
+                    redis::cmd("GET").arg(format!("{store}:k")).query(&mut redis);
+                let code = found.as_ref().map_err(|error| error.code().unwrap_or_default());
+                match kind {
+                    "batch" => assert_eq!(code, Err("NOVERSION"), "{other}: {found:?}"),
+                    _ => assert_eq!(code, Ok(&None), "{other}: {found:?}"),
+                }
+            }
         }
     }
     // A store that does not exist is refused.

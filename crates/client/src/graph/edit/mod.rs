@@ -114,7 +114,7 @@ impl GraphEdit {
 
     fn empty_description(&self) -> Result<Description, ClientError> {
         let inner = self.client.inner();
-        let snapshot = inner.current.load_full().ok_or_else(|| inner.no_topology(0))?;
+        let snapshot = inner.newest()?;
         let known = snapshot.directory.store(self.store.as_str()).map(|(_, store)| store);
         let known = known.ok_or_else(|| ClientError::UnknownStore {
             store: self.store.as_str().into(),
