@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
 use fondaco_control::http::{Frame, NewStore, VersionedOptions};
-use fondaco_model::{StoreDefinition, StoreKind, StoreName, slot_of_key};
+use fondaco_model::{StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
 
@@ -161,7 +161,7 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
     let new = NewStore {
         name: name.to_string(),
         kind: StoreKind::Versioned,
-        backups: StoreDefinition::BACKUPS_DEFAULT,
+        backups: None,
         replicas: Some(had.replicas),
         everywhere: false,
         tolerate_failures: None,

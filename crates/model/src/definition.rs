@@ -21,6 +21,20 @@ pub enum StoreKind {
     Versioned,
 }
 
+impl StoreKind {
+    /// All kinds.
+    pub const ALL: &[Self] = &[Self::Batch, Self::Hybrid, Self::Versioned];
+
+    /// The name of the kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Hybrid => "hybrid",
+            Self::Versioned => "versioned",
+        }
+    }
+}
+
 /// A store as its operator defined it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreDefinition {

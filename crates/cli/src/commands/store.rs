@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
-use fondaco_control::http::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus};
-use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, StoreName, ValueType};
+use clap::{Arg, Args, Subcommand};
+use fondaco_control::http::{
+    NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions,
+};
+use fondaco_model::{StoreFanOut, StoreKind, StoreName, StoreOption, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
@@ -43,12 +45,15 @@ pub enum StoreCommand {
 
 /// `fondaco store create`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    mut_args(with_kinds),
+    after_help = "\
 Example:
   fondaco store create pymk --backups 2
   fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
   fondaco store create counts --kind hybrid --stream kafka://kafka-1:9092/views --rewind 2h
-  fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
+  fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2"
+)]
 pub struct CreateOptions {
     /// The name of the store: the part of its keys before the colon
     name: StoreName,
@@ -57,17 +62,17 @@ pub struct CreateOptions {
     #[arg(long, default_value = "batch", value_parser = kind)]
     kind: StoreKind,
 
-    /// How many versions besides the current one to keep for rollback
-    #[arg(long, default_value_t = StoreDefinition::BACKUPS_DEFAULT, value_name = "COUNT")]
-    backups: u32,
+    /// How many versions besides the current one to keep for rollback; 1 by default
+    #[arg(long, value_name = "COUNT")]
+    backups: Option<u32>,
 
     /// How many nodes hold each partition; the default is the cluster's number of replicas
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
     /// Have every node hold the whole store, and answer for all of it: for a small table that is asked for often
-    #[arg(long, conflicts_with = "replicas")]
-    everywhere: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with = "replicas")]
+    everywhere: Option<bool>,
 
     /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
     /// has a ready node
@@ -84,7 +89,7 @@ pub struct CreateOptions {
     space_quota: Option<u64>,
 
     /// Which nodes requests of several keys ask that do not say it themselves: sticky, nearest, preferred, round-robin, set-cover,
-    /// cluster, or cluster:GROUPS; sticky by default. Of batch stores
+    /// cluster, or cluster:GROUPS; sticky by default
     #[arg(long, value_name = "FAN-OUT")]
     fan_out: Option<StoreFanOut>,
 
@@ -135,14 +140,17 @@ pub struct PoisonOptions {
 
 /// `fondaco store alter`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    mut_args(with_kinds),
+    after_help = "\
 Settings without an option stay unchanged.
 
 Example:
   fondaco store alter pymk --backups 3
   fondaco store alter pymk --tolerate-failures any --read-keys-per-second 0
   fondaco store alter carts --durability fsync --ttl 1day
-  fondaco store alter counts --paused true")]
+  fondaco store alter counts --paused true"
+)]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
@@ -156,8 +164,8 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
-    /// Whether every node holds the whole store: true or false
-    #[arg(long, value_name = "BOOL", conflicts_with = "replicas")]
+    /// Whether every node holds the whole store: true, as without a value, or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with = "replicas")]
     everywhere: Option<bool>,
 
     /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
@@ -285,23 +293,24 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
 
 fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
+    let mut versioned = options.versioned.options();
+    let mut stream = options.stream.resource();
     // The engine of a hybrid store is that of its events.
-    let (versioned, stream) = match options.kind {
-        StoreKind::Hybrid => (None, options.stream.resource(options.versioned.engine())),
-        _ => (options.versioned.options(), options.stream.resource(None)),
-    };
+    if let (StoreKind::Hybrid, Some(settings), Some(stream)) = (options.kind, &mut versioned, &mut stream) {
+        stream.engine = settings.engine.take();
+    }
     let new = NewStore {
         name: options.name.to_string(),
         kind: options.kind,
         backups: options.backups,
         replicas: options.replicas,
-        everywhere: options.everywhere,
+        everywhere: options.everywhere.unwrap_or_default(),
         tolerate_failures: options.tolerate_failures.0,
         read_keys_per_second: options.read_keys_per_second,
         space_quota_bytes: options.space_quota,
         fan_out: options.fan_out,
         value_type: options.value_type,
-        versioned,
+        versioned: versioned.filter(|settings| *settings != VersionedOptions::default()),
         stream,
     };
     let store: StoreResource = client.post("/v1/stores", &new)?;
@@ -343,20 +352,19 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
 
 /// Parses the kind of a store.
 fn kind(text: &str) -> Result<StoreKind, String> {
-    match text {
-        "batch" => Ok(StoreKind::Batch),
-        "hybrid" => Ok(StoreKind::Hybrid),
-        "versioned" => Ok(StoreKind::Versioned),
-        _ => Err("the kind of a store is batch, hybrid or versioned".to_owned()),
-    }
+    let kind = StoreKind::ALL.iter().find(|kind| kind.as_str() == text);
+    kind.copied()
+        .ok_or_else(|| "the kind of a store is batch, hybrid or versioned".to_owned())
 }
 
-fn kind_name(kind: StoreKind) -> &'static str {
-    match kind {
-        StoreKind::Batch => "batch",
-        StoreKind::Hybrid => "hybrid",
-        StoreKind::Versioned => "versioned",
-    }
+/// Adds to the help of an option which kinds of store have it.
+fn with_kinds(argument: Arg) -> Arg {
+    let option = argument.get_long().and_then(StoreOption::named);
+    let Some(option) = option.filter(|option| option.is_special()) else {
+        return argument;
+    };
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    argument.help(format!("{help} [only {} stores]", option.kinds()))
 }
 
 /// A hybrid store, and how far the node has read its stream.
@@ -408,7 +416,7 @@ fn list_text(list: &StoreList) -> String {
             let fact = |fact: Option<u64>, text: fn(u64) -> String| fact.map_or_else(|| "-".to_owned(), text);
             vec![
                 store.name.clone(),
-                kind_name(store.kind).to_owned(),
+                store.kind.as_str().to_owned(),
                 fact(store.current_version, |version| version.to_string()),
                 fact(current.and_then(|version| version.records), output::count),
                 fact(size(store), output::bytes),
@@ -455,7 +463,7 @@ fn show_text(store: &StoreResource) -> String {
     let mut text = format!(
         "store {}: {}, created {}, {} replica(s){}\n",
         store.name,
-        kind_name(store.kind),
+        store.kind.as_str(),
         output::moment(store.created_unix_ms),
         store.replicas,
         if store.everywhere { ", on every node" } else { "" }

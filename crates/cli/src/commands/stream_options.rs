@@ -39,19 +39,23 @@ pub struct StreamArguments {
     /// reads only what it needs; any by default. It cannot be altered
     #[arg(long, value_name = "PARTITIONER", requires = "stream")]
     partitioner: Option<Partitioner>,
+
+    /// Whether nodes read no events for now: true, as without a value, or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "stream")]
+    paused: Option<bool>,
 }
 
 impl StreamArguments {
     /// The stream, if there is one.
-    pub fn resource(&self, engine: Option<EngineKind>) -> Option<StreamResource> {
+    pub fn resource(&self) -> Option<StreamResource> {
         Some(StreamResource {
             source: self.stream.as_ref()?.to_string(),
             rewind_ms: self.rewind,
             lag_ms: self.max_lag,
             grace_ms: self.grace,
-            engine,
+            engine: None,
             partitioner: self.partitioner,
-            paused: false,
+            paused: self.paused.unwrap_or_default(),
             compact_ms: self.compact_every,
         })
     }
@@ -70,8 +74,8 @@ pub struct StreamAlterations {
     #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
     max_lag: Option<u64>,
 
-    /// Whether nodes read no events for now: true or false
-    #[arg(long, value_name = "BOOL")]
+    /// Whether nodes read no events for now: true, as without a value, or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     paused: Option<bool>,
 
     /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does; 0 for

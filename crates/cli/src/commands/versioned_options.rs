@@ -31,8 +31,8 @@ pub struct VersionedArguments {
     #[arg(long, value_name = "WHO")]
     handoff: Option<Handoff>,
 
-    /// Whether a hint counts as a replica's acknowledgement of a write
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Whether a hint counts as a replica's acknowledgement of a write: true, as without a value, or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     sloppy: Option<bool>,
 
     /// In how many other zones a replica must answer a read
@@ -69,11 +69,6 @@ pub struct VersionedArguments {
 }
 
 impl VersionedArguments {
-    /// The storage engine.
-    pub fn engine(&self) -> Option<EngineKind> {
-        self.engine
-    }
-
     /// The given options; `None` if no option was given.
     pub fn options(&self) -> Option<VersionedOptions> {
         let options = VersionedOptions {

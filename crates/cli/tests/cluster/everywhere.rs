@@ -25,7 +25,7 @@ fn one_node_alone_answers_for_all_partitions() {
     assert!(refused.contains("--everywhere"), "{refused}");
     let versioned = ["store", "create", "t", "--everywhere", "--kind", "versioned"];
     let refused = cluster.any().refused(1, &versioned);
-    assert!(refused.contains("only batch and hybrid stores"), "{refused}");
+    assert!(refused.contains("only batch and hybrid stores have it"), "{refused}");
     cluster.create(&["--everywhere"]);
     cluster.deploy(&cluster.build(1));
     assert_eq!((places(&cluster), replicas(&cluster)), (3, 3.into()));

@@ -21,6 +21,23 @@ fn every_error_code_is_documented_with_its_status() {
 }
 
 #[test]
+fn every_option_of_stores_is_documented_with_its_kinds() {
+    use fondaco_model::{StoreKind, StoreOption};
+    let text = document("docs/operations.md");
+    for option in StoreOption::ALL {
+        let cell = |&kind: &StoreKind| {
+            option
+                .member(kind)
+                .map_or("–".to_owned(), |member| format!("`{member}`"))
+        };
+        let cells: Vec<String> = StoreKind::ALL.iter().map(cell).collect();
+        let fixed = if option.is_fixed { "no" } else { "yes" };
+        let row = format!("| `--{}` | {} | {fixed} |\n", option.name, cells.join(" | "));
+        assert!(text.contains(&row), "{row}");
+    }
+}
+
+#[test]
 fn every_path_of_the_control_port_is_documented() {
     let dev = Dev::start();
     let text = document("docs/http.md");

@@ -18,6 +18,7 @@ mod memory_group;
 mod node;
 mod security;
 mod starts;
+mod store_options;
 mod swaps;
 mod told;
 #[path = "../../../format/tests/written/files.rs"]

@@ -107,10 +107,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         409,
         "the store is not versioned: it has no quorum settings",
     ),
+    ("unchangeable", 409, "this setting of a store cannot be changed"),
     (
-        "unchangeable",
+        "other_kind",
         409,
-        "this setting of a versioned store cannot be changed",
+        "stores of this kind do not have one of the given options",
     ),
     ("not_hybrid", 409, "the store has no stream"),
     (
@@ -392,6 +393,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::NotHybrid { .. } => "not_hybrid",
         OperatorError::AsOfLater { .. } => "invalid_request",
         OperatorError::NoMysql { .. } => "no_engine",
+        OperatorError::OtherKind { .. } => "other_kind",
         OperatorError::Unchangeable { .. } => "unchangeable",
         OperatorError::VersionNotFound { .. } => "version_not_found",
         OperatorError::VersionNotReady { .. } => "version_failed",

@@ -2,7 +2,9 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use fondaco_model::StoreOption;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use super::error::{ERROR_CODES, ErrorResource};
@@ -84,7 +86,7 @@ use super::{
         node::metrics,
         show,
     ),
-    modifiers(&Token, &Codes, &OperationIds),
+    modifiers(&Token, &Codes, &OperationIds, &Kinds),
     // A port has a token or none; without a token, both are accepted.
     security(("token" = []), ()),
     tags(
@@ -143,6 +145,38 @@ impl Modify for Codes {
             text += &format!("- `{code}` ({status}): {meaning}\n");
         }
         document.info.description = Some(text);
+    }
+}
+
+/// Says of each option of a store which kinds have it.
+struct Kinds;
+
+impl Modify for Kinds {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        for (schema, prefix) in [
+            ("NewStore", ""),
+            ("StoreChange", ""),
+            ("VersionedOptions", "versioned."),
+            ("StreamResource", "stream."),
+            ("StreamOptions", "stream."),
+        ] {
+            let Some(RefOr::T(Schema::Object(schema))) = components.schemas.get_mut(schema) else {
+                continue;
+            };
+            for (name, property) in &mut schema.properties {
+                let option = StoreOption::of_member(&format!("{prefix}{name}"));
+                let described = match property {
+                    RefOr::T(Schema::Object(object)) => &mut object.description,
+                    RefOr::T(Schema::OneOf(one_of)) => &mut one_of.description,
+                    _ => continue,
+                };
+                if let Some(option) = option.filter(|option| option.is_special()) {
+                    let text = described.get_or_insert_default();
+                    *text = format!("{text}\n\nOnly {} stores have it.", option.kinds());
+                }
+            }
+        }
     }
 }
 

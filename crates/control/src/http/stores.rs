@@ -4,11 +4,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use fondaco_model::cluster::operator::StoreChange as Change;
-use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
+use fondaco_model::{StoreDefinition, StoreName, StoreOption, StreamSource, VersionNumber};
 
 use super::app::App;
 use super::body::{Dropping, JsonBody, QueryOf, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
+use super::resources::members;
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
 use crate::error::ControlError;
 use crate::status::{Seen, StoreStatus};
@@ -31,7 +32,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
 /// Create a store.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, not_versioned, no_engine, no_log, store_exists, too_many_stores, no_routing", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, other_kind, no_engine, no_log, store_exists, too_many_stores, no_routing", body = ErrorResource),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -41,11 +42,12 @@ pub(super) async fn create(
         .name
         .parse()
         .map_err(|error| ApiError::invalid(format!("{error}")))?;
+    StoreOption::check(&name, new.kind, members(&new).iter().map(String::as_str), true).map_err(ControlError::from)?;
     let stream = new.stream.as_ref().map(|stream| stream.settings());
     let definition = StoreDefinition {
         name,
         kind: new.kind,
-        backups: new.backups,
+        backups: new.backups.unwrap_or(StoreDefinition::BACKUPS_DEFAULT),
         replicas: new.replicas,
         everywhere: new.everywhere,
         tolerate_failures: new.tolerate_failures,
@@ -85,13 +87,14 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
 /// Change a store. Surplus backups are deleted.
 #[utoipa::path(patch, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), request_body = StoreChange, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unchangeable", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, other_kind, unchangeable", body = ErrorResource),
 ))]
 pub(super) async fn alter(
     State(app): State<App>,
     StorePath(name): StorePath,
     JsonBody(change): JsonBody<StoreChange>,
 ) -> Result<Json<StoreResource>, ApiError> {
+    let given = members(&change);
     let change = Change {
         backups: change.backups,
         replicas: change
@@ -110,6 +113,8 @@ pub(super) async fn alter(
         stream: change.stream.map(Into::into),
     };
     let store = app.blocking(move |app| {
+        let kind = app.operator.store(&name)?.definition.kind;
+        StoreOption::check(&name, kind, given.iter().map(String::as_str), false)?;
         app.operator.alter(&name, &change)?;
         app.settle();
         status(app, &name)

@@ -62,7 +62,7 @@ fn a_versioned_store_has_settings_and_no_versions() {
     let too_many = json!({"name": "c", "kind": "versioned", "versioned": {"reads": 2}});
     assert_eq!(client.refused("POST", "/v1/stores", too_many, 400), "invalid_request");
     let of_batch = json!({"name": "c", "versioned": {"reads": 1}});
-    assert_eq!(client.refused("POST", "/v1/stores", of_batch, 409), "not_versioned");
+    assert_eq!(client.refused("POST", "/v1/stores", of_batch, 409), "other_kind");
 
     let path = "/v1/stores/carts";
     let (status, store) = client.call("PATCH", path, json!({"versioned": {"ttl_ms": 0, "resolution": "set"}}));

@@ -31,6 +31,7 @@ pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingList, SettingResource};
 pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
+pub(crate) use store::members;
 pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{
     EventsLogged, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions, StreamResource,

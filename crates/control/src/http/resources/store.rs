@@ -1,7 +1,8 @@
 //! Stores.
 
-use fondaco_model::{StoreDefinition, StoreFanOut, StoreKind, ValueType};
+use fondaco_model::{StoreFanOut, StoreKind, ValueType};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{PushResource, StreamOptions, StreamResource, VersionResource, VersionedOptions, VersionedResource};
@@ -18,15 +19,15 @@ pub struct NewStore {
     #[serde(default = "batch")]
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
-    #[serde(default = "backups")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100, default = 1)]
-    pub backups: u32,
+    pub backups: Option<u32>,
     /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub replicas: Option<u32>,
-    /// Whether each node holds all partitions, and answers for all of them itself: for small tables. Of batch stores
-    /// only, instead of a number of replicas.
+    /// Whether each node holds all partitions, and answers for all of them itself: for small tables, instead of a number
+    /// of replicas.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everywhere: bool,
     /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
@@ -42,17 +43,17 @@ pub struct NewStore {
     #[schema(minimum = 1)]
     pub space_quota_bytes: Option<u64>,
     /// Which nodes requests of several keys ask that do not say it themselves: a strategy, or cluster:GROUPS; the same node for the
-    /// same key by default. Of batch stores only.
+    /// same key by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "cluster:2")]
     pub fan_out: Option<StoreFanOut>,
     /// The type of its values, which never changes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
     pub value_type: ValueType,
-    /// Settings of a versioned store; not allowed for other kinds.
+    /// Settings of a versioned store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
-    /// The stream of a hybrid store; not allowed for other kinds.
+    /// The stream of a hybrid store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamResource>,
 }
@@ -61,17 +62,13 @@ fn batch() -> StoreKind {
     StoreKind::Batch
 }
 
-fn backups() -> u32 {
-    StoreDefinition::BACKUPS_DEFAULT
-}
-
 impl NewStore {
     /// A batch store of this name, with all defaults.
     pub fn batch(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             kind: batch(),
-            backups: backups(),
+            backups: None,
             replicas: None,
             everywhere: false,
             tolerate_failures: None,
@@ -120,6 +117,18 @@ pub struct StoreChange {
     /// The stream of a hybrid store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamOptions>,
+}
+
+/// The members of a document about a store that it has, those of its settings and its stream with a dot.
+pub(crate) fn members(document: &impl Serialize) -> Vec<String> {
+    let Ok(Value::Object(members)) = serde_json::to_value(document) else {
+        return Vec::new();
+    };
+    let nested = |(name, value): (String, Value)| match value {
+        Value::Object(members) => members.keys().map(|member| format!("{name}.{member}")).collect(),
+        _ => vec![name],
+    };
+    members.into_iter().flat_map(nested).collect()
 }
 
 /// A member that is present, though it may be null.

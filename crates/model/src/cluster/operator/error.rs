@@ -95,13 +95,23 @@ pub enum OperatorError {
         /// The nodes, for people.
         nodes: String,
     },
-    /// A change of a versioned store that would require its data to move.
-    #[error("the {what} of versioned store {store:?} cannot be changed: create another store, and copy the data")]
+    /// A change of a store that would require its data to move.
+    #[error("the {what} of store {store:?} cannot be changed: create another store, and copy the data")]
     Unchangeable {
         /// The store.
         store: StoreName,
         /// The property that cannot be changed.
         what: &'static str,
+    },
+    /// Options that stores of this kind do not have.
+    #[error("store {store:?} is {kind}, and does not have {foreign}: leave out what it does not have")]
+    OtherKind {
+        /// The store.
+        store: StoreName,
+        /// Its kind.
+        kind: &'static str,
+        /// The options, each with the kinds that have it.
+        foreign: String,
     },
     /// A versioned store has no versions that could be pushed or swapped.
     #[error(

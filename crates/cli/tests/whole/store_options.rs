@@ -1,0 +1,152 @@
+//! Every option of stores with every kind of store: honoured, or refused with the kinds that have it.
+
+use fondaco_model::{StoreKind, StoreOption};
+use serde_json::{Value, json};
+
+use super::node::{Dev, Node};
+
+/// A value for each option, and the same as a store's document shows it.
+fn sample(option: &StoreOption) -> (&'static str, Value) {
+    match option.name {
+        "backups" => ("3", json!(3)),
+        "replicas" => ("1", json!(1)),
+        "everywhere" => ("true", json!(true)),
+        "tolerate-failures" => ("0", json!(0)),
+        "read-keys-per-second" => ("1000", json!(1000)),
+        "space-quota" => ("10GB", json!(10_000_000_000_u64)),
+        "fan-out" => ("nearest", json!("nearest")),
+        "value-type" => ("graph", json!("graph")),
+        "stream" => ("log:4", json!("log:4")),
+        "rewind" => ("2h", json!(7_200_000)),
+        "max-lag" => ("5s", json!(5000)),
+        "grace" => ("3days", json!(259_200_000)),
+        "compact-every" => ("1day", json!(86_400_000)),
+        "partitioner" => ("any", json!("any")),
+        "paused" => ("true", json!(true)),
+        "engine" => ("disk", json!("disk")),
+        "reads" | "writes" => ("1", json!(1)),
+        "preferred-reads" | "preferred-writes" => ("3", json!(3)),
+        "handoff" => ("any", json!("any")),
+        "sloppy" => ("true", json!(true)),
+        "zone-reads" | "zone-writes" => ("1", json!(1)),
+        "durability" => ("fsync", json!("fsync")),
+        "resolution" => ("counter", json!("counter")),
+        "ttl" => ("1day", json!(86_400_000)),
+        "tombstone-grace" => ("5days", json!(432_000_000)),
+        "write-keys-per-second" => ("500", json!(500)),
+        other => panic!("--{other} has no value in this test"),
+    }
+}
+
+/// What a store's document has at `stream.rewind_ms`.
+fn shown(store: &Value, member: &str) -> Value {
+    store
+        .pointer(&format!("/{}", member.replace('.', "/")))
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Runs a command with an option, and checks that it is honoured, or refused with the kinds that have it.
+fn check(node: &Node, kind: StoreKind, option: &StoreOption, arguments: &[&str], is_new: bool) {
+    let (value, expected) = sample(option);
+    let name = format!("--{}", option.name);
+    let all = [arguments, &[&name, value]].concat();
+    let output = node.run(&all);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let Some(member) = option.member(kind) else {
+        let names_kinds =
+            error.contains(&format!("{name} (")) && error.contains(&format!("only {} stores", option.kinds()));
+        // An option that can never be altered is unknown there.
+        let is_unknown = !is_new && option.is_fixed && error.contains("unexpected argument");
+        assert!(
+            !output.status.success() && (names_kinds || is_unknown),
+            "{all:?}: {error}"
+        );
+        return;
+    };
+    if !output.status.success() {
+        let is_fixed = option.is_fixed || (option.name, kind) == ("replicas", StoreKind::Versioned);
+        let says_so = error.contains("cannot be changed") || error.contains("unexpected argument");
+        assert!(!is_new && is_fixed && says_so, "{all:?}: {error}");
+        return;
+    }
+    let store: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let is_right = shown(&store, member) == expected;
+    assert!(is_right, "{all:?}: {} instead of {expected}", shown(&store, member));
+}
+
+#[test]
+fn every_option_is_honoured_or_refused_with_the_kinds_that_have_it() {
+    let single = Dev::start();
+    let dir = tempfile::tempdir().unwrap();
+    // So that quorums, and other zones, can have other numbers than the default.
+    let zones = ["--nodes", "3", "--replicas", "3", "--zones", "3", "--loops", "1"];
+    let several = Node::dev_with(&dir.path().join("data"), &zones);
+    for &kind in StoreKind::ALL {
+        // Only a process that is a whole cluster has a log of events.
+        let (node, source) = match kind {
+            StoreKind::Hybrid => (&*single, Some("log")),
+            StoreKind::Batch | StoreKind::Versioned => (&several, None),
+        };
+        let create = |name: &'static str| vec!["--json", "store", "create", name, "--kind", kind.as_str()];
+        let stream = |of: Option<&'static str>| of.map_or_else(Vec::new, |of| vec!["--stream", of]);
+        for option in StoreOption::ALL {
+            let is_stream = option
+                .member(StoreKind::Hybrid)
+                .is_some_and(|member| member.starts_with("stream."));
+            let source = match option.name {
+                "stream" => None,
+                // Those of streams need one.
+                _ if is_stream && option.name != "engine" => Some("log"),
+                _ => source,
+            };
+            check(node, kind, option, &[create("new"), stream(source)].concat(), true);
+            node.run(&["store", "drop", "new", "--now", "--yes"]);
+        }
+        for option in StoreOption::ALL {
+            node.done(&[create("old"), stream(source)].concat());
+            check(node, kind, option, &["--json", "store", "alter", "old"], false);
+            node.done(&["store", "drop", "old", "--now", "--yes"]);
+        }
+    }
+}
+
+#[test]
+fn the_help_names_every_option_with_the_kinds_that_have_it() {
+    let dev = Dev::start();
+    for command in ["create", "alter"] {
+        let help = dev.done(&["store", command, "--help"]);
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let help = words.join(" ");
+        for option in StoreOption::ALL {
+            let name = format!("--{} ", option.name);
+            let Some((_, text)) = help.split_once(&name) else {
+                assert!(command == "alter" && option.is_fixed, "{command}: {name}");
+                continue;
+            };
+            let kinds = format!("[only {} stores]", option.kinds());
+            let own = text.split(" --").next().unwrap();
+            assert_eq!(own.contains(&kinds), option.is_special(), "{command} {name}: {own}");
+        }
+    }
+}
+
+#[test]
+fn options_that_are_true_or_false_take_their_values_in_the_same_ways() {
+    let dev = Dev::start();
+    for value in [&["--sloppy"][..], &["--sloppy", "true"], &["--sloppy=true"]] {
+        let create = ["store", "create", "v", "--kind", "versioned"];
+        let store = dev.json(&[&create, value].concat());
+        assert_eq!(store["versioned"]["sloppy"], true, "{value:?}");
+        let altered = dev.json(&["store", "alter", "v", "--sloppy", "false"]);
+        assert_eq!(altered["versioned"]["sloppy"], false);
+        dev.done(&["store", "drop", "v", "--yes", "--now"]);
+    }
+    for value in [&["--everywhere"][..], &["--everywhere", "true"], &["--everywhere=true"]] {
+        let store = dev.json(&[&["store", "create", "b"], value].concat());
+        assert_eq!(store["everywhere"], true, "{value:?}");
+        let altered = dev.json(&["store", "alter", "b", "--everywhere=false"]);
+        assert_eq!(altered["everywhere"], false);
+        dev.done(&["store", "drop", "b", "--yes", "--now"]);
+    }
+}
