@@ -47,9 +47,6 @@ pub enum ControlError {
          stores whose stream is log: send those of other stores to their topic"
     )]
     NoEventLog,
-    /// Only a node remembers entries that can be written back.
-    #[error("this process remembers no entries to write back: ask a node, --http HOST:PORT")]
-    RemembersNothing,
     /// The node's identity file is missing, though it has data.
     #[error(
         "{path:?} is missing, and the data directory has {found}: the node would join as another one and could not use \

@@ -463,6 +463,7 @@ impl Starting<'_> {
             controller: works.controller.clone(),
             dev,
             events: self.events.clone(),
+            peers: self.config.peer_client()?,
             leader,
             exposition: Exposition::new(observed),
             traffic,

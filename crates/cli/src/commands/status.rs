@@ -40,7 +40,7 @@ struct Status {
     /// The cluster; null until it is initialised.
     cluster: Option<ClusterResource>,
     stores: Vec<StoreResource>,
-    /// How far the process has read the streams of hybrid stores.
+    /// How far nodes have read the streams of hybrid stores.
     streams: BTreeMap<String, StreamStatus>,
 }
 
@@ -82,9 +82,9 @@ fn text(status: &Status) -> String {
     }
     let streams: Vec<Vec<String>> = status.streams.iter().flat_map(stream_rows).collect();
     if !streams.is_empty() {
-        let header = ["STREAM OF", "VERSION", "BEHIND", "PROBLEM"];
+        let header = ["STREAM OF", "VERSION", "NODE", "BEHIND", "PROBLEM"];
         text.push('\n');
-        text.push_str(&table(&header, &streams, &[false, true, false, false]));
+        text.push_str(&table(&header, &streams, &[false, true, true, false, false]));
     }
     text
 }
@@ -205,9 +205,15 @@ fn stream_rows((store, stream): (&String, &StreamStatus)) -> Vec<Vec<String>> {
             false => "records were gone before they were read: push a new version".to_owned(),
         };
         let (number, lag) = (version.version.to_string(), stream_options::lag_text(version));
-        vec![store.clone(), number, lag, problem]
+        let node = version.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        vec![store.clone(), number, node, lag, problem]
     };
-    stream.versions.iter().map(row).collect()
+    let silent = |node: &u32| {
+        let missing = "the node does not answer".to_owned();
+        vec![store.clone(), "-".to_owned(), node.to_string(), "-".to_owned(), missing]
+    };
+    let rows = stream.versions.iter().map(row);
+    rows.chain(stream.silent.iter().map(silent)).collect()
 }
 
 fn versioned_row(store: &StoreResource) -> Vec<String> {

@@ -143,13 +143,23 @@ pub fn text(stream: &StreamResource) -> String {
 
 /// How far a node has read a stream.
 pub fn progress_text(stream: &StreamStatus) -> String {
-    stream.versions.iter().map(version_text).collect()
+    let versions: String = stream.versions.iter().map(version_text).collect();
+    versions + &silent_text(&stream.silent)
+}
+
+/// That nodes did not answer.
+fn silent_text(silent: &[u32]) -> String {
+    let line = |node: &u32| format!("node {node} does not answer: what it has read is missing here\n");
+    silent.iter().map(line).collect()
 }
 
 fn version_text(version: &VersionStream) -> String {
     let mut text = format!(
-        "version {} on the node: {} partition(s) answer, {} key(s) have events, {}\n",
+        "version {} on {}: {} partition(s) answer, {} key(s) have events, {}\n",
         version.version,
+        version
+            .node
+            .map_or_else(|| "the node".to_owned(), |node| format!("node {node}")),
         version.partitions_ready,
         output::count(version.keys),
         lag_text(version)
@@ -195,7 +205,8 @@ pub fn lag_text(version: &VersionStream) -> String {
 /// Records that are no events.
 pub fn poison_text(list: &PoisonList) -> String {
     if list.records.is_empty() {
-        return format!("all records of {} that the node has read are events\n", list.source);
+        let all = format!("all records of {} that the nodes have read are events\n", list.source);
+        return all + &silent_text(&list.silent);
     }
     let row = |record: &PoisonRecord| {
         let numbers = [record.version, record.partition.into(), record.offset].map(|number| number.to_string());
@@ -203,7 +214,9 @@ pub fn poison_text(list: &PoisonList) -> String {
     };
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
     let header = ["VERSION", "PARTITION", "OFFSET", "WHY"];
-    format!("records of {} that are no events:\n\n", list.source) + &table(&header, &rows, &[true, true, true, false])
+    format!("records of {} that are no events:\n\n", list.source)
+        + &table(&header, &rows, &[true, true, true, false])
+        + &silent_text(&list.silent)
 }
 
 /// The partition of a topic for a key.

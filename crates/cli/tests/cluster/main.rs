@@ -24,6 +24,7 @@ mod network;
 #[path = "../whole/node.rs"]
 mod node;
 mod nodes;
+mod operations;
 mod programs;
 mod pushes;
 mod readers;

@@ -148,7 +148,10 @@ impl Beginnings {
 
     /// The versions of a store as a node has read their streams; `None` if it does not answer.
     fn ask_once(&self, address: &str, store: &StoreName) -> Option<Vec<VersionStream>> {
-        let answer = self.peers.port(address).get(&format!("/v1/stores/{store}/stream"));
+        let answer = self
+            .peers
+            .port(address)
+            .get(&format!("/v1/stores/{store}/stream?own=true"));
         match answer.ok()? {
             (StatusCode::OK, body) => Some(serde_json::from_slice::<StreamStatus>(&body).ok()?.versions),
             // It does not know the store yet.

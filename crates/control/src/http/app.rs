@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use fondaco_fetch::PeerClient;
 use fondaco_model::cluster::ClusterView;
 use fondaco_model::{NodeId, PartitionCount, StoreName, VersionNumber};
 use fondaco_node::{GraphQueries, NodeMetrics, SharedCatalog};
@@ -47,6 +48,8 @@ pub(crate) struct AppParts {
     pub(crate) dev: Option<DevHandle>,
     /// The log of events, if the process is a whole cluster.
     pub(crate) events: Option<Arc<EventLog>>,
+    /// How the control ports of other nodes are reached.
+    pub(crate) peers: PeerClient,
     /// The leading controller, for what only it knows.
     pub(crate) leader: Arc<Leader>,
     pub(crate) catalog: Arc<SharedCatalog>,

@@ -13,6 +13,7 @@ use fondaco_model::{NodeId, SlotPrefix, StoreName};
 use super::app::App;
 use super::body::{JsonBody, PathTexts, QueryOf};
 use super::error::{ApiError, ErrorResource};
+use super::other_nodes::ask_a_node;
 use super::resources::{
     Adoption, ClusterNode, ClusterResource, ClusterRouter, KeyOwner, KeyPlaceResource, NewMark, NodeList,
     RoutingResource,
@@ -45,10 +46,10 @@ pub(super) async fn adopt(
     State(app): State<App>,
     JsonBody(adoption): JsonBody<Adoption>,
 ) -> Result<Json<ClusterResource>, ApiError> {
+    if app.agent.is_none() {
+        return Err(ask_a_node(&app, "this process remembers no entries to write back"));
+    }
     let adopted = app.blocking(move |app| {
-        if app.agent.is_none() {
-            return Err(ControlError::RemembersNothing);
-        }
         app.operator.adopt(adoption.present)?;
         app.settle();
         cluster(app)

@@ -326,7 +326,6 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::NotLeading => "not_leading",
         ControlError::DecisionNotFound { .. } => "decision_not_found",
         ControlError::Discontinuity(_) => "entries_lost",
-        ControlError::RemembersNothing => "invalid_request",
         ControlError::Stopping
         | ControlError::NothingSeen
         | ControlError::NotAnnounced

@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
+use super::other_nodes::ask_a_node;
 
 /// How many files are sent at a time: more would compete for the disk.
 pub(crate) const FILES_AT_ONCE_MAX: usize = 8;
@@ -61,6 +62,9 @@ pub(super) async fn get(
     let what = format!("version {version} of store {store:?}");
     let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
     let version: VersionNumber = version.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+    if app.agent.is_none() {
+        return Err(ask_a_node(&app, "this process holds no versions"));
+    }
     let dirs = move |app: &App| {
         let agent = app.agent.as_ref();
         agent.map_or_else(Vec::new, |agent| agent.dirs_of(&store, version).into())

@@ -8,6 +8,7 @@ use fondaco_client::graph::Value;
 use super::app::App;
 use super::body::{JsonBody, StorePath};
 use super::error::{ApiError, ErrorResource};
+use super::other_nodes::ask_a_node;
 use super::resources::{GraphQuery, GraphRows};
 
 /// Answer a query in openCypher.
@@ -22,10 +23,10 @@ pub(super) async fn query(
     StorePath(graph): StorePath,
     JsonBody(asked): JsonBody<GraphQuery>,
 ) -> Result<Json<GraphRows>, ApiError> {
-    let graphs = app.graphs.get().ok_or_else(|| {
-        let message = "this process answers no queries: ask a node or a router";
-        ApiError::new("unavailable", message)
-    })?;
+    let graphs = app
+        .graphs
+        .get()
+        .ok_or_else(|| ask_a_node(&app, "this process answers no queries"))?;
     let parameters = asked
         .parameters
         .iter()

@@ -23,6 +23,7 @@ use super::app::App;
 use super::body::{JsonBody, KeyPath};
 use super::elsewhere::Elsewhere;
 use super::error::{ApiError, ErrorResource};
+use super::other_nodes::ask_a_node;
 use super::resources::{LookupRequest, LookupResponse, LookupValue};
 use crate::error::ControlError;
 
@@ -87,6 +88,9 @@ fn parse(wire: &str) -> Result<Key, ApiError> {
 
 /// The values of some keys, wherever they are stored.
 async fn look_up(app: &App, keys: Vec<Key>) -> Result<Vec<Option<Vec<u8>>>, ApiError> {
+    if app.agent.is_none() && app.router.is_none() {
+        return Err(ask_a_node(app, "this process answers no look-ups"));
+    }
     let keys = Arc::new(keys);
     let own = Arc::clone(&keys);
     let found = app.blocking(move |app| look_up_here(&app.catalog.load(), &own)).await?;

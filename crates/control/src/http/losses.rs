@@ -9,6 +9,7 @@ use fondaco_replica::{Loss, Replicas};
 use super::app::App;
 use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
+use super::other_nodes::ask_a_node;
 use super::resources::{LossList, LossResource};
 use crate::error::ControlError;
 
@@ -64,5 +65,5 @@ fn replicas_of(app: &App) -> Result<Arc<Replicas>, ApiError> {
     app.elsewhere
         .replicas
         .clone()
-        .ok_or_else(|| ApiError::new("unavailable", "this process holds no records: ask a node"))
+        .ok_or_else(|| ask_a_node(app, "this process holds no records"))
 }

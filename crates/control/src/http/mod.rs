@@ -23,6 +23,7 @@ mod lookup;
 mod losses;
 mod node;
 mod openapi;
+mod other_nodes;
 mod places;
 mod plans;
 mod pushes;

@@ -24,6 +24,7 @@ use super::app::App;
 use super::body::{BytesBody, PathTexts, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::frame::{FRAME_BYTES_MAX, Frame};
+use super::other_nodes::ask_a_node;
 use crate::error::ControlError;
 
 /// The header of a page with the position of the next one, to be given as `after`; a last page has none.
@@ -234,9 +235,6 @@ fn replicas_of(app: &App, name: &StoreName, asked: &Asked) -> Result<(u16, Arc<R
     }
     match &app.elsewhere.replicas {
         Some(replicas) => Ok((store.record.id, Arc::clone(replicas))),
-        None => Err(ApiError::new(
-            "unavailable",
-            "this process holds no records: ask a node",
-        )),
+        None => Err(ask_a_node(app, "this process holds no records")),
     }
 }

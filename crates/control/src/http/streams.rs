@@ -6,16 +6,18 @@ use axum::extract::{Query, State};
 use axum::http::Uri;
 use axum::response::Response;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::{PartitionId, StoreName, StreamSource, VersionNumber};
+use fondaco_model::{NodeId, PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_stream::{Change, Event, Poison, SettledPage};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::app::App;
-use super::body::{JsonBody, PathTexts, StorePath};
+use super::body::{JsonBody, PathTexts, QueryOf, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::frame::Frame;
+use super::other_nodes::{self, Answers, ask_a_node};
 use super::records::page_response;
-use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus};
+use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus, VersionStream};
 use crate::agent::topic_of;
 use crate::error::ControlError;
 use crate::now_unix_ms;
@@ -70,30 +72,67 @@ pub(super) async fn log(
     Ok(Json(EventsLogged { logged: logged.await? }))
 }
 
-/// How far the answering node has read the stream of a hybrid store.
-#[utoipa::path(get, path = "/v1/stores/{store}/stream", tag = "streams", params(("store" = String, Path, description = "The store")), responses(
-    (status = 200, description = "The stream as the node has read it", body = StreamStatus),
+/// What the answering process alone knows, or all live nodes.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Whose {
+    /// Whether only the answering process says what it has read, instead of all live nodes.
+    #[serde(default)]
+    #[param(default = false)]
+    own: bool,
+}
+
+/// How far the live nodes have read the stream of a hybrid store.
+#[utoipa::path(get, path = "/v1/stores/{store}/stream", tag = "streams", params(("store" = String, Path, description = "The store"), Whose), responses(
+    (status = 200, description = "The stream as the nodes have read it, the answering one first", body = StreamStatus),
     (status = "default", description = "An error: store_not_found, not_hybrid", body = ErrorResource),
 ))]
-pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<StreamStatus>, ApiError> {
+pub(super) async fn show(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(Whose { own }): QueryOf<Whose>,
+) -> Result<Json<StreamStatus>, ApiError> {
+    let target = format!("/v1/stores/{name}/stream?own=true");
     let versions = app.blocking(move |app| {
         if app.operator.store(&name)?.definition.stream.is_none() {
             return Err(OperatorError::NotHybrid { store: name }.into());
         }
         let versions = app.agent.iter().flat_map(|agent| agent.streams().status(&name));
-        Ok(versions.map(Into::into).collect())
+        let node = app.node().map(NodeId::get);
+        let versions = versions.map(|status| VersionStream { node, ..status.into() });
+        Ok(versions.collect())
     });
-    Ok(Json(StreamStatus {
-        versions: versions.await?,
-    }))
+    let mut versions: Vec<VersionStream> = versions.await?;
+    if own {
+        return Ok(Json(StreamStatus {
+            versions,
+            silent: Vec::new(),
+        }));
+    }
+    let Answers { answers, silent } = other_nodes::ask::<StreamStatus>(&app, &target).await;
+    for (node, answer) in answers {
+        let of_node = answer.versions.into_iter();
+        versions.extend(of_node.map(|version| VersionStream {
+            node: Some(node.get()),
+            ..version
+        }));
+    }
+    let silent = silent.into_iter().map(NodeId::get).collect();
+    Ok(Json(StreamStatus { versions, silent }))
 }
 
-/// The records of a hybrid store's topic that are no events, as the answering node has read them.
-#[utoipa::path(get, path = "/v1/stores/{store}/stream/poison", tag = "streams", params(("store" = String, Path, description = "The store")), responses(
+/// The records of a hybrid store's topic that are no events, as the live nodes have read them.
+#[utoipa::path(get, path = "/v1/stores/{store}/stream/poison", tag = "streams", params(("store" = String, Path, description = "The store"), Whose), responses(
     (status = 200, description = "The records", body = PoisonList),
     (status = "default", description = "An error: store_not_found, not_hybrid", body = ErrorResource),
 ))]
-pub(super) async fn poison(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<PoisonList>, ApiError> {
+pub(super) async fn poison(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(Whose { own }): QueryOf<Whose>,
+) -> Result<Json<PoisonList>, ApiError> {
+    let target = format!("/v1/stores/{name}/stream/poison?own=true");
     let list = app.blocking(move |app| {
         let definition = app.operator.store(&name)?.definition;
         let Some(stream) = definition.stream else {
@@ -110,9 +149,25 @@ pub(super) async fn poison(State(app): State<App>, StorePath(name): StorePath) -
             }));
         }
         let source = stream.source.to_string();
-        Ok(PoisonList { source, records })
+        Ok(PoisonList {
+            source,
+            records,
+            silent: Vec::new(),
+        })
     });
-    Ok(Json(list.await?))
+    let mut list = list.await?;
+    if own {
+        return Ok(Json(list));
+    }
+    let Answers { answers, silent } = other_nodes::ask::<PoisonList>(&app, &target).await;
+    list.records
+        .extend(answers.into_iter().flat_map(|(_, answer)| answer.records));
+    // Replicas read the same records.
+    let place = |record: &PoisonRecord| (record.version, record.partition, record.offset);
+    list.records.sort_by_key(place);
+    list.records.dedup_by_key(|record| place(record));
+    list.silent = silent.into_iter().map(NodeId::get).collect();
+    Ok(Json(list))
 }
 
 /// About how many bytes a page of changes has; it has at least one key.
@@ -169,8 +224,8 @@ pub(super) async fn changes(
         Ok(feed.settled(PartitionId::new(partition), after, until_unix_ms, PAGE_BYTES)?)
     });
     let Some(SettledPage { changes, next }) = page.await? else {
-        let message = format!("partition {partition} of version {version} does not answer here: ask another node");
-        return Err(ApiError::new("unavailable", message));
+        let why = format!("partition {partition} of version {version} does not answer here");
+        return Err(ask_a_node(&app, &why));
     };
     let mut body = Vec::new();
     for (key, value) in changes {

@@ -150,7 +150,7 @@ impl Parts {
         let mut found: Vec<(Client, VersionStream)> = Vec::new();
         for node in list.nodes.iter().filter(|node| node.live) {
             let client = Client::of_node(&port.at(&node.http))?;
-            let status: StreamStatus = client.get(&format!("/v1/stores/{name}/stream"))?;
+            let status: StreamStatus = client.get(&format!("/v1/stores/{name}/stream?own=true"))?;
             let stream = status
                 .versions
                 .into_iter()

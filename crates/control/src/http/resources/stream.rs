@@ -144,16 +144,22 @@ pub struct EventsLogged {
     pub logged: u64,
 }
 
-/// How far a node has read the stream of a store.
+/// How far nodes have read the stream of a store.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct StreamStatus {
-    /// Each version on the node.
+    /// Each version on each node.
     pub versions: Vec<VersionStream>,
+    /// The live nodes that did not answer: what they have read is missing.
+    #[serde(default)]
+    pub silent: Vec<u32>,
 }
 
 /// How far a node has read a stream for one version.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct VersionStream {
+    /// The number of the node.
+    #[serde(default)]
+    pub node: Option<u32>,
     /// The version.
     pub version: u64,
     /// How many partitions it was built for.
@@ -217,8 +223,11 @@ pub struct LostRange {
 pub struct PoisonList {
     /// The topic.
     pub source: String,
-    /// The first thousand of each version on the node.
+    /// The first thousand of each version on each node, each record once.
     pub records: Vec<PoisonRecord>,
+    /// The live nodes that did not answer: what they have read is missing.
+    #[serde(default)]
+    pub silent: Vec<u32>,
 }
 
 /// A record that is no event.
@@ -264,6 +273,7 @@ impl From<OverlayStatus> for VersionStream {
             lag_ms: partition.lag_ms,
         });
         Self {
+            node: None,
             version: status.version.get(),
             partitions_total: status.partitions.get(),
             partitions_ready: status.ready.len() as u64,
