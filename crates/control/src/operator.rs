@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
 use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms, StoreChange};
 use fondaco_model::cluster::{
-    Change, ClusterView, NodeMark, PlanRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
+    Change, ClusterView, NodeMark, PlanRecord, PushRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
     VersionDetail, not_serving,
 };
 use fondaco_model::versioned::VersionedChange;
@@ -172,21 +172,34 @@ impl Operator {
         Err(ControlError::TooManyConflicts)
     }
 
-    /// Begins a push. Returns the number of its version.
+    /// Begins a push, unless an earlier one answers the request. Returns the push, and whether it is an earlier one.
     pub(crate) fn push(
         &self,
         name: &StoreName,
         detail: &VersionDetail,
         terms: &PushTerms,
-    ) -> Result<VersionNumber, ControlError> {
-        let paths = [RecordPath::Store(name.clone())];
-        let change = self.change(&paths, |view| {
-            operator::push(view, name, detail.clone(), terms.clone(), now_unix_ms()).map(Some)
+    ) -> Result<(PushRecord, bool), ControlError> {
+        let mut answer = None;
+        self.change_store(name, |view| {
+            let pushed = operator::push_once(view, name, detail.clone(), terms.clone(), now_unix_ms())?;
+            answer = Some((pushed.push, pushed.is_repeated));
+            Ok(pushed.change)
         })?;
-        let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);
-        let version = pushing.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
-        tracing::info!(store = %name, %version, source = %detail.source, "push begins");
-        Ok(version)
+        // A change that was carried out has a push.
+        let (push, is_repeated) = answer.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
+        match is_repeated {
+            true => {
+                tracing::info!(store = %name, version = %push.version, run = ?terms.run, "no push begins: an earlier one answers")
+            }
+            false => tracing::info!(store = %name, version = %push.version, source = %detail.source, "push begins"),
+        }
+        Ok((push, is_repeated))
+    }
+
+    /// The push that belongs to a run, whichever process began it.
+    pub(crate) fn push_of_run(&self, name: &StoreName, run: &str) -> Result<Option<PushRecord>, ControlError> {
+        self.refresh_store(name)?;
+        Ok(self.store(name)?.push_of_run(run).cloned())
     }
 
     /// Cancels the push under way; if a version is given, only that of this version. Returns the number of its version.

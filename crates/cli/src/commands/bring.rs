@@ -40,6 +40,10 @@ pub struct Built<'a> {
     pub started_unix_ms: Option<u64>,
     /// Whether it may be pushed though it was built from another version than the current one.
     pub any_base: bool,
+    /// The run that the push belongs to.
+    pub run: Option<&'a str>,
+    /// Whether it is pushed even if its content is that of the current version.
+    pub again: bool,
 }
 
 /// The result of a deploy, as JSON.
@@ -62,6 +66,21 @@ pub fn bring(
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<Deployed> {
+    if let Some(run) = built.run
+        && let Some(push) = push_of_run(client, built.store, run)?
+    {
+        *begun = true;
+        output.note(&format!(
+            "run {run:?} has begun already, as version {}: this is its end",
+            push.version
+        ));
+        let push = watch(client, built, push, interrupt, output)
+            .with_context(|| format!("run {run:?} has this end: to try again, name another --run"))?;
+        return Ok(Deployed {
+            push: PushResource { repeated: true, ..push },
+            upload: None,
+        });
+    }
     let (source, upload) = match built.upload {
         false => (source_url(built.place)?, None),
         true => {
@@ -78,11 +97,31 @@ pub fn bring(
         as_of_unix_ms: built.as_of_unix_ms,
         started_unix_ms: built.started_unix_ms,
         any_base: built.any_base,
+        run: built.run.map(str::to_owned),
+        again: built.again,
     };
     let push = begin(client, built.store, &request, interrupt, output)?;
     *begun = true;
-    let push = watch(client, built.store, push, interrupt, output)?;
-    Ok(Deployed { push, upload })
+    let repeated = push.repeated;
+    let push = watch(client, built, push, interrupt, output)?;
+    Ok(Deployed {
+        push: PushResource { repeated, ..push },
+        upload,
+    })
+}
+
+/// The push that belongs to a run, if the cluster knows one.
+pub fn push_of_run(client: &Client, store: &StoreName, run: &str) -> anyhow::Result<Option<PushResource>> {
+    match client.get(&run_path(store, run)) {
+        Ok(push) => Ok(Some(push)),
+        Err(error) if is_refused(&error, "push_not_found") || is_refused(&error, "store_not_found") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn run_path(store: &StoreName, run: &str) -> String {
+    let run: String = url::form_urlencoded::byte_serialize(run.as_bytes()).collect();
+    format!("/v1/stores/{store}/push?run={run}")
 }
 
 /// Why a push that goes on is not watched to its end.
@@ -109,13 +148,14 @@ fn has_leader(client: &Client) -> bool {
 /// Watches a push to its end.
 fn watch(
     client: &Client,
-    name: &StoreName,
+    built: &Built<'_>,
     mut push: PushResource,
     interrupt: &Interrupt,
     output: &Output,
 ) -> anyhow::Result<PushResource> {
-    let version = push.version;
+    let (version, name) = (push.version, built.store);
     let path = format!("/v1/stores/{name}/push");
+    let seen_at = built.run.map_or_else(|| path.clone(), |run| run_path(name, run));
     let mut display = Display::new(output.is_quiet());
     let mut cancelled = false;
     let mut waits_for = BTreeSet::new();
@@ -132,7 +172,7 @@ fn watch(
         }
         std::thread::sleep(INTERVAL);
         let seen: PushResource = client
-            .get(&path)
+            .get(&seen_at)
             .context(GoesOn("cannot watch the push any more; it continues"))?;
         if seen.version != version {
             // The push ended since the last poll, and another one started at once: the list of versions tells how it
@@ -226,6 +266,16 @@ pub fn not_local(option: &str) -> anyhow::Error {
 
 /// The result of a push, as text.
 pub fn text(name: &StoreName, push: &PushResource) -> String {
+    if push.repeated {
+        let version = push.version;
+        return match &push.run {
+            Some(run) => format!("run {run:?} made version {version} of store {name}: nothing else was deployed\n"),
+            None => format!(
+                "store {name} serves version {version}, whose content is the same: nothing was deployed; to deploy it all the \
+                 same: --again\n"
+            ),
+        };
+    }
     let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
     let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
     format!(

@@ -82,6 +82,8 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
             as_of_unix_ms: options.as_of,
             started_unix_ms: options.started,
             any_base: options.any_base,
+            run: None,
+            again: options.rollout.again,
         };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
@@ -103,13 +105,14 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         Ok(store.is_some_and(|store| store.stream.is_some()))
     })?;
     let interrupt = Interrupt::listen()?;
+    let run = options.rollout.run.as_deref();
     let place = match &through {
-        Some(through) => {
+        Some(through) if !rollout.know(name, run) => {
             let location: Location = options.source.parse()?;
             let dir = location.local_path().ok_or_else(|| not_local("--through"))?;
             through.send(dir, &interrupt, output)?
         }
-        None => options.source,
+        _ => options.source.clone(),
     };
     let version = Built {
         store: name,
@@ -119,6 +122,8 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         as_of_unix_ms: options.as_of,
         started_unix_ms: options.started,
         any_base: options.any_base,
+        run,
+        again: options.rollout.again,
     };
     let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));
     finish(&rollout, rolled, &version, None, &place, output)

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::PushResource;
+use fondaco_model::StoreName;
 use serde::Serialize;
 
 use super::WrongUsage;
-use super::bring::{Built, bring, text};
+use super::bring::{Built, bring, push_of_run, text};
 use super::upload::UploadResult;
 use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
@@ -31,6 +32,15 @@ pub struct RolloutOptions {
     /// How long to wait before the next cluster of --to. It is not begun if the one before was rolled back in that time
     #[arg(long, value_name = "TIME", requires = "to", value_parser = output::parse_span_ms)]
     pause: Option<u64>,
+
+    /// An id of this run, for instance a scheduler's: another try with the same id joins the first one, or repeats its answer,
+    /// whatever became of it. Each store remembers its last sixteen
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
+
+    /// Deploy the version even if its content is that of the current one
+    #[arg(long)]
+    pub again: bool,
 }
 
 /// A cluster that a version is brought to.
@@ -126,6 +136,12 @@ impl Rollout {
     /// Whether clusters were named by `--to`.
     pub fn is_several(&self) -> bool {
         self.is_several
+    }
+
+    /// Whether each cluster knows the run: then no version is needed.
+    pub fn know(&self, store: &StoreName, run: Option<&str>) -> bool {
+        let known = |cluster: &Cluster| run.and_then(|run| push_of_run(&cluster.client, store, run).ok()?);
+        self.clusters.iter().all(|cluster| known(cluster).is_some())
     }
 
     /// The first cluster that can be reached.

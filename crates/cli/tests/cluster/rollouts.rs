@@ -213,3 +213,32 @@ fn noise(key: u64) -> String {
     let mut random = fastrand::Rng::with_seed(key);
     (0..1000).map(|_| random.alphanumeric()).collect()
 }
+
+#[test]
+fn a_run_is_known_in_each_cluster_and_to_the_next_leader() {
+    let [mut east, west] = [small(), small()];
+    east.add("controller-2", "");
+    east.launch("controller-2");
+    east.create(&[]);
+    west.create(&[]);
+    let addresses = [&*east.get("node-1").http, &*west.any().http].map(str::to_owned);
+    let addresses = addresses.each_ref().map(|address| &**address);
+    let csv = east.data("1.csv");
+    write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
+    let push = [&["push", "--run", "daily-1"][..], &input(csv.to_str().unwrap())].concat();
+    let (done, clusters, errors) = outcome(&to(&addresses, &push).output().unwrap());
+    assert!(
+        done && clusters.iter().all(|one| one["push"]["repeated"] == false),
+        "{errors}"
+    );
+    west.deploy(&build(west.dir.path(), 2, 16));
+    // Whichever controller leads is another one than before, or the same.
+    east.kill("controller-1");
+    let (done, clusters, errors) = outcome(&to(&addresses, &push).output().unwrap());
+    assert!(done, "{errors}");
+    for one in clusters {
+        let push = &one["push"];
+        assert_eq!((&push["version"], &push["repeated"]), (&json!(1), &json!(true)));
+    }
+    assert_eq!((current(&east), current(&west)), (json!(1), json!(2)));
+}

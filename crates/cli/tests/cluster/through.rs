@@ -114,7 +114,8 @@ fn a_push_through_a_topic_brings_the_same_files() {
     );
 
     // The same once more, by its address; and without Kafka, from the other nodes.
-    assert_eq!(cluster.deploy(Path::new(source))["version"], 2);
+    let again = ["deploy", STORE, source, "--quiet", "--again"];
+    assert_eq!(cluster.any().json(&again)["version"], 2);
     drop(kafka);
     cluster.kill("node-2");
     fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();

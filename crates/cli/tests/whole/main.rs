@@ -16,6 +16,7 @@ mod losses;
 mod memory;
 mod memory_group;
 mod node;
+mod retries;
 mod security;
 mod starts;
 mod store_options;

@@ -152,9 +152,15 @@ pub struct StoreRecord {
     /// Whether a versioned store is larger than its space quota: it takes no writes but deletions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over_quota: bool,
+    /// Earlier pushes that belong to a run, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<PushRecord>,
 }
 
 impl StoreRecord {
+    /// How many earlier pushes that belong to a run are remembered.
+    pub const RUNS_MAX: usize = 16;
+
     /// A store without versions.
     pub fn new(definition: StoreDefinition, id: u16, created_unix_ms: u64) -> Self {
         Self {
@@ -166,6 +172,21 @@ impl StoreRecord {
             push: None,
             late: BTreeSet::new(),
             over_quota: false,
+            runs: Vec::new(),
+        }
+    }
+
+    /// The push that belongs to a run.
+    pub fn push_of_run(&self, run: &str) -> Option<&PushRecord> {
+        let mut pushes = self.push.iter().chain(&self.runs);
+        pushes.find(|push| push.run.as_deref() == Some(run))
+    }
+
+    /// Remembers a push that has ended, if it belongs to a run.
+    pub(super) fn remember_run(&mut self, push: PushRecord) {
+        if push.run.is_some() {
+            self.runs.insert(0, push);
+            self.runs.truncate(Self::RUNS_MAX);
         }
     }
 
@@ -264,6 +285,9 @@ pub struct PushRecord {
     pub started_unix_ms: u64,
     /// When it ended, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
+    /// The run that it belongs to, as its caller names it: another request of the same run is answered with this push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 impl PushRecord {

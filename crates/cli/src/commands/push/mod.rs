@@ -141,10 +141,17 @@ pub struct CancelOptions {
 
 #[derive(Serialize)]
 struct PushResult {
-    build: BuildResult,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    build: Option<BuildResult>,
     push: Option<PushResource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upload: Option<UploadResult>,
+}
+
+impl PushResult {
+    fn text(&self, name: &StoreName) -> String {
+        self.push.as_ref().map_or_else(String::new, |push| text(name, push))
+    }
 }
 
 /// The result of a push to several clusters.
@@ -159,6 +166,36 @@ struct RolloutResult {
 pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let mut rollout = Rollout::new(&options.rollout, &options.node)?;
     let name = &options.input.store.clone();
+    if rollout.know(name, options.rollout.run.as_deref()) {
+        let interrupt = Interrupt::listen()?;
+        let known = Built {
+            store: name,
+            place: "",
+            upload: false,
+            is_hybrid: false,
+            as_of_unix_ms: None,
+            started_unix_ms: None,
+            any_base: false,
+            run: options.rollout.run.as_deref(),
+            again: false,
+        };
+        let mut rolled = rollout.bring(&known, &interrupt, output, |_| Ok(()));
+        if rollout.is_several() {
+            return finish(&rollout, rolled, &known, None, "", output);
+        }
+        if let Some(error) = rolled.error.take() {
+            return Err(error);
+        }
+        let push = rolled.clusters.into_iter().find_map(|one| one.push);
+        return output.result(
+            &PushResult {
+                build: None,
+                push,
+                upload: None,
+            },
+            |result| result.text(name),
+        );
+    }
     // Checked before the build, since a build may take hours.
     let through = options.through.find()?;
     let Target {
@@ -221,6 +258,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         as_of_unix_ms: options.input.as_of,
         started_unix_ms: None,
         any_base: false,
+        run: options.rollout.run.as_deref(),
+        again: options.rollout.again,
     };
     let rolled = rollout.bring(&version, &interrupt, output, prepare);
     // A version of another base would undo what the other push has changed. What events have made is found again.
@@ -322,10 +361,8 @@ pub(super) fn finish(
     match build {
         None => output.result(&Deployed { push, upload }, |deployed| text(name, &deployed.push)),
         Some(build) => {
-            let push = Some(push);
-            output.result(&PushResult { build, push, upload }, |result| {
-                result.push.as_ref().map_or_else(String::new, |push| text(name, push))
-            })
+            let (build, push) = (Some(build), Some(push));
+            output.result(&PushResult { build, push, upload }, |result| result.text(name))
         }
     }
 }
@@ -358,11 +395,14 @@ fn dry_run(built: BuildResult, disk_available_bytes: Option<u64>, output: &Outpu
         );
     }
     let result = PushResult {
-        build: built,
+        build: Some(built),
         push: None,
         upload: None,
     };
-    output.result(&result, |result| result.build.text() + "nothing was changed\n")
+    output.result(&result, |result| {
+        let build = result.build.as_ref().map_or_else(String::new, BuildResult::text);
+        build + "nothing was changed\n"
+    })
 }
 
 /// Creates the store if it is missing and may be created.

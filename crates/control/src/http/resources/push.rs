@@ -30,6 +30,19 @@ pub struct NewPush {
     /// Whether a version that was built from a difference may be pushed though its base is not the current version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any_base: bool,
+    /// An id that the caller chose for this run: a second request of the same run begins no other push, but is answered with the
+    /// first one, whatever became of it. The header `Idempotency-Key` says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "daily-2026-11-28", min_length = 1, max_length = 200)]
+    pub run: Option<String>,
+    /// Whether to push the version although its content is that of the current one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+}
+
+impl NewPush {
+    /// The most bytes of the id of a run.
+    pub const RUN_BYTES_MAX: usize = 200;
 }
 
 /// A push.
@@ -67,6 +80,12 @@ pub struct PushResource {
     pub nodes: Vec<ReplicaResource>,
     /// The absent nodes that should have the version, while the push is under way: it waits for them for a while.
     pub absent: Vec<AbsentNode>,
+    /// The run that it belongs to, if its caller named one.
+    #[serde(default)]
+    pub run: Option<String>,
+    /// Whether no push was begun for the request: this one, of the same run or with the same content, is the answer.
+    #[serde(default)]
+    pub repeated: bool,
 }
 
 /// An absent node.
@@ -141,6 +160,8 @@ impl From<PushStatus> for PushResource {
             seconds_left: left.and_then(|left| left.into_iter().max()),
             started_unix_ms: record.started_unix_ms,
             ended_unix_ms: record.ended_unix_ms,
+            run: record.run,
+            repeated: false,
             nodes: ReplicaResource::list(nodes),
             absent: absent
                 .into_iter()

@@ -21,7 +21,9 @@ pub use routing::{
 };
 pub use store::{StoreChange, alter_store, create_store, versioned_settings};
 pub use user::{USERS_MAX, delete_user, put_user};
-pub use version::{PUSHES_MAX, PushTerms, cancel_push, check_base, check_space_quota, push, roll_back, swap};
+pub use version::{
+    PUSHES_MAX, PushTerms, Pushed, cancel_push, check_base, check_space_quota, push, push_once, roll_back, swap,
+};
 
 use super::change::{Change, Record, RecordPath};
 use super::record::StoreRecord;

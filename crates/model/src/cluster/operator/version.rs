@@ -26,6 +26,84 @@ pub struct PushTerms {
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
     /// same events count in all of them.
     pub started_unix_ms: Option<u64>,
+    /// The run that the push belongs to, as its caller names it.
+    pub run: Option<String>,
+    /// Whether to push a version with the content of the current one.
+    pub again: bool,
+}
+
+/// The answer to a request for a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// The push: a new one, or an earlier one that answers the request.
+    pub push: PushRecord,
+    /// Whether it is an earlier one.
+    pub is_repeated: bool,
+    /// What is to be written.
+    pub change: Option<Change>,
+}
+
+/// Begins a push as [`push`] does, unless an earlier one answers the request: that of the same run, whatever became of it;
+/// or the one of the current version, if that has the same content.
+///
+/// # Errors
+/// As [`push`].
+pub fn push_once(
+    view: &ClusterView,
+    name: &StoreName,
+    detail: VersionDetail,
+    terms: PushTerms,
+    now_unix_ms: u64,
+) -> Result<Pushed, OperatorError> {
+    let Revised { record, revision } = batch(view, name)?;
+    let repeated = |push: &PushRecord, change| Pushed {
+        push: push.clone(),
+        is_repeated: true,
+        change,
+    };
+    if let Some(push) = terms.run.as_ref().and_then(|run| record.push_of_run(run)) {
+        return Ok(repeated(push, None));
+    }
+    if let Some(version) = same_as_current(record, &detail, &terms) {
+        let push = PushRecord {
+            version,
+            source: detail.source,
+            base: None,
+            state: PushState::Swapped,
+            error: None,
+            bytes_total: detail.bytes,
+            records: detail.records,
+            started_unix_ms: now_unix_ms,
+            ended_unix_ms: Some(now_unix_ms),
+            run: terms.run,
+        };
+        // A later request of the run has the same answer, though another version may be current then.
+        let mut after = record.clone();
+        after.remember_run(push.clone());
+        let change = (after != *record).then(|| rewrite(*revision, after));
+        return Ok(repeated(&push, change));
+    }
+    let change = push(view, name, detail, terms, now_unix_ms)?;
+    let begun = change.store().and_then(|record| record.push.clone());
+    Ok(Pushed {
+        push: begun.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?,
+        is_repeated: false,
+        change: Some(change),
+    })
+}
+
+/// The current version, if another one of this detail would answer the same. On top of a version of a hybrid store it
+/// matters which events count.
+fn same_as_current(record: &StoreRecord, detail: &VersionDetail, terms: &PushTerms) -> Option<VersionNumber> {
+    let version = record.versions.current()?;
+    let current = record.details.get(&version)?;
+    let as_of_unix_ms = terms.as_of_unix_ms.or(terms.cut_unix_ms);
+    let same_events = match &record.definition.stream {
+        None => terms.as_of_unix_ms.is_none(),
+        Some(_) => as_of_unix_ms.is_some() && current.events.and_then(|events| events.as_of_unix_ms) == as_of_unix_ms,
+    };
+    let is_same = current.manifest_checksum == detail.manifest_checksum && same_events;
+    (is_same && !terms.again && record.pushing().is_none()).then_some(version)
 }
 
 /// Checks that a version which was built from a difference was built from the current version of the store; it may also
@@ -69,6 +147,8 @@ pub fn push(
         as_of_unix_ms,
         cut_unix_ms,
         started_unix_ms,
+        run,
+        again: _,
     } = terms;
     if let Some(base) = &base {
         check_base(view, name, base, &detail.manifest_checksum)?;
@@ -113,6 +193,9 @@ pub fn push(
     check_space_quota(&before.record, detail.bytes)?;
     let mut record = before.record.clone();
     let version = record.versions.allocate();
+    if let Some(before) = record.push.take() {
+        record.remember_run(before);
+    }
     record.push = Some(PushRecord {
         version,
         source: detail.source.clone(),
@@ -123,6 +206,7 @@ pub fn push(
         records: detail.records,
         started_unix_ms: now_unix_ms,
         ended_unix_ms: None,
+        run,
     });
     record.details.insert(version, detail);
     Ok(rewrite(before.revision, record))

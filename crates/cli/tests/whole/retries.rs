@@ -1,0 +1,162 @@
+//! Pushes that are tried again, as a scheduler does after a lost answer: nothing is deployed twice, and the way back stays.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use super::node::{Dev, Node, until, wait};
+
+const STORE: &str = "s";
+
+fn rows(dev: &Dev, content: &str, count: usize) -> PathBuf {
+    let value = content.repeat(20);
+    dev.csv(
+        &format!("{content}.csv"),
+        (0..count).map(|key| (key.to_string(), value.clone())),
+    )
+}
+
+fn arguments<'a>(rows: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let columns = [
+        "push",
+        STORE,
+        rows.to_str().unwrap(),
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--create",
+    ];
+    [&columns, more].concat()
+}
+
+fn push(node: &Node, rows: &Path, more: &[&str]) -> Value {
+    node.json(&arguments(rows, more))["push"].clone()
+}
+
+fn spawn(node: &Node, rows: &Path, more: &[&str]) -> Child {
+    let mut command = node.command(&arguments(rows, more));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The versions of the store, the current one first.
+fn versions(node: &Node) -> Vec<u64> {
+    let list = node.http_get("/v1/stores/s/versions");
+    let versions = list["versions"].as_array().unwrap().iter();
+    versions.map(|version| version["version"].as_u64().unwrap()).collect()
+}
+
+fn says(node: &Node, content: &str) {
+    assert_eq!(node.done(&["get", "s:7"]), content.repeat(20));
+}
+
+#[test]
+fn content_that_is_current_is_not_deployed_again_and_the_way_back_stays() {
+    let dev = Dev::start();
+    let [a, b] = ["a", "b"].map(|content| rows(&dev, content, 50));
+    push(&dev, &a, &[]);
+    push(&dev, &b, &[]);
+    let repeated = push(&dev, &b, &[]);
+    assert_eq!((&repeated["version"], &repeated["repeated"]), (&json!(2), &json!(true)));
+    let text = dev.done(&arguments(&b, &[]));
+    assert!(
+        text.contains("whose content is the same") && text.contains("--again"),
+        "{text}"
+    );
+    let uploaded = push(&dev, &b, &["--upload"]);
+    assert_eq!(uploaded["repeated"], true);
+    assert_eq!(versions(&dev), [2, 1]);
+    assert_eq!(push(&dev, &b, &["--again"])["version"], 3);
+    assert_eq!(versions(&dev), [3, 2]);
+    push(&dev, &a, &[]);
+    push(&dev, &a, &[]);
+    dev.done(&["rollback", STORE]);
+    says(&dev, "b");
+    // After the way back the other content is another one than the current one's.
+    assert_eq!(push(&dev, &a, &[])["version"], 5);
+    says(&dev, "a");
+}
+
+#[test]
+fn a_run_that_is_tried_again_has_the_answer_of_the_first_try() {
+    let dev = Dev::start();
+    let [a, b] = ["a", "b"].map(|content| rows(&dev, content, 50));
+    assert_eq!(push(&dev, &a, &["--run", "daily/1+0"])["run"], "daily/1+0");
+    push(&dev, &b, &["--run", "daily/2+0"]);
+    // An answer that was lost: the retry comes after the next run, and its input is gone.
+    let gone = dev.path("gone.csv");
+    let again = push(&dev, &gone, &["--run", "daily/1+0"]);
+    assert_eq!((&again["version"], &again["repeated"]), (&json!(1), &json!(true)));
+    says(&dev, "b");
+    // The same content has an answer, too, and keeps it.
+    assert_eq!(push(&dev, &b, &["--run", "daily/3+0"])["version"], 2);
+    push(&dev, &a, &["--run", "daily/4+0"]);
+    assert_eq!(push(&dev, &b, &["--run", "daily/3+0"])["version"], 2);
+    says(&dev, "a");
+    // Differences are not applied to what they have made already.
+    let difference = ["--run", "daily/5+0", "--incremental"];
+    let columns = ["push", STORE, b.to_str().unwrap(), "--key", "key", "--value", "value"];
+    let incremental = [&columns[..], &difference].concat();
+    let first = dev.json(&incremental)["push"]["version"].clone();
+    assert_eq!(dev.json(&incremental)["push"]["version"], first);
+    assert_eq!(
+        push(&dev, &b, &["--run", "daily/6+0", "--upload", "--again"])["repeated"],
+        false
+    );
+    assert_eq!(
+        push(&dev, &b, &["--run", "daily/6+0", "--upload", "--again"])["repeated"],
+        true
+    );
+    let kept = versions(&dev);
+
+    // It is among the records of the cluster, not in the memory of the process.
+    let (node, dir) = dev.into_parts();
+    node.kill();
+    let node = Node::dev(&dir.path().join("data"));
+    assert_eq!(push(&node, &gone, &["--run", "daily/1+0"])["version"], 1);
+    assert_eq!(versions(&node), kept);
+    let named = node.http_post(
+        "/v1/stores/s/pushes",
+        json!({"source": "file:///absent", "run": "daily/1+0"}),
+    );
+    assert_eq!((&named["version"], &named["repeated"]), (&json!(1), &json!(true)));
+    let url = format!("http://{}/v1/stores/s/pushes", node.http);
+    let body = json!({"source": "file:///absent"});
+    let mut answer = ureq::post(url)
+        .header("Idempotency-Key", "daily/1+0")
+        .send_json(body)
+        .unwrap();
+    assert_eq!(answer.body_mut().read_json::<Value>().unwrap()["version"], 1);
+}
+
+#[test]
+fn tries_at_the_same_time_join_and_a_cancelled_run_stays_cancelled() {
+    let dev = Dev::start();
+    let large = rows(&dev, "a", 50_000);
+    push(&dev, &rows(&dev, "b", 50), &[]);
+    // There is time for the second try, and to cancel.
+    dev.done(&["config", "set", "fetch-rate-bytes-per-second=1000"]);
+    let mut tries = [(), ()].map(|()| spawn(&dev, &large, &["--run", "r", "--json"]));
+    until("the push is under way", || {
+        dev.http_get("/v1/stores/s/push")["run"] == "r"
+    });
+    dev.done(&["config", "set", "fetch-rate-bytes-per-second=0"]);
+    tries.iter_mut().for_each(|child| assert!(wait(child).success()));
+    assert_eq!(versions(&dev), [2, 1]);
+
+    dev.done(&["config", "set", "fetch-rate-bytes-per-second=1000"]);
+    let mut cancelled = spawn(&dev, &large, &["--run", "c", "--again"]);
+    until("the push is under way", || {
+        dev.http_get("/v1/stores/s/push")["run"] == "c"
+    });
+    dev.done(&["cancel", STORE]);
+    assert!(!wait(&mut cancelled).success());
+    dev.done(&["config", "set", "fetch-rate-bytes-per-second=0"]);
+    let refused = dev.refused(1, &arguments(&large, &["--run", "c", "--again"]));
+    assert!(
+        refused.contains("cancelled") && refused.contains("name another --run"),
+        "{refused}"
+    );
+    assert_eq!(push(&dev, &large, &["--run", "d", "--again"])["state"], "swapped");
+}
