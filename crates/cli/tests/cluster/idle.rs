@@ -68,7 +68,7 @@ impl Work {
 
     fn is_idle(self) -> bool {
         self.processor_ms <= PROCESSOR_MS_MAX
-            && self.log_lines <= LOG_LINES_MAX
+            && self.log_lines == LOG_LINES_MAX
             && self.written_bytes <= WRITTEN_BYTES_MAX
             && self.coordination_requests <= COORDINATION_REQUESTS_MAX
     }
