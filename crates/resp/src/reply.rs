@@ -64,9 +64,9 @@ impl<'a> Reply<'a> {
     }
 
     /// An error. By convention its first word is a code in capitals, `ERR` if there is no better one. Line ends in it
-    /// become spaces.
+    /// become spaces, those at its end are removed, as in Redis.
     pub fn error(&mut self, message: &str) {
-        self.one_line(b'-', message);
+        self.one_line(b'-', message.trim_end_matches(['\r', '\n']));
     }
 
     /// An integer.
@@ -317,7 +317,7 @@ mod tests {
             let line = written(Protocol::Resp2, |reply| reply.error(&text));
             prop_assert_eq!(line.matches(['\r', '\n']).count(), 2);
             prop_assert!(line.ends_with("\r\n"));
-            prop_assert_eq!(line.len(), text.len() + 3);
+            prop_assert_eq!(line.len(), text.trim_end_matches(['\r', '\n']).len() + 3);
         }
 
         #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
-use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreName, slot_of_key};
+use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreName, ValueType, slot_of_key};
 use fondaco_node::{
     BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Setting,
     Settings, SharedAccess, SharedCatalog,
@@ -33,6 +33,7 @@ pub struct Shape {
     pub access: Arc<SharedAccess>,
     pub peers: PeerAccess,
     pub default_store: Option<StoreName>,
+    pub value_type: ValueType,
     /// Creates the storage engine of each node.
     pub engine: Box<dyn Fn(NodeId) -> Arc<dyn Engine>>,
 }
@@ -47,6 +48,7 @@ impl Default for Shape {
             access: Arc::default(),
             peers: PeerAccess::default(),
             default_store: None,
+            value_type: ValueType::default(),
             engine: Box::new(|_| Arc::new(MemoryEngine::new())),
         }
     }
@@ -111,6 +113,7 @@ impl Cluster {
         };
         let store = TopologyStore {
             id: STORE_ID,
+            value_type: shape.value_type,
             ..TopologyStore::versioned(shape.replicas, settings)
         };
         let batch = TopologyStore {
@@ -213,7 +216,7 @@ impl Node {
                     name: name.clone(),
                     created_unix_ms: 1,
                     replicas: store.replicas as usize,
-                    value_type: Default::default(),
+                    value_type: store.value_type,
                     settings: store.versioned?,
                     is_dropped: false,
                     exceeded_quota_bytes: None,

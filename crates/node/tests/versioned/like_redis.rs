@@ -1,6 +1,7 @@
 //! Commands on one key of a versioned store return what a real Redis 7.0 returns: random requests, sent to both, with
 //! random options, many of them invalid.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +19,7 @@ const REQUESTS: usize = 4_000;
 const TIME_LEFT_TOLERANCE_MS: i64 = 10_000;
 
 /// The longest argument and value: the lowest limit that Redis accepts.
-const BULK_BYTES_MAX: u64 = 1024 * 1024;
+pub const BULK_BYTES_MAX: u64 = 1024 * 1024;
 
 const VALUES: [&str; 11] = [
     "",
@@ -49,8 +50,14 @@ const NUMBERS: [&str; 10] = [
 /// Invalid times to live, or times that have passed.
 const NO_SPANS: [&str; 7] = ["0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808"];
 
+/// A Redis to compare with.
+pub struct RedisServer {
+    pub address: SocketAddr,
+    _process: ServerProcess,
+}
+
 /// A Redis to compare with; `None` if this version is not installed, after printing why.
-fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
+pub fn redis_server(dir: &Path) -> Option<(RedisServer, Connection)> {
     let version = Command::new("redis-server").arg("--version").output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     if !version.as_ref().is_ok_and(|version| version.contains("v=7.0.")) {
@@ -64,37 +71,41 @@ fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
     command
         .args(["--proto-max-bulk-len", &BULK_BYTES_MAX.to_string(), "--dir"])
         .arg(dir);
-    let server = ServerProcess::start("redis-server", &mut command, &dir.join("redis.log"));
+    let process = ServerProcess::start("redis-server", &mut command, &dir.join("redis.log"));
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
     let mut connection = None;
     until("redis-server answers", || {
         connection = client.get_connection().ok();
         connection.is_some()
     });
+    let server = RedisServer {
+        address: ([127, 0, 0, 1], port).into(),
+        _process: process,
+    };
     Some((server, Connection(connection?)))
 }
 
 /// A request, and how the two replies may differ.
-struct Request {
-    words: Vec<String>,
-    is_time_left: bool,
+pub struct Request {
+    pub words: Vec<String>,
+    pub is_time_left: bool,
 }
 
 /// Makes requests.
-struct Requests {
-    random: Rng,
+pub struct Requests {
+    pub random: Rng,
 }
 
 impl Requests {
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+    pub fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.random.usize(..of.len())]
     }
 
-    fn sometimes(&mut self, times_in_ten: u64) -> bool {
+    pub fn sometimes(&mut self, times_in_ten: u64) -> bool {
         self.random.u64(..10) < times_in_ten
     }
 
-    fn key(&mut self) -> String {
+    pub fn key(&mut self) -> String {
         self.one(&["s:a", "s:a", "s:a", "s:b"]).to_owned()
     }
 
@@ -139,7 +150,7 @@ impl Requests {
         }
     }
 
-    fn next(&mut self) -> Request {
+    pub fn next(&mut self) -> Request {
         let command = self.one(&[
             "GET",
             "GET",

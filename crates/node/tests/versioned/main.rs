@@ -2,6 +2,7 @@
 
 mod access;
 mod commands;
+mod conversations;
 mod faults;
 mod harness;
 mod like_redis;

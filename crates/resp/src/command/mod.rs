@@ -24,5 +24,8 @@ pub use flags::{Categories, Flags, KeyAccess};
 pub use help::write_help;
 pub use id::CommandId;
 pub use keys::KeySpec;
-pub use refusal::{argument_count_error, is_http, resolve, unknown_command_error, unknown_subcommand_error};
+pub use refusal::{
+    argument_count_error, is_http, quoted, resolve, subcommand_argument_error, unknown_command_error,
+    unknown_subcommand_error,
+};
 pub use spec::{CommandSpec, Deprecation, Group};

@@ -79,9 +79,19 @@ pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-fn quoted(text: &[u8], bytes_max: usize) -> String {
-    let head = &text[..text.len().min(bytes_max)];
-    String::from_utf8_lossy(head).replace(['\r', '\n'], " ")
+/// The error for a subcommand with too many arguments that the table does not count.
+#[cold]
+pub fn subcommand_argument_error(container: &str, name: &[u8]) -> String {
+    let name = quoted(name, QUOTED_BYTES_MAX);
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP.")
+}
+
+/// An argument as an error quotes it: at most so many bytes, and as in Redis only those before the first zero. The line
+/// ends in it become spaces when the error is [written](crate::Reply::error).
+#[cold]
+pub fn quoted(text: &[u8], bytes_max: usize) -> String {
+    let end = memchr::memchr(0, text).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..end.min(bytes_max)]).into_owned()
 }
 
 #[cfg(test)]
@@ -116,13 +126,14 @@ mod tests {
             ),
             (
                 "'a\r' \"\\n\"",
-                "ERR unknown command 'a ', with args beginning with: ' ' ",
+                "ERR unknown command 'a\r', with args beginning with: '\n' ",
             ),
             ("GET", "ERR wrong number of arguments for 'get' command"),
             ("GET a b", "ERR wrong number of arguments for 'get' command"),
             ("CLIENT", "ERR wrong number of arguments for 'client' command"),
             ("CLIENT ID x", "ERR wrong number of arguments for 'client|id' command"),
             ("CLIENT nosuch", "ERR unknown subcommand 'nosuch'. Try CLIENT HELP."),
+            ("CLIENT \"a\\x00b\"", "ERR unknown subcommand 'a'. Try CLIENT HELP."),
         ] {
             assert_eq!(resolved(line), Err(expected.to_owned()), "{line:?}");
         }

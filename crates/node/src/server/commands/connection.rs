@@ -5,24 +5,26 @@ use fondaco_protocol::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
 use super::information::mode;
-use super::{Call, Refusal, SYNTAX_ERROR, keyword};
+use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword, wrong_number_of_arguments};
 use crate::metrics::Counter;
 use crate::server::clients::Client;
 use crate::server::guesses::{self, WRONG_PASSWORDS_MAX};
 use crate::server::session::{Replies, Session};
 use crate::server::traced::Told;
-use fondaco_resp::command::CommandId;
+use fondaco_resp::command::{CommandId, quoted};
 
 /// The version of Redis whose commands and replies these are.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-pub(super) fn ping(call: &Call<'_>, reply: &mut Reply<'_>) {
-    match call.arguments.get(1) {
-        Some(message) => reply.bulk(message),
-        None => reply.simple("PONG"),
+pub(super) fn ping(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    match call.arguments[1..] {
+        [] => reply.simple("PONG"),
+        [message] => reply.bulk(message),
+        _ => return Err(wrong_number_of_arguments("ping")),
     }
+    Ok(())
 }
 
 /// `FONDACO.TRACE`: the context of the next request on data.
@@ -41,8 +43,13 @@ pub(super) fn select(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refus
             reply.ok();
             Ok(())
         }
-        Some(_) => Err("ERR DB index is out of range".into()),
-        None => Err("ERR invalid DB index".into()),
+        Some(index) if i32::try_from(index).is_ok() => Err("ERR DB index is out of range".into()),
+        Some(_) => Err(format!(
+            "ERR value is out of range, value must between {} and {}",
+            i32::MIN,
+            i32::MAX
+        )),
+        None => Err(NOT_AN_INTEGER.into()),
     }
 }
 
@@ -198,7 +205,7 @@ pub(super) async fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(
 }
 
 fn syntax_error_in_hello(option: &[u8]) -> Refusal {
-    format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option))
+    format!("ERR Syntax error in HELLO option '{}'", quoted(option, usize::MAX))
 }
 
 pub(super) fn reset(call: Call<'_>, reply: &mut Reply<'_>) {
@@ -269,7 +276,7 @@ fn list(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
         [option, kind] if keyword(option) == "TYPE" => match keyword(kind).as_str() {
             "NORMAL" => None,
             "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => Some(Vec::new()),
-            _ => return Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(kind))),
+            _ => return Err(format!("ERR Unknown client type '{}'", quoted(kind, usize::MAX))),
         },
         [option, ref ids @ ..] if keyword(option) == "ID" && !ids.is_empty() => {
             let ids: Option<Vec<i64>> = ids.iter().map(|id| parse_integer(id)).collect();

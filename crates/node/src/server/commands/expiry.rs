@@ -1,6 +1,6 @@
 //! When values expire: `EXPIRE` and its kin, `PERSIST` and `GETEX`; and the options and times of other commands.
 
-use fondaco_resp::command::CommandId;
+use fondaco_resp::command::{CommandId, quoted};
 use fondaco_resp::parse_integer;
 
 use super::look_ups::LookUp;
@@ -116,7 +116,7 @@ fn expire_only(request: &Request<'_>) -> Result<ExpireOnly, Refusal> {
             b"GT" => later = true,
             b"LT" => earlier = true,
             _ => {
-                let option = String::from_utf8_lossy(request.get(at)).into_owned();
+                let option = quoted(request.get(at), usize::MAX);
                 return Err(format!("ERR Unsupported option {option}"));
             }
         }

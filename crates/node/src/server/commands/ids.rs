@@ -147,10 +147,8 @@ fn parse(command: CommandId, arguments: &[&[u8]]) -> Result<Asked, Refusal> {
         shape: Shape::Set,
         ..asked(query, keys)
     };
-    let contains = |ids: &[&[u8]]| -> Result<SetQuery, Refusal> {
-        let ids: Option<Vec<u64>> = ids.iter().map(|text| id(text)).collect();
-        Ok(SetQuery::Contains(ids.ok_or_else(not_an_id)?.into()))
-    };
+    // Text that is no id is in no set, and so is a number above all ids.
+    let contains = |ids: &[&[u8]]| SetQuery::Contains(ids.iter().map(|text| id(text).unwrap_or(u64::MAX)).collect());
     Ok(match command {
         Id::SMembers => set(SetQuery::Union, 1..2),
         Id::SUnion => set(SetQuery::Union, all),
@@ -162,11 +160,11 @@ fn parse(command: CommandId, arguments: &[&[u8]]) -> Result<Asked, Refusal> {
         },
         Id::SIsMember => Asked {
             shape: Shape::Number,
-            ..asked(contains(&arguments[2..3])?, 1..2)
+            ..asked(contains(&arguments[2..3]), 1..2)
         },
         Id::SMIsMember => Asked {
             shape: Shape::First,
-            ..asked(contains(&arguments[2..])?, 1..2)
+            ..asked(contains(&arguments[2..]), 1..2)
         },
         _ => parse_own(arguments)?,
     })

@@ -98,7 +98,7 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
 fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     use CommandId as Id;
     match call.command {
-        Id::Ping => connection::ping(&call, reply),
+        Id::Ping => return connection::ping(&call, reply),
         Id::Echo => reply.bulk(call.arguments[1]),
         Id::Select => return connection::select(&call, reply),
         Id::Reset => connection::reset(call, reply),
@@ -176,6 +176,9 @@ fn no_writes(call: &Call<'_>) -> Refusal {
                 STORE begins it anew"
             .into();
     }
+    if let (CommandId::MSet | CommandId::MSetNx, 0) = (call.command, call.arguments.len() % 2) {
+        return wrong_number_of_arguments(&keyword(call.arguments[0]).to_lowercase());
+    }
     let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
     let wire_key = call.arguments.get(1).copied().unwrap_or_default();
     let is_of_one_key = operation::parser(call.command).is_some();
@@ -211,6 +214,11 @@ fn no_writes(call: &Call<'_>) -> Refusal {
 /// An argument as text, for comparing with keywords.
 fn keyword(argument: &[u8]) -> String {
     String::from_utf8_lossy(argument).to_ascii_uppercase()
+}
+
+/// The error for a number of arguments that the table of commands allows, and the command does not.
+fn wrong_number_of_arguments(command: &str) -> Refusal {
+    format!("ERR wrong number of arguments for '{command}' command")
 }
 
 const SYNTAX_ERROR: &str = "ERR syntax error";

@@ -7,7 +7,7 @@ use fondaco_resp::parse_integer;
 
 use super::expiry::{Count, ExpiryOptions, Lifetime, Unit, Word, until};
 use super::operation::{Answer, Asked, Change, Circumstances, Combined, Operation, Parser, Request, bulk_or_null};
-use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, wrong_number_of_arguments};
 use crate::single_value::Current;
 
 /// What is asked of the value of one key.
@@ -128,7 +128,7 @@ fn set_for(request: &Request<'_>, unit: Unit) -> Result<Asked, Refusal> {
 
 fn mset(request: &Request<'_>) -> Result<Asked, Refusal> {
     if request.len().is_multiple_of(2) {
-        return Err("ERR wrong number of arguments for 'mset' command".into());
+        return Err(wrong_number_of_arguments("mset"));
     }
     let pair = |at| (request.part(at), Operation::Strings(value(request, at + 1).into()));
     Ok(Asked {

@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fondaco_resp::command::{Categories, CommandId, CommandSpec, all, find_by_full_name};
+use fondaco_resp::command::{
+    Categories, CommandId, CommandSpec, all, find_by_full_name, quoted, subcommand_argument_error,
+};
 use fondaco_resp::{Reply, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
@@ -74,12 +76,12 @@ pub(super) fn slow_log(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Ref
         CommandId::SlowLogGet => {
             let count = match call.arguments[2..] {
                 [] => SLOW_REQUESTS_DEFAULT,
-                [count] => match parse_integer(count).ok_or(NOT_AN_INTEGER)? {
-                    -1 => usize::MAX,
-                    count @ 0.. => count as usize,
+                [count] => match parse_integer(count) {
+                    Some(-1) => usize::MAX,
+                    Some(count @ 0..) => count as usize,
                     _ => return Err("ERR count should be greater than or equal to -1".into()),
                 },
-                _ => return Err(SYNTAX_ERROR.into()),
+                _ => return Err(subcommand_argument_error("SLOWLOG", call.arguments[1])),
             };
             let latest = log.latest(count);
             reply.array(latest.len());
@@ -176,7 +178,7 @@ pub(super) fn acl(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal>
             }
             [name] => {
                 let Some(category) = Categories::from_name(name) else {
-                    return Err(format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)));
+                    return Err(format!("ERR Unknown category '{}'", quoted(name, usize::MAX)));
                 };
                 let with_subcommands = all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
                 let names: Vec<_> = with_subcommands
@@ -186,7 +188,7 @@ pub(super) fn acl(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal>
                 reply.array(names.len());
                 names.iter().for_each(|name| reply.bulk(name.as_bytes()));
             }
-            _ => return Err(SYNTAX_ERROR.into()),
+            _ => return Err(subcommand_argument_error("ACL", call.arguments[1])),
         },
         _ => return Err(SYNTAX_ERROR.into()),
     }

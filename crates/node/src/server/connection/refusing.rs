@@ -1,5 +1,6 @@
 //! Requests that are not carried out: refused, longer than allowed, or no requests at all.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,14 +33,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.session.closing = true;
             return None;
         }
-        if let Some(transaction) = &mut self.session.transaction {
+        let mut refusal = Cow::Borrowed(refusal);
+        if name.eq_ignore_ascii_case(b"exec") {
+            // It ends the transaction all the same: a client takes what follows as outside of it.
+            self.session.transaction = None;
+            let reason = refusal.strip_prefix("ERR ").unwrap_or(&refusal);
+            refusal = Cow::Owned(format!("EXECABORT Transaction discarded because of: {reason}"));
+        } else if let Some(transaction) = &mut self.session.transaction {
             transaction.refuse();
         }
         self.consumed += bytes;
         self.session.asking = false;
-        note_moved(&self.context, refusal);
+        note_moved(&self.context, &refusal);
         let start = self.output.len();
-        self.reply().error(refusal);
+        self.reply().error(&refusal);
         self.mute_from(start);
         None
     }
