@@ -38,6 +38,17 @@ async function cluster() {
     client.on('error', () => {});
     await client.get(key(0));
     assert.equal(client.nodes('all').length, 3);
+    // A node counts and lists what it leads for connections of cluster-aware clients, and all keys for others.
+    const masters = client.nodes('master');
+    await Promise.all(masters.map((node) => node.readwrite()));
+    const sizes = await Promise.all(masters.map((node) => node.dbsize()));
+    assert.equal(sizes.reduce((sum, size) => sum + size, 0), ROWS);
+    const found = [];
+    for (const node of masters) {
+        for await (const keys of node.scanStream({ match: 'members:*', count: 500 })) found.push(...keys);
+    }
+    assert.equal(found.length, ROWS);
+    assert.equal(new Set(found).size, ROWS);
     await onePass((one) => client.get(one));
     await survives((one) => client.get(one));
     client.disconnect();

@@ -51,6 +51,11 @@ pub fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
 /// Prints keys.
 pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
     let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
+    // A scan by a pattern finds nothing where there is no such store: that is for people to know.
+    let size = redis::cmd("FONDACO.SIZE")
+        .arg(options.store.as_str())
+        .query::<u64>(&mut *connection);
+    size.map_err(resp::refused)?;
     let pattern = format!("{}:{}", options.store, options.pattern);
     let mut out = io::BufWriter::new(Results::begin());
     let mut left = options.limit.unwrap_or(u64::MAX);

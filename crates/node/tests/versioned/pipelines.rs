@@ -271,6 +271,18 @@ fn keys_without_a_store_go_to_the_default_store() {
         "+OK :2 +OK +OK *6 $1 1 $1 2 $-1 $-1 $1 3 $40000 {long} +OK +QUEUED +QUEUED *2 :1 :2 $-1 *2 $1 0 *1 $3 s:a +OK "
     );
     assert_eq!(exchanged(node.address(), &requests), expected);
+    let mut connection = node.connect();
+    let mut found = |pattern: &str| {
+        let scan = connection.send(&format!("SCAN 0 COUNT 1000 MATCH {pattern}")).unwrap();
+        let (_, mut keys): (u64, Vec<String>) = redis::from_redis_value(scan).unwrap();
+        keys.sort();
+        keys
+    };
+    assert_eq!(found("app:*"), ["s:app:1:user"]);
+    assert_eq!(found("s:app:*"), ["s:app:1:user"]);
+    assert_eq!(found("ap?:*"), ["s:app:1:user"]);
+    assert_eq!(found("nosuch:*"), [""; 0]);
+    assert_eq!(found("*"), ["s::c", "s:a", "s:app:1:user", "s:b"]);
     // The same behind a request that is skipped.
     node.settings.set(Setting::BulkBytesMax, 100_000).unwrap();
     let skipped = format!(

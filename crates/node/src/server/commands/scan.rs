@@ -138,10 +138,12 @@ pub(super) async fn once_all_know<T>(try_it: impl AsyncFn() -> Result<T, Refusal
 /// Keys from the cursor on, and where to go on.
 async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cursor>, Vec<Vec<u8>>), Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
-    let only = only_store(request, &catalog, call)?;
-    let readable = |store: StoreId, place: u16| match only {
-        Some(only) => store == only,
-        None => {
+    let confined = confined(request, &catalog, call)?;
+    let default_store = default_store(&catalog, call);
+    let readable = |store: StoreId, place: u16| match confined {
+        Confined::Nowhere => false,
+        Confined::Store(only) => store == only,
+        Confined::Not => {
             let name = &catalog.stores()[place as usize].name;
             let has_keys = catalog.current_number(place).is_some() || catalog.versioned(place).is_some();
             call.session.may_read(name) && has_keys
@@ -179,9 +181,13 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
         if request.strings_wanted {
             let prefix = catalog.stores()[place as usize].name.as_str().as_bytes();
             let wire_keys = found.iter().map(|key| [prefix, b":", key].concat());
-            keys.extend(
-                wire_keys.filter(|key| request.pattern.is_none_or(|pattern| glob_matches(pattern, key, false))),
-            );
+            // Clients write keys of the default store without its name.
+            let is_default = default_store == Some(store);
+            let matches = |pattern: &[u8], wire_key: &[u8]| {
+                glob_matches(pattern, wire_key, false)
+                    || is_default && glob_matches(pattern, &wire_key[prefix.len() + 1..], false)
+            };
+            keys.extend(wire_keys.filter(|key| request.pattern.is_none_or(|pattern| matches(pattern, key))));
         }
         cursor = match following {
             Some(position) => Some(Cursor {
@@ -503,21 +509,45 @@ fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, Refusal> {
     Ok(request)
 }
 
-/// The store that a pattern confines the scan to, if it begins with a plain name and a colon.
-fn only_store(request: &Request<'_>, catalog: &Catalog, call: &Call<'_>) -> Result<Option<StoreId>, Refusal> {
+/// The stores that a pattern confines a scan to.
+#[derive(Clone, Copy)]
+enum Confined {
+    Not,
+    Store(StoreId),
+    /// It begins with a name that no store has, so that it matches no key.
+    Nowhere,
+}
+
+fn confined(request: &Request<'_>, catalog: &Catalog, call: &Call<'_>) -> Result<Confined, Refusal> {
     let Some(pattern) = request.pattern else {
-        return Ok(None);
+        return Ok(Confined::Not);
     };
     let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\' | b':');
     let Some(end) = pattern.iter().position(special).filter(|&end| pattern[end] == b':') else {
-        return Ok(None);
+        return Ok(Confined::Not);
     };
-    let place = call.session.readable_store(catalog, &pattern[..end])?;
+    let place = match call.session.readable_store(catalog, &pattern[..end]) {
+        Ok(place) => place,
+        Err(refusal) => {
+            return match default_store(catalog, call) {
+                Some(default) => Ok(Confined::Store(default)),
+                None if refusal.starts_with("NOSTORE") => Ok(Confined::Nowhere),
+                None => Err(refusal),
+            };
+        }
+    };
     let store = &catalog.stores()[place as usize];
     if catalog.current_number(place).is_none() && catalog.versioned(place).is_none() {
         return Err(no_version(store));
     }
-    Ok(Some(store.id))
+    Ok(Confined::Store(store.id))
+}
+
+/// The default store of the process, if it is there, and the client may read it.
+fn default_store(catalog: &Catalog, call: &Call<'_>) -> Option<StoreId> {
+    let name = call.context.shared.config.default_store.as_ref()?;
+    let place = call.session.readable_store(catalog, name.as_str().as_bytes()).ok()?;
+    Some(catalog.stores()[place as usize].id)
 }
 
 #[cfg(test)]
