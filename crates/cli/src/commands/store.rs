@@ -88,8 +88,8 @@ pub struct CreateOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     space_quota: Option<u64>,
 
-    /// Which nodes requests of several keys ask that do not say it themselves: sticky, nearest, preferred, round-robin, set-cover,
-    /// cluster, or cluster:GROUPS; sticky by default
+    /// How look-ups of several keys choose nodes, unless the request itself says how: sticky (the default),
+    /// nearest, preferred, round-robin, set-cover, cluster, or cluster:GROUPS, which asks at most so many groups of nodes
     #[arg(long, value_name = "FAN-OUT")]
     fan_out: Option<StoreFanOut>,
 
@@ -181,7 +181,8 @@ pub struct AlterOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     space_quota: Option<u64>,
 
-    /// Which nodes requests of several keys ask that do not say it themselves, as of fondaco store create; or default
+    /// How look-ups of several keys choose nodes, unless the request itself says how: the values of fondaco store create
+    /// --fan-out, or default
     #[arg(long, value_name = "FAN-OUT", value_parser = fan_out)]
     fan_out: Option<FanOutChange>,
 
