@@ -11,8 +11,8 @@
 //!  "increment": {"views": 1}}                     or, of a value that is a whole number itself: {"increment": 1}
 //! ```
 //!
-//! What is not there yet is made: an object, an empty list or map, a zero. An operation that does not fit what is
-//! there has no effect.
+//! What is not there yet is made: an object, an empty list or map, a zero; but not to remove something from it. An operation
+//! that does not fit what is there has no effect.
 
 use std::collections::HashSet;
 
@@ -370,6 +370,20 @@ mod tests {
             assert_eq!(after(value, &updates), (Some(expected.to_owned()), 2), "{updates:?}");
         }
         assert_eq!(after(None, &[r#"{"remove":{"t":[1]}}"#]), (None, 1));
+    }
+
+    #[test]
+    fn an_absent_key_stays_absent_if_there_is_nothing_to_remove() {
+        for update in [r#"{"set":{"a":null}}"#, r#"{"remove":{"t":[1]}}"#] {
+            assert_eq!(after(None, &[update]), (None, 1), "{update}");
+        }
+        // A value that has lost its last field is not an absent one.
+        assert_eq!(
+            after(Some(r#"{"a":1}"#), &[r#"{"set":{"a":null}}"#]),
+            (Some("{}".into()), 1)
+        );
+        let both = [r#"{"set":{"a":1}}"#, r#"{"set":{"a":null}}"#];
+        assert_eq!(after(None, &both), (Some("{}".into()), 2));
     }
 
     #[test]
