@@ -12,6 +12,9 @@ use crate::read::{Directory, Failure};
 /// A timer that is not set.
 pub(crate) const NEVER: u64 = u64::MAX;
 
+/// How long a request may take at most, however slowly the bytes of long values move.
+pub(crate) const TRANSFER_US_MAX: u64 = 60_000_000;
+
 /// The state of an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -41,6 +44,20 @@ pub(crate) struct Ask<P> {
 }
 
 impl<P> Ask<P> {
+    /// Until when it may take because bytes of long values move to its node or from it: it may be one of them, or wait for
+    /// them. 0 if none move.
+    fn moves_until_us(&self, attempt_us: u64, moment: &Moment<'_>) -> u64 {
+        let moved_at_us = moment
+            .latest
+            .member(self.node)
+            .map_or(0, |member| member.health.moved_at_us());
+        if moved_at_us < self.sent_us {
+            return 0;
+        }
+        let last_us = self.sent_us.saturating_add(TRANSFER_US_MAX);
+        moved_at_us.saturating_add(attempt_us).min(last_us)
+    }
+
     /// Whether its answer is still expected.
     pub(crate) fn is_counted_on(&self) -> bool {
         matches!(self.stage, Stage::Planned | Stage::Pending)
@@ -193,6 +210,11 @@ impl<P> Asks<P> {
     /// The timers that are due by now, one at a time.
     pub(crate) fn due(&mut self, moment: &Moment<'_>) -> Option<Due> {
         let now_us = moment.now_us;
+        for ask in &mut self.list {
+            if ask.stage == Stage::Pending && now_us >= ask.give_up_at_us {
+                ask.give_up_at_us = ask.give_up_at_us.max(ask.moves_until_us(self.attempt_us, moment));
+            }
+        }
         let due = |ask: &Ask<P>| ask.stage == Stage::Pending && now_us >= ask.late_at_us.min(ask.give_up_at_us);
         let id = self.list.iter().position(due)?;
         let ask = &mut self.list[id];
@@ -205,6 +227,14 @@ impl<P> Asks<P> {
         let node = ask.node;
         self.failed(node, moment);
         Some(Due::GivenUp(id as AskId))
+    }
+
+    /// Until when the operation waits beyond its deadline, because bytes of long values move between it and nodes that owe it
+    /// answers; 0 if none do.
+    pub(crate) fn moves_until_us(&self, moment: &Moment<'_>) -> u64 {
+        let pending = self.list.iter().filter(|ask| ask.stage == Stage::Pending);
+        let until = pending.map(|ask| ask.moves_until_us(self.attempt_us, moment));
+        until.max().unwrap_or(0)
     }
 
     /// When the next timer is due; [`NEVER`] if no timer is set.

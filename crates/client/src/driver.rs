@@ -18,12 +18,13 @@ use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_protocol::{TraceContext, WireKey, now_unix_ms};
 use tokio::sync::watch;
 
+use crate::asks::TRANSFER_US_MAX;
 use crate::client::{Client, Inner, Snapshot};
 use crate::error::ClientError;
 use crate::link::{Ask, Inbox, Outcomes, Request};
 use crate::operation::{Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
-use crate::read::{BatchReply, Failure, Read};
+use crate::read::{BatchReply, Failure, NodeHealth, Read};
 use crate::trace::{Parts, Sent, Tracing};
 
 /// The number of operations that may continue after they were answered.
@@ -337,6 +338,14 @@ async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>
     std::future::pending().await
 }
 
+/// Whether bytes of a long value moved to a node or from it within the last such time, since a request was made that has not
+/// taken too long altogether.
+fn is_moving(health: &NodeHealth, begun_us: u64, now_us: u64, within: Duration) -> bool {
+    let moved_at_us = health.moved_at_us();
+    moved_at_us > begun_us.max(now_us.saturating_sub(within.as_micros() as u64))
+        && now_us < begun_us.saturating_add(TRANSFER_US_MAX)
+}
+
 impl Client {
     /// Sends one request to one replica, and waits for the answer: for anti-entropy and hinted handoff. It is neither
     /// retried nor hedged.
@@ -362,11 +371,20 @@ impl Client {
         if let Some(outgoing) = ReplicaRequest::carry_out_here(outgoing, inner, &inbox) {
             inner.send(outgoing, None, &snapshot, &inbox);
         }
-        let reply = poll_fn(|context| inbox.poll(context));
-        let outcomes = tokio::time::timeout(timeout, reply).await;
-        let mut outcomes = outcomes.map_err(|_| ClientError::Timeout {
-            deadline_ms: timeout.as_millis() as u64,
-        })?;
+        let begun_us = inner.clock.now_us();
+        let mut outcomes = loop {
+            let reply = poll_fn(|context| inbox.poll(context));
+            if let Ok(outcomes) = tokio::time::timeout(timeout, reply).await {
+                break outcomes;
+            }
+            // The time limit is that of a node that does nothing: bytes of long values take theirs.
+            let member = snapshot.directory.member(node);
+            if !member.is_some_and(|member| is_moving(&member.health, begun_us, inner.clock.now_us(), timeout)) {
+                return Err(ClientError::Timeout {
+                    deadline_ms: timeout.as_millis() as u64,
+                });
+            }
+        };
         match outcomes.pop() {
             Some((_, Ok(reply))) => Ok(reply),
             Some((_, Err(Failure::Full { in_flight }))) => Err(ClientError::Overloaded { node, in_flight }),

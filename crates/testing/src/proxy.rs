@@ -21,6 +21,8 @@ struct Network {
     ended: AtomicBool,
     is_cut: AtomicBool,
     reply_delay_ms: AtomicU64,
+    /// Each connection passes so many bytes in each direction; 0 for no limit.
+    bytes_per_second: AtomicU64,
     /// How many bytes the server has sent.
     reply_bytes: AtomicU64,
     /// Both ends of all connections that were not cut.
@@ -49,6 +51,7 @@ impl Proxy {
             ended: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             reply_delay_ms: AtomicU64::new(0),
+            bytes_per_second: AtomicU64::new(0),
             reply_bytes: AtomicU64::new(0),
             connections: Mutex::default(),
         });
@@ -79,6 +82,11 @@ impl Proxy {
     pub fn delay_replies(&self, delay: Duration) {
         let delay_ms = delay.as_millis() as u64;
         self.network.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
+    }
+
+    /// From now on, each connection passes at most so many bytes in a second, in each direction.
+    pub fn limit(&self, bytes_per_second: u64) {
+        self.network.bytes_per_second.store(bytes_per_second, Ordering::SeqCst);
     }
 
     /// How many bytes of replies have passed so far.
@@ -112,6 +120,8 @@ impl Network {
             let Ok(server) = TcpStream::connect(self.server) else {
                 continue;
             };
+            // Small packets are not held back: the network delays nothing by itself.
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let ends = (
                 client.try_clone(),
                 server.try_clone(),
@@ -140,6 +150,9 @@ impl Network {
                 let delay_ms = self.reply_delay_ms.load(Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(delay_ms));
                 self.reply_bytes.fetch_add(length as u64, Ordering::SeqCst);
+            }
+            if let rate @ 1.. = self.bytes_per_second.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_nanos(length as u64 * 1_000_000_000 / rate));
             }
             if to.write_all(&buffer[..length]).is_err() {
                 break;

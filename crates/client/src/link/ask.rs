@@ -8,16 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use fondaco_model::versioned::Change;
 use fondaco_protocol::TraceContext;
-use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_protocol::replica::{Held, KeyRecord, Known, RecordPart, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_resp::ReplyItem;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Message;
+use super::long_values::{LONG_BYTES, LongValues};
 use crate::client::Inner;
 use crate::operation::{AskId, Described, Outgoing};
 use crate::read::{Answer, BatchRequest, Element, Failure};
+
+/// How long a request has left that waited behind a long value which is being sent.
+const LEFT_AFTER_MOVE_US: u64 = 1_000_000;
 
 /// A request that a connection can carry.
 pub(crate) trait Request: Sized {
@@ -27,10 +32,11 @@ pub(crate) trait Request: Sized {
     /// Whether it need not be sent once the operation is over.
     const ENDS_WITH_OPERATION: bool;
 
-    /// Whether its answer takes so long that requests behind it should not wait for it.
-    fn is_long(&self) -> bool {
-        false
-    }
+    /// Whether it or its answer takes so long that requests behind it should not wait for it.
+    fn is_long(&self, long_values: &LongValues) -> bool;
+
+    /// Notes the lengths of the values in its answer.
+    fn note_lengths(&self, reply: &Self::Reply, long_values: &LongValues);
 
     /// What a span says of it.
     fn described(&self) -> Described<'_>;
@@ -56,8 +62,18 @@ impl Request for BatchRequest {
     type Reply = Answer;
     const ENDS_WITH_OPERATION: bool = true;
 
-    fn is_long(&self) -> bool {
-        self.computation.is_some()
+    fn is_long(&self, long_values: &LongValues) -> bool {
+        self.computation.is_some() || self.keys().any(|key| long_values.has(self.store_id, key.key()))
+    }
+
+    fn note_lengths(&self, reply: &Answer, long_values: &LongValues) {
+        if let (Answer::Elements(elements), None) = (reply, &self.computation) {
+            for (key, element) in self.keys().zip(elements) {
+                if let Element::Value(Some(value)) = element {
+                    long_values.note(self.store_id, key.key(), value.len());
+                }
+            }
+        }
     }
 
     fn described(&self) -> Described<'_> {
@@ -87,6 +103,58 @@ impl Request for BatchRequest {
 impl Request for ReplicaRequest {
     type Reply = ReplicaReply;
     const ENDS_WITH_OPERATION: bool = false;
+
+    fn is_long(&self, long_values: &LongValues) -> bool {
+        let is_long = |key: &[u8]| long_values.has(self.store_id, key);
+        match &self.operation {
+            ReplicaOperation::Get {
+                part: RecordPart::Context,
+                ..
+            } => false,
+            ReplicaOperation::Get { keys, .. } => keys.iter().any(|key| is_long(key)),
+            ReplicaOperation::GetOther { keys } => keys.iter().any(|known| is_long(&known.key)),
+            ReplicaOperation::Put { key, update, .. } => {
+                let bytes = match &update.change {
+                    Change::Put(value) => value.len(),
+                    _ => 0,
+                };
+                long_values.note(self.store_id, key, bytes);
+                bytes >= LONG_BYTES
+            }
+            ReplicaOperation::Merge { records } | ReplicaOperation::Hint { records, .. } => {
+                let lengths = records.iter().map(|KeyRecord { key, record }| {
+                    long_values.note(self.store_id, key, record.len());
+                    record.len()
+                });
+                lengths.sum::<usize>() >= LONG_BYTES
+            }
+            // Their answers have records of all lengths, and they are made in the background.
+            ReplicaOperation::Sync { .. } => true,
+            ReplicaOperation::Tree { .. } | ReplicaOperation::OldestHint => false,
+        }
+    }
+
+    fn note_lengths(&self, reply: &ReplicaReply, long_values: &LongValues) {
+        let ReplicaReply::Records(records) = reply else { return };
+        let note = |key: &[u8], record: &Result<Held, _>| {
+            if let Ok(Held::Record(record)) = record {
+                long_values.note(self.store_id, key, record.len());
+            }
+        };
+        match &self.operation {
+            ReplicaOperation::Get {
+                part: RecordPart::Full,
+                keys,
+            } => {
+                keys.iter().zip(records).for_each(|(key, record)| note(key, record));
+            }
+            ReplicaOperation::GetOther { keys } => {
+                let asked = keys.iter().zip(records).filter(|(key, _)| key.known == Known::Nothing);
+                asked.for_each(|(key, record)| note(&key.key, record));
+            }
+            _ => {}
+        }
+    }
 
     fn described(&self) -> Described<'_> {
         Described {
@@ -201,6 +269,7 @@ pub(crate) struct Ask<Q: Request> {
     inbox: Option<Arc<Inbox<Q::Reply>>>,
     id: AskId,
     in_flight: Option<Arc<AtomicUsize>>,
+    long_values: Option<Arc<LongValues>>,
     /// What it carries along of the trace of a sampled request.
     pub(super) trace: Option<Box<TraceContext>>,
 }
@@ -214,24 +283,34 @@ impl<Q: Request> Ask<Q> {
             inbox: Some(Arc::clone(inbox)),
             id: outgoing.id,
             in_flight: None,
+            long_values: None,
             trace: trace.map(Box::new),
         }
     }
 
-    /// Counts it in this number until it ends.
-    pub(super) fn counted(mut self, in_flight: &Arc<AtomicUsize>) -> Self {
+    /// Counts it in this number until it ends, and notes there which values are long.
+    pub(super) fn counted(mut self, in_flight: &Arc<AtomicUsize>, long_values: &Arc<LongValues>) -> Self {
         self.in_flight = Some(Arc::clone(in_flight));
+        self.long_values = Some(Arc::clone(long_values));
         self
     }
 
-    /// The time left, in microseconds; `None` if it is not to be sent any more.
-    pub(super) fn left_us(&self, now_us: u64) -> Option<u64> {
+    /// The time left, in microseconds, given when bytes of a long value last moved: it may have waited for those. `None` if it
+    /// is not to be sent any more.
+    pub(super) fn left_us(&self, now_us: u64, moved_at_us: u64) -> Option<u64> {
         let is_over = |inbox: &Arc<Inbox<_>>| Q::ENDS_WITH_OPERATION && inbox.is_closed.load(Relaxed);
-        let left_us = self.deadline_us.saturating_sub(now_us);
+        let after_move_us = match moved_at_us {
+            0 => 0,
+            moved_at_us => moved_at_us.saturating_add(LEFT_AFTER_MOVE_US),
+        };
+        let left_us = self.deadline_us.max(after_move_us).saturating_sub(now_us);
         (left_us > 0 && !self.inbox.as_ref().is_none_or(is_over)).then_some(left_us)
     }
 
     pub(super) fn answer(mut self, reply: Q::Reply) {
+        if let Some(long_values) = self.long_values.take() {
+            self.request.note_lengths(&reply, &long_values);
+        }
         self.tell(Ok(reply));
     }
 

@@ -22,6 +22,7 @@ use super::Message;
 use super::ask::Ask;
 use super::coalescing::{Coalesced, Owed};
 use super::connection_loop::ConnectionLoop;
+use super::long_values::LONG_BYTES;
 use super::transport::Stream;
 use crate::read::BatchRequest;
 
@@ -159,7 +160,7 @@ impl<'a> Connection<'a> {
 
     /// Combines a request with the pending ones, or sends those and begins anew.
     fn join(&mut self, ask: Ask<BatchRequest>, now_us: u64) {
-        let Some(left_us) = ask.left_us(now_us) else {
+        let Some(left_us) = ask.left_us(now_us, self.owner.health.moved_at_us()) else {
             return ask.expire();
         };
         let timeout_ms = left_us.div_ceil(1000);
@@ -188,7 +189,7 @@ impl<'a> Connection<'a> {
 
     /// Sends the combined request, then a request that is never combined.
     fn encode_alone(&mut self, ask: Box<Ask<ReplicaRequest>>, now_us: u64) {
-        let Some(left_us) = ask.left_us(now_us) else {
+        let Some(left_us) = ask.left_us(now_us, self.owner.health.moved_at_us()) else {
             return ask.expire();
         };
         self.encode(now_us);
@@ -212,6 +213,9 @@ impl<'a> Connection<'a> {
                 Poll::Pending => return Ok(progress),
             }
             (progress, self.unflushed) = (true, true);
+            if self.output.len() >= LONG_BYTES {
+                self.moved();
+            }
         }
         if self.written > 0 {
             self.written = 0;
@@ -222,6 +226,12 @@ impl<'a> Connection<'a> {
             self.unflushed = false;
         }
         Ok(progress)
+    }
+
+    /// Bytes of a long value were sent: the node takes them, so it is not silent.
+    fn moved(&mut self) {
+        self.heard_us = self.owner.clock.now_us();
+        self.owner.health.moved(self.heard_us);
     }
 
     fn read(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
@@ -236,6 +246,9 @@ impl<'a> Connection<'a> {
             Poll::Ready(Ok(_)) => {
                 self.heard_us = self.owner.clock.now_us();
                 self.owner.health.heard(self.heard_us);
+                if self.needed >= LONG_BYTES {
+                    self.owner.health.moved(self.heard_us);
+                }
             }
             Poll::Ready(Err(error)) => return Err(error),
         }

@@ -8,6 +8,7 @@ mod ask;
 mod coalescing;
 mod connection;
 mod connection_loop;
+mod long_values;
 mod transport;
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
@@ -17,6 +18,8 @@ use fondaco_protocol::replica::ReplicaRequest;
 use tokio::sync::mpsc;
 
 pub(crate) use ask::{Ask, Inbox, Outcomes, Request};
+pub(crate) use long_values::LONG_BYTES;
+use long_values::LongValues;
 pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
 
 use crate::clock::Clock;
@@ -31,8 +34,9 @@ const DOWN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Link {
     lines: Vec<Line>,
-    /// A connection for long requests, made when the first one comes.
+    /// A connection for requests that take long and for long values, made when the first one comes.
     long: OnceLock<Line>,
+    long_values: Arc<LongValues>,
     member: Member,
     transport: Arc<Transport>,
     clock: Clock,
@@ -89,6 +93,7 @@ impl Link {
         Self {
             lines: lines.map(|_| Line::new(member, transport, clock)).collect(),
             long: OnceLock::new(),
+            long_values: Arc::default(),
             member: member.clone(),
             transport: Arc::clone(transport),
             clock,
@@ -97,7 +102,7 @@ impl Link {
 
     /// Queues a request. Its operation gets an outcome in any case, maybe at once.
     pub(crate) fn submit<Q: Request>(&self, ask: Ask<Q>) {
-        let line = match ask.request.is_long() {
+        let line = match ask.request.is_long(&self.long_values) {
             false => self.best(),
             true => Some(
                 self.long
@@ -106,7 +111,7 @@ impl Link {
         };
         match self.room(line) {
             Ok(line) => {
-                let ask = ask.counted(&line.shared.in_flight);
+                let ask = ask.counted(&line.shared.in_flight, &self.long_values);
                 // If the other side is gone, dropping the request reports the failure.
                 let _ = line.requests.send(Q::message(ask));
             }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use counts::{QuorumCounters, QuorumCounts};
 pub use get::Get;
-pub use no_quorum::{MissingReplica, NoQuorum, QuorumPart};
+pub use no_quorum::{MissingReplica, NoQuorum, QuorumPart, WriteFate};
 pub use replicas::Home;
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use write::{Intent, Write, WriteTimes, Written};

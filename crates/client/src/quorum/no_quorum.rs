@@ -18,6 +18,8 @@ use crate::read::{Directory, Failure, Member};
 pub struct NoQuorum {
     /// The action required of replicas.
     pub part: QuorumPart,
+    /// What is known of the write that failed so; `None` if a read failed.
+    pub of_write: Option<WriteFate>,
     /// How many replicas did it, or had been asked and could still do it when the operation failed: it fails as soon as
     /// even these are not enough.
     pub had: u32,
@@ -31,6 +33,15 @@ pub struct NoQuorum {
     pub zones_missing: Vec<Arc<str>>,
     /// The replicas that did not do it.
     pub missing: Vec<MissingReplica>,
+}
+
+/// What became of a write without a quorum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteFate {
+    /// No replica has it.
+    NotDone,
+    /// Replicas have it, or may have it: it may be read later.
+    Unknown,
 }
 
 /// The action required of replicas.
@@ -53,11 +64,22 @@ pub struct MissingReplica {
     pub why: Arc<str>,
 }
 
+impl NoQuorum {
+    /// The same of the read that a write begins with.
+    pub(super) fn before_a_write(&self) -> Self {
+        Self {
+            of_write: Some(WriteFate::NotDone),
+            ..self.clone()
+        }
+    }
+}
+
 impl fmt::Display for NoQuorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = match self.part {
-            QuorumPart::Reads => "reads",
-            QuorumPart::Writes => "writes",
+        let part = match (self.part, self.of_write) {
+            (QuorumPart::Reads, None) => "reads",
+            (QuorumPart::Reads, Some(_)) => "reads that writes begin with",
+            (QuorumPart::Writes, _) => "writes",
         };
         write!(f, "{} of {} {part}", self.had, self.required)?;
         if self.zones_required > 0 {
@@ -84,7 +106,11 @@ impl fmt::Display for NoQuorum {
         if self.missing.is_empty() {
             f.write_str(": the partition has too few replicas")?;
         }
-        Ok(())
+        f.write_str(match self.of_write {
+            None => "",
+            Some(WriteFate::NotDone) => "; nothing was written",
+            Some(WriteFate::Unknown) => "; it may have been written to some, and be read later",
+        })
     }
 }
 

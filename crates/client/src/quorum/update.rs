@@ -204,11 +204,16 @@ impl Update {
         while !self.is_answered {
             let next = match &mut self.phase {
                 Phase::Reading(get) if get.is_answered() => {
+                    // Longer than at first if the record is long.
+                    self.deadline_us = self.deadline_us.max(get.deadline_us());
                     let read = get.take_answer().map(|mut records| records.pop());
                     self.room = get.take_room();
                     // One key has one answer: a read yields as many as it has keys.
                     match read.and_then(|record| record.unwrap_or_else(|| Ok(Record::default()))) {
                         Ok(record) => self.write(record, moment),
+                        Err(ClientError::NoQuorum(shortfall)) => {
+                            Err(ClientError::NoQuorum(Arc::new(shortfall.before_a_write())))
+                        }
                         Err(error) => Err(error),
                     }
                 }

@@ -133,6 +133,9 @@ impl Operation for Read {
             return;
         }
         if moment.now_us >= self.deadline_us {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+        }
+        if moment.now_us >= self.deadline_us {
             self.time_out(moment);
             return self.count_effort(moment);
         }

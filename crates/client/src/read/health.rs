@@ -58,6 +58,8 @@ pub struct NodeHealth {
     heard_at_us: AtomicU64,
     /// Until when it is considered late.
     late_until_us: AtomicU64,
+    /// When bytes of a long value last moved to it or from it.
+    moved_at_us: AtomicU64,
     /// The next time between probes.
     rest_us: AtomicU64,
     resumed_at_us: AtomicU64,
@@ -80,6 +82,7 @@ impl NodeHealth {
             probe_at_us: AtomicU64::new(0),
             heard_at_us: AtomicU64::new(0),
             late_until_us: AtomicU64::new(0),
+            moved_at_us: AtomicU64::new(0),
             rest_us: AtomicU64::new(policy.probe_first_us),
             resumed_at_us: AtomicU64::new(0),
             failures_in_row: AtomicU32::new(0),
@@ -112,6 +115,17 @@ impl NodeHealth {
     /// The node reported its rate of requests, per second.
     pub fn report_rate(&self, requests_per_second: u32) {
         self.reported_rate.store(requests_per_second, Relaxed);
+    }
+
+    /// Bytes of a long value moved to the node, or from it.
+    pub fn moved(&self, now_us: u64) {
+        self.moved_at_us.store(now_us, Relaxed);
+    }
+
+    /// When bytes of a long value last moved to the node or from it; 0 if none have.
+    #[inline]
+    pub fn moved_at_us(&self) -> u64 {
+        self.moved_at_us.load(Relaxed)
     }
 
     /// The node has sent something.

@@ -249,7 +249,7 @@ fn a_failed_write_names_the_missing_replicas() {
     assert_eq!(
         shortfall.to_string(),
         "1 of 2 writes: node 2 (10.0.0.2:6500) said \"DISKFULL as the test says\", node 3 (10.0.0.3:6500) cannot be \
-         reached (there is no connection)"
+         reached (there is no connection); it may have been written to some, and be read later"
     );
     assert_eq!(world.counts.read().no_quorum, 1);
     assert_eq!(values(&world.healed(&key)), ["v"], "it may be read from now on");

@@ -6,6 +6,7 @@ mod conversations;
 mod faults;
 mod harness;
 mod like_redis;
+mod long_values;
 mod pipelines;
 mod quorums;
 mod tools;

@@ -327,6 +327,9 @@ impl Operation for Get {
 
     fn on_time(&mut self, moment: &Moment<'_>) {
         if moment.now_us >= self.deadline_us {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+        }
+        if moment.now_us >= self.deadline_us {
             match self.is_answered() {
                 true => self.asks.end_all(),
                 false => self.time_out(moment),

@@ -368,6 +368,7 @@ impl Get {
         let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
         ClientError::NoQuorum(Arc::new(NoQuorum {
             part: QuorumPart::Reads,
+            of_write: None,
             had: had.len() as u32,
             required: store.settings.reads,
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
@@ -375,6 +376,11 @@ impl Get {
             zones_missing: self.home.zones_missing(&silent, &had, moment.latest),
             missing: state.replica_failures.missing(silent.into_iter(), asked, moment.latest),
         }))
+    }
+
+    /// When it ends at the latest.
+    pub(super) fn deadline_us(&self) -> u64 {
+        self.deadline_us
     }
 
     fn succeed(&mut self, key: usize, moment: &Moment<'_>) {

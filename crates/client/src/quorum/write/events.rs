@@ -261,6 +261,9 @@ impl Operation for Write {
 
     fn on_time(&mut self, moment: &Moment<'_>) {
         if moment.now_us >= self.ends_at_us() {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+        }
+        if moment.now_us >= self.ends_at_us() {
             if self.is_open() {
                 let part = match self.tries.is_empty() {
                     true => QuorumPart::Reads,

@@ -37,18 +37,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Update, VectorClock};
+use fondaco_model::versioned::{Change, Update, VectorClock};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::PutOver;
 use smallvec::SmallVec;
 
 use super::counts::count;
 use super::micros;
-use super::no_quorum::{NoQuorum, QuorumPart, ReplicaFailures};
+use super::no_quorum::{NoQuorum, QuorumPart, ReplicaFailures, WriteFate};
 use super::replicas::{Home, Nodes, Store, is_well};
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
+use crate::link::LONG_BYTES;
 use crate::operation::Moment;
 
 /// How long hints are stored after the deadline of the write, by which it is answered.
@@ -201,7 +202,9 @@ impl Write {
         let store = Store::of(moment.latest, key.store())?;
         count(&moment.counts.writes);
         moment.steering.deposit();
-        let whole_us = micros(times.deadline);
+        let long_us = long_us(&update);
+        // Two replicas one behind the other: one takes it, the others merge it.
+        let whole_us = micros(times.deadline).saturating_add(2 * long_us);
         let mut write = Self {
             key,
             store,
@@ -211,7 +214,12 @@ impl Write {
             owners: SmallVec::new(),
             current: Nodes::new(),
             joint: None,
-            asks: Asks::new(times.attempt.map_or(whole_us / 4, micros)),
+            asks: Asks::new(
+                times
+                    .attempt
+                    .map_or(micros(times.deadline) / 4, micros)
+                    .saturating_add(long_us),
+            ),
             context: match &intent {
                 Intent::All => VectorClock::default(),
                 Intent::Context(context) | Intent::Unchanged(context) => context.clone(),
@@ -384,6 +392,10 @@ impl Write {
         };
         let shortfall = NoQuorum {
             part,
+            of_write: Some(match self.record.is_some() || self.may_be_taken() {
+                true => WriteFate::Unknown,
+                false => WriteFate::NotDone,
+            }),
             had: had.len() as u32,
             required,
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
@@ -400,6 +412,15 @@ impl Write {
             true => self.deadline_us,
             false => self.deadline_us.saturating_add(HINT_TIME_US),
         }
+    }
+}
+
+/// How much longer a replica may take for a long value than for others, once it has come: to copy, write and sync it.
+fn long_us(update: &Update) -> u64 {
+    const BYTES_PER_US: usize = 8;
+    match &update.change {
+        Change::Put(value) if value.len() >= LONG_BYTES => (value.len() / BYTES_PER_US) as u64,
+        _ => 0,
     }
 }
 

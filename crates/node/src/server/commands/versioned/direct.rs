@@ -84,7 +84,10 @@ impl Write {
             // The coordinator finds out why, and says so.
             DirectEnd::Refused(_) => coordinate::begin_part(context, self.part, self.completer),
             DirectEnd::Unknown(error) => {
-                let error = format!("NOQUORUM 0 of 1 writes: this node said {:?}", error.to_string());
+                let error = format!(
+                    "NOQUORUM 0 of 1 writes: this node said {:?}; it may have been written, and be read later",
+                    error.to_string()
+                );
                 self.completer.answer(Answer::Error(error));
             }
         }
