@@ -2,7 +2,7 @@
 
 use fondaco_model::balance::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Decision, Departure, HotKey, LoadReport, LoadWindow,
-    MeanLoad, NodeLoad, Outcome, PartitionState, ResourceUse, decide,
+    MeanLoad, NodeLoad, Outcome, PartitionState, ResourceUse, advise, decide,
 };
 use fondaco_model::{NodeId, PartitionCount, PartitionId, Placement};
 
@@ -155,7 +155,10 @@ fn what_moving_cannot_change_is_reported() {
     let decision = decide(&input);
     assert_eq!(moved(&decision), []);
     assert!(
-        says(&decision, "partition 0 alone makes up 95 %") && says(&decision, "split"),
+        says(
+            &decision,
+            "partition 0 alone makes up 100 % of what node 1 uses of its CPU"
+        ) && says(&decision, "split"),
         "{decision:#?}"
     );
     // And one key of it has most.
@@ -167,6 +170,40 @@ fn what_moving_cannot_change_is_reported() {
     });
     let decision = decide(&input);
     assert!(says(&decision, "s:k") && says(&decision, "routers"), "{decision:#?}");
+}
+
+#[test]
+fn a_cluster_whose_nodes_are_all_over_their_limit_lacks_nodes() {
+    // One partition of three makes up more than a third of the limit of each node.
+    let partitions = (0..6).map(|at| partition(at % 2 + 1, if at < 2 { 500.0 } else { 230.0 }));
+    let full = input(vec![load(1, 0.95), load(2, 0.9)], partitions.collect());
+    let decision = decide(&full);
+    assert_eq!(moved(&decision), []);
+    let [advice] = &decision.advice[..] else {
+        panic!("one problem: {decision:#?}")
+    };
+    let problem = "the whole cluster is at its limit: 92 % of its CPU are used, and 2 of 2 nodes use more than 84 %";
+    assert_eq!(advice.problem, problem);
+    assert!(advice.help.starts_with("add nodes: "), "{}", advice.help);
+    assert!(!says(&decision, "partition 0"), "{decision:#?}");
+    assert_eq!(advise(&full, &Default::default()).first(), Some(advice));
+}
+
+#[test]
+fn a_new_node_gets_its_share_although_a_node_struggles() {
+    let partitions = (0..12).map(|at| partition(at % 2 + 1, 80.0)).collect();
+    let mut input = input(vec![load(1, 0.9), load(2, 0.5), load(3, 0.0)], partitions);
+    input.partitions[0].costs = vec![500.0];
+    let decision = decide(&input);
+    let Outcome::Move { next, .. } = &decision.outcome else {
+        panic!("{decision:#?}")
+    };
+    assert_eq!(
+        next.values().filter(|owners| owners[..] == [node(3)]).count(),
+        4,
+        "{decision:#?}"
+    );
+    assert!(says(&decision, "node 3 is new"), "{decision:#?}");
 }
 
 #[test]

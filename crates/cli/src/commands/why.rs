@@ -69,11 +69,8 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
     }
     let client = Client::new(&options.node)?;
     let Some(number) = options.decision else {
-        let mut list: DecisionList = client.get(&format!("/v1/decisions?count={}", options.last))?;
-        if options.moves {
-            list.decisions
-                .retain(|one| one.moves || one.request.is_some() || !one.advice.is_empty());
-        }
+        let query = format!("/v1/decisions?count={}&moves={}", options.last, options.moves);
+        let list: DecisionList = client.get(&query)?;
         return output.result(&list, |list| list_text(&list.decisions));
     };
     let decision: DecisionResource = client.get(&format!("/v1/decisions/{number}"))?;

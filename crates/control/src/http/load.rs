@@ -100,6 +100,9 @@ pub(super) struct Count {
     #[serde(default = "decisions_default")]
     #[param(default = 100, minimum = 1, maximum = 3000)]
     count: u32,
+    /// Whether only decisions are listed that move something or request a machine, or that have advice.
+    #[serde(default)]
+    moves: bool,
 }
 
 fn decisions_default() -> u32 {
@@ -113,7 +116,7 @@ fn decisions_default() -> u32 {
 ))]
 pub(super) async fn decisions(
     State(app): State<App>,
-    QueryOf(Count { count }): QueryOf<Count>,
+    QueryOf(Count { count, moves }): QueryOf<Count>,
 ) -> Result<Response, ApiError> {
     if !(1..=DECISIONS_MAX).contains(&count) {
         return Err(ApiError::invalid(format!(
@@ -121,9 +124,11 @@ pub(super) async fn decisions(
         )));
     }
     let Some(controller) = leading(&app) else {
-        return from_leader(&app, format!("/v1/decisions?count={count}")).await;
+        return from_leader(&app, format!("/v1/decisions?count={count}&moves={moves}")).await;
     };
-    let kept = controller.journal().last(count as usize);
+    let kept = controller
+        .journal()
+        .last(count as usize, |decision| !moves || decision.is_notable());
     let decisions = kept.iter().map(|kept| DecisionResource::of(kept, false)).collect();
     Ok(Json(DecisionList { decisions }).into_response())
 }

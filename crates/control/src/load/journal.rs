@@ -79,9 +79,11 @@ impl Journal {
         inner.push(kept);
     }
 
-    /// The last decisions, the latest first.
-    pub(crate) fn last(&self, count: usize) -> Vec<Kept> {
-        self.inner.lock().kept.iter().rev().take(count).cloned().collect()
+    /// The last decisions of a kind, the latest first.
+    pub(crate) fn last(&self, count: usize, is_listed: impl Fn(&Decision) -> bool) -> Vec<Kept> {
+        let inner = self.inner.lock();
+        let listed = inner.kept.iter().rev().filter(|kept| is_listed(&kept.decision));
+        listed.take(count).cloned().collect()
     }
 
     /// A decision by its number.
@@ -181,8 +183,12 @@ mod tests {
         let journal = Journal::open(Some(path));
         assert_eq!(journal.next_number(), 6);
         assert_eq!(journal.get(3), Some(kept(3)));
-        let last: Vec<u64> = journal.last(2).iter().map(|kept| kept.decision.number).collect();
-        assert_eq!(last, [5, 4]);
+        let last: Vec<u64> = journal
+            .last(2, |decision| decision.number != 4)
+            .iter()
+            .map(|kept| kept.decision.number)
+            .collect();
+        assert_eq!(last, [5, 3]);
     }
 
     #[test]

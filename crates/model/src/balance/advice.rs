@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::decision::Advice;
-use super::input::{BalanceInput, NodeLoad, PartitionState};
+use super::input::{BalanceInput, NodeLoad, PartitionState, Resource};
 use crate::name::StoreName;
 use crate::partition::PartitionId;
 use crate::placement::Placement;
@@ -42,6 +42,11 @@ type Capacity = fn(&NodeLoad) -> f64;
 pub fn advise(input: &BalanceInput, busiest: &BTreeMap<PartitionId, StoreName>) -> Vec<Advice> {
     let members: Vec<&NodeLoad> = input.nodes.iter().filter(|node| node.may_get()).collect();
     let mut advice = Vec::new();
+    advice.extend(
+        Resource::ALL
+            .into_iter()
+            .filter_map(|resource| all_full(input, resource)),
+    );
     advice.extend(number_of_partitions(input, members.len()));
     advice.extend(uneven_bytes(input, busiest));
     advice.extend(uneven_load(input, busiest));
@@ -49,6 +54,39 @@ pub fn advise(input: &BalanceInput, busiest: &BTreeMap<PartitionId, StoreName>) 
     advice.extend(zones(input, &members));
     advice.extend(machines(input));
     advice
+}
+
+/// Nodes are missing: one has reached its limit, and no node is calm. Then partitions have nowhere to go, whatever their
+/// share of the load is.
+pub(super) fn all_full(input: &BalanceInput, resource: Resource) -> Option<Advice> {
+    let (high, calm) = input.settings.limits(resource);
+    let levels = levels(input, resource);
+    let full = levels.iter().filter(|level| **level > high).count();
+    let are_all = full > 0 && levels.iter().all(|level| *level > calm);
+    are_all.then(|| nodes_missing(&levels, resource, (high, calm)))
+}
+
+/// The advice to add nodes, with these levels of those that there are.
+pub(super) fn nodes_missing(levels: &[f64], resource: Resource, (high, calm): (f64, f64)) -> Advice {
+    let count = levels.len();
+    let full = levels.iter().filter(|level| **level > high).count();
+    let mean = levels.iter().sum::<f64>() / count.max(1) as f64;
+    let missing = (count as f64 * (mean / calm - 1.0)).ceil().max(1.0);
+    Advice {
+        problem: format!(
+            "the whole cluster is at its limit: {:.0} % of its {resource} are used, and {full} of {count} nodes use more than \
+             {:.0} %",
+            mean * 100.0,
+            high * 100.0
+        ),
+        help: format!("add nodes: {missing:.0} more like those that there are"),
+    }
+}
+
+/// The levels of the nodes that may get partitions and have reported.
+pub(super) fn levels(input: &BalanceInput, resource: Resource) -> Vec<f64> {
+    let members = input.nodes.iter().filter(|node| node.known && node.may_get());
+    members.map(|node| node.level(resource, &input.settings)).collect()
 }
 
 /// Too few partitions for the nodes, or too many for the data.

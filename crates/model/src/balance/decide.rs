@@ -37,7 +37,7 @@ pub fn decide(input: &BalanceInput) -> Decision {
         conclude(input, machines, state, &mut decision);
         return decision;
     }
-    let goals: [fn(&BalanceInput, &mut Decision) -> Option<Outcome>; 3] = [members, overload, newcomers];
+    let goals: [fn(&BalanceInput, &mut Decision) -> Option<Outcome>; 3] = [members, newcomers, overload];
     if let Some(outcome) = goals.into_iter().find_map(|goal| goal(input, &mut decision)) {
         decision.outcome = outcome;
     } else if let (Some(machines), Some(state)) = (machines, &mut state)
@@ -102,6 +102,11 @@ impl Decision {
     /// Whether partitions should move.
     pub fn moves(&self) -> bool {
         matches!(self.outcome, Outcome::Move { .. })
+    }
+
+    /// Whether something moves, a machine is requested or returned, or there is advice.
+    pub fn is_notable(&self) -> bool {
+        self.moves() || self.request().is_some() || !self.advice.is_empty()
     }
 
     /// The number of the request to the hook that the decision begins, if it begins one.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::advice;
 use super::decision::{Advice, BalanceMove};
 use super::input::{BalanceInput, NodeLoad, Resource};
 use super::rules::Draft;
@@ -139,7 +140,6 @@ pub(super) fn relieve(
         return Err(unexplained(node, resource));
     };
     let parts = parts(draft, from);
-    let (high, _) = input.settings.limits(resource);
     let before = levels.get(node, resource);
     let limits = Resource::ALL.map(|one| input.settings.limits(one).0);
     let mut best: Option<(f64, f64, usize, &NodeLoad)> = None;
@@ -165,7 +165,7 @@ pub(super) fn relieve(
         }
     }
     let Some((_, _, at, to)) = best else {
-        return Err(advice(draft, levels, from, resource, &parts, high));
+        return Err(why_none(draft, levels, from, resource, &parts));
     };
     // A node without partitions would count as new, and be filled again.
     if parts.len() < 2 {
@@ -193,17 +193,14 @@ pub(super) fn relieve(
 }
 
 /// Why no move relieves a node, and what would.
-fn advice(
-    draft: &Draft<'_>,
-    levels: &Levels,
-    node: &NodeLoad,
-    resource: Resource,
-    parts: &[Part],
-    high: f64,
-) -> Advice {
+fn why_none(draft: &Draft<'_>, levels: &Levels, node: &NodeLoad, resource: Resource, parts: &[Part]) -> Advice {
     let input = draft.input;
+    let (high, calm) = input.settings.limits(resource);
     let percent = |level: f64| format!("{:.0} %", level * 100.0);
     let number = node.node;
+    if let Some(full) = advice::all_full(input, resource) {
+        return full;
+    }
     let largest = parts.iter().max_by(|a, b| {
         a.level(resource, node, input)
             .total_cmp(&b.level(resource, node, input))
@@ -224,27 +221,16 @@ fn advice(
         }
         return Advice {
             problem: format!(
-                "partition {partition} alone makes up {} of the {resource} of node {number}: moved as a whole, it would \
-                 overload any other node, too",
-                percent(level)
+                "partition {partition} alone makes up {} of what node {number} uses of its {resource}: moved as a whole, it \
+                 would overload any other node, too",
+                percent(level / levels.get(number, resource).max(1e-9))
             ),
             help: "split the partitions of the cluster in two, or add a larger node".to_owned(),
         };
     }
-    let members = || input.nodes.iter().filter(|other| other.known && other.may_get());
-    let count = members().count().max(1) as f64;
-    let mean = members().map(|other| levels.get(other.node, resource)).sum::<f64>() / count;
-    let (_, calm) = input.settings.limits(resource);
-    if mean > calm {
-        let missing = (count * (mean / calm - 1.0)).ceil().max(1.0);
-        return Advice {
-            problem: format!(
-                "the whole cluster is at its limit: the mean level of {resource} is {}, and node {number} is at {}",
-                percent(mean),
-                percent(levels.get(number, resource))
-            ),
-            help: format!("add {missing:.0} nodes like those that there are"),
-        };
+    let members = advice::levels(input, resource);
+    if members.iter().sum::<f64>() > calm * members.len() as f64 {
+        return advice::nodes_missing(&members, resource, (high, calm));
     }
     Advice {
         problem: format!(
