@@ -123,6 +123,36 @@ fn versions_come_out_as_sent_between_other_records() {
 }
 
 #[test]
+fn versions_come_through_topics_of_every_codec_in_no_consumer_group() {
+    let kafka = Kafka::start_secured();
+    let dir = built();
+    for codec in ["uncompressed", "gzip", "snappy", "lz4", "zstd"] {
+        // The broker compresses what it is sent.
+        kafka.make_topic_with(codec, 2, &[("compression.type", codec)]);
+        let sent = send(&address(&kafka, codec), dir.path(), &mut |_, _| true).unwrap();
+        assert_whole(&reader(&sent.address), dir.path());
+    }
+    // So may the sender, who may do no more than write; readers may only read.
+    kafka.make_topic("sent", 2);
+    kafka.allow("write", "sent");
+    let topic: TopicAddress = format!("kafka://{}/sent", kafka.secured_address()).parse().unwrap();
+    let send_with = |codec: &str| {
+        let mut properties = kafka.secured_properties();
+        properties.insert("compression.type".to_owned(), codec.to_owned());
+        let partitions = partitions_of(&topic, &properties).unwrap();
+        send_version(&topic, partitions, &properties, dir.path(), &mut |_, _| true).unwrap()
+    };
+    let sent = ["gzip", "snappy", "lz4", "zstd"].map(send_with);
+    kafka.allow("read", "sent");
+    for sent in sent {
+        let reader = VersionReader::new(sent.address, &kafka.secured_properties());
+        assert_whole(&reader, dir.path());
+    }
+    assert_eq!(kafka.groups(), Vec::<String>::new());
+    assert!(!kafka.has_topic("__consumer_offsets"));
+}
+
+#[test]
 fn a_broker_that_restarts_delays_a_version() {
     let mut kafka = Kafka::start();
     kafka.make_topic("versions", 2);

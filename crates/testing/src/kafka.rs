@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
@@ -102,6 +103,19 @@ impl KafkaWriter {
         assert!(flushed.is_ok(), "records cannot be sent: {flushed:?}");
     }
 
+    /// Gives the topic more partitions: so many.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn grow(&self, partitions: usize) {
+        let new = NewPartitions::new(&self.topic, partitions);
+        let grown = block_on(self.admin.create_partitions([&new], &AdminOptions::new()));
+        assert!(
+            grown.as_ref().is_ok_and(|grown| grown.iter().all(Result::is_ok)),
+            "{grown:?}"
+        );
+    }
+
     /// Deletes the records of a partition before an offset, as the topic's retention does.
     ///
     /// # Panics
@@ -128,7 +142,8 @@ impl Kafka {
         Self::start_with(None)
     }
 
-    /// Like [`start`](Self::start), with one more listener, which speaks TLS and has users log in with SCRAM-SHA-256.
+    /// Like [`start`](Self::start), with one more listener, which speaks TLS and has a user log in with SCRAM-SHA-256, who may
+    /// only do what was [allowed](Self::allow).
     ///
     /// # Panics
     /// If it cannot be started.
@@ -225,13 +240,68 @@ impl Kafka {
         found.topics().iter().any(|topic| topic.name() == name)
     }
 
+    /// The consumer groups that it knows.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn groups(&self) -> Vec<String> {
+        let writer = self.writer("any");
+        let groups = writer.admin.inner().fetch_group_list(None, START_MAX);
+        let groups = groups.expect("the broker answers");
+        groups.groups().iter().map(|group| group.name().to_owned()).collect()
+    }
+
+    /// Allows the user of the secured listener an operation on a topic: `read`, or `write`.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn allow(&self, operation: &str, topic: &str) {
+        let (address, principal) = (self.address(), format!("User:{USER}"));
+        let mut arguments = vec!["--bootstrap-server", &address, "--add", "--allow-principal", &principal];
+        arguments.extend(["--operation", operation, "--topic", topic]);
+        self.tool("org.apache.kafka.tools.AclCommand", &arguments);
+    }
+
+    /// Sends lines `KEY:VALUE` to a topic with Kafka's own producer, in batches that it compresses with a codec.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn produce(&self, topic: &str, codec: &str, lines: &str) {
+        let (address, flag) = (self.address(), format!("--compression-codec={codec}"));
+        let arguments = ["--bootstrap-server", &address, "--topic", topic, &flag];
+        let mut command = self.command("org.apache.kafka.tools.ConsoleProducer", &arguments);
+        command.args(["--property", "parse.key=true", "--property", "key.separator=:"]);
+        let mut producer = command
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("Java can be run");
+        let mut input = producer.stdin.take().expect("it is a pipe");
+        input.write_all(lines.as_bytes()).expect("the producer reads its input");
+        drop(input);
+        let output = producer.wait_with_output().expect("it is a child");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+
     /// Makes a topic with so many partitions.
     ///
     /// # Panics
     /// If that fails.
     pub fn make_topic(&self, name: &str, partitions: i32) -> KafkaWriter {
+        self.make_topic_with(name, partitions, &[])
+    }
+
+    /// Makes a topic with so many partitions, and with properties.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn make_topic_with(&self, name: &str, partitions: i32, properties: &[(&str, &str)]) -> KafkaWriter {
         let writer = self.writer(name);
-        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let mut new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        for (name, value) in properties {
+            new = new.set(name, value);
+        }
         let made = block_on(writer.admin.create_topics([&new], &AdminOptions::new()));
         assert!(
             made.as_ref().is_ok_and(|made| made.iter().all(Result::is_ok)),
@@ -313,7 +383,9 @@ impl Kafka {
              ssl.keystore.location={}\n\
              sasl.enabled.mechanisms=SCRAM-SHA-256\n\
              listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=\
-             org.apache.kafka.common.security.scram.ScramLoginModule required;\n",
+             org.apache.kafka.common.security.scram.ScramLoginModule required;\n\
+             authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
+             super.users=User:ANONYMOUS\n",
             keystore.display()
         )
     }

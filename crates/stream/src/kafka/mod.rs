@@ -2,11 +2,12 @@
 //!
 //! Whatever the number of stores, a Kafka has a few consumers, each of which reads many partitions, each at one
 //! place. Those who read the same partition at different places, as two versions of a store do, are with different
-//! consumers: so there are as many as the most readers that any partition has. Consumers are in no group: partitions
-//! are assigned by us, and offsets kept with the data.
+//! consumers: so there are as many as the most readers that any partition has. Consumers are in no group:
+//! partitions are chosen by us, and offsets kept with the data.
 
 mod identity;
 mod places;
+mod reading;
 mod record;
 mod refusal;
 
@@ -24,6 +25,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use self::identity::identity_of;
 use self::places::{Place, PlaceName};
+pub(crate) use self::reading::Reading;
 use self::record::logged;
 pub(crate) use self::refusal::{Refusals, without_value};
 use crate::alarm::Alarm;
@@ -41,11 +43,11 @@ const ASK_MAX: Duration = Duration::from_secs(2);
 /// For how long nothing is asked after a question had no answer.
 const DOWN: Duration = Duration::from_secs(5);
 /// For how long the number of a topic's partitions is known.
-const COUNTED_FOR: Duration = Duration::from_secs(30);
+const COUNTED_FOR: Duration = Duration::from_secs(5);
 /// How long a partition that is not at its end is read without asking where that is.
 const END_KNOWN_FOR: Duration = Duration::from_secs(5);
 
-type BaseConsumer = consumer::BaseConsumer<Refusals>;
+pub(crate) type BaseConsumer = consumer::BaseConsumer<Refusals>;
 
 /// A Kafka: one or more brokers.
 pub struct KafkaCluster {
@@ -54,8 +56,6 @@ pub struct KafkaCluster {
     state: Mutex<State>,
     /// The client that asks questions: brokers answer in order, and those of a consumer wait for new records first.
     asking: Mutex<Option<Arc<BaseConsumer>>>,
-    /// Held while a partition is assigned to a consumer.
-    assigning: Mutex<()>,
     /// Until when nothing is asked, and why.
     down: Mutex<Option<(Instant, String)>>,
 }
@@ -96,26 +96,17 @@ impl KafkaCluster {
 
     /// The Kafka with these brokers (`host:port`, separated by commas), and these properties of librdkafka.
     pub fn new(brokers: &str, properties: &BTreeMap<String, String>) -> Self {
-        let mut config = ClientConfig::new();
-        config.set("queued.max.messages.kbytes", "16384");
-        config.set("fetch.wait.max.ms", "100");
-        // How long a partition that is full is not fetched: by default a second, in which it may become empty.
-        config.set("fetch.queue.backoff.ms", "20");
-        for (name, value) in properties {
-            config.set(name, value);
-        }
-        // What the rest relies on.
-        config.set("bootstrap.servers", brokers);
-        config.set("group.id", "fondaco");
-        config.set("enable.auto.commit", "false");
-        config.set("enable.partition.eof", "true");
-        config.set("auto.offset.reset", "error");
+        let defaults = [
+            ("queued.max.messages.kbytes", "16384"),
+            ("fetch.wait.max.ms", "100"),
+            // How long a partition that is full is not fetched: by default a second, in which it may become empty.
+            ("fetch.queue.backoff.ms", "20"),
+        ];
         Self {
-            config,
+            config: of_consumers(brokers, &defaults, properties),
             refusals: Refusals::default(),
             state: Mutex::default(),
             asking: Mutex::default(),
-            assigning: Mutex::default(),
             down: Mutex::default(),
         }
     }
@@ -192,8 +183,6 @@ impl KafkaCluster {
 
     /// Takes events of a whole consumer: the errors of its connections, above all. Returns the last error.
     fn poll(&self, consumer: &BaseConsumer, wait: Duration) -> Option<KafkaError> {
-        // While a partition is assigned, records that come here must be seen there.
-        let _assigning = self.assigning.try_lock()?;
         let polls = (0..EVENTS_MAX).map_while(|_| consumer.poll(wait));
         polls.filter_map(Result::err).last()
     }
@@ -285,7 +274,7 @@ impl Source for KafkaTopic {
         if place.is_broken {
             // It begins anew, and meets the error again.
             drop(place);
-            self.cluster.give_up(&name)?;
+            self.cluster.give_up(&name);
         } else {
             place.next = read.as_ref().map_or(place.next, |batch| batch.next);
             self.cluster.put_back(&name, place);
@@ -304,7 +293,7 @@ impl Source for KafkaTopic {
         };
         if !place.is_watched {
             let alarm = Arc::clone(alarm);
-            place.queue.set_nonempty_callback(move || alarm.ring(reader, partition));
+            place.reading.on_records(move || alarm.ring(reader, partition));
             place.is_watched = true;
             // Records may have come before.
             return false;
@@ -325,7 +314,7 @@ impl KafkaTopic {
         let mut bytes = 0;
         place.is_emptied = false;
         while bytes < bytes_max {
-            match place.queue.poll(Duration::ZERO) {
+            match place.reading.poll(Duration::ZERO) {
                 None => {
                     place.is_emptied = true;
                     break;
@@ -400,6 +389,28 @@ impl KafkaTopic {
             Err(error) => error,
         }
     }
+}
+
+/// What consumers need: these defaults, properties that an operator has set, and what the rest relies on.
+pub(crate) fn of_consumers(
+    brokers: &str,
+    defaults: &[(&str, &str)],
+    properties: &BTreeMap<String, String>,
+) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    for (name, value) in defaults {
+        config.set(*name, *value);
+    }
+    for (name, value) in properties {
+        config.set(name, value);
+    }
+    config.set("bootstrap.servers", brokers);
+    config.remove("group.id");
+    config.set("enable.auto.commit", "false");
+    config.set("enable.auto.offset.store", "false");
+    config.set("enable.partition.eof", "true");
+    config.set("auto.offset.reset", "error");
+    config
 }
 
 /// Whether an error means that no broker has answered, rather than what one has said of a topic or partition.

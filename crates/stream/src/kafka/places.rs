@@ -5,18 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::Consumer;
-use rdkafka::consumer::base_consumer::PartitionQueue;
-use rdkafka::error::KafkaError;
-use rdkafka::message::Message;
-use rdkafka::{Offset, TopicPartitionList};
-
-use super::refusal::Refusals;
-use super::{KafkaCluster, is_no_answer};
+use super::{KafkaCluster, Reading};
 use crate::error::StreamError;
 
-/// How often a partition is assigned whose first records come too early.
-const ASSIGNED_MAX: usize = 10;
 /// How long a partition that nobody reads stays with its consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
@@ -27,7 +18,7 @@ pub(super) type PlaceName = (u64, String, i32);
 pub(super) struct Place {
     /// The consumer that reads it.
     pub(super) consumer: usize,
-    pub(super) queue: PartitionQueue<Refusals>,
+    pub(super) reading: Reading,
     pub(super) next: u64,
     pub(super) end: u64,
     /// When the end was seen.
@@ -53,7 +44,7 @@ impl KafkaCluster {
             // It is elsewhere, or a reader panicked and has not put it back.
             Some(place) => {
                 drop(place);
-                self.give_up(name)?;
+                self.give_up(name);
             }
             None => {}
         }
@@ -69,13 +60,17 @@ impl KafkaCluster {
             state.places.insert(name.clone(), (number, None));
             number
         };
-        let assigned = self.assign(number, topic, *partition, offset);
-        if assigned.is_err() {
+        let consumer = self.consumer(number, topic);
+        let reading = consumer.and_then(|consumer| {
+            let reading = Reading::start(&consumer, topic, *partition, offset);
+            reading.map_err(|error| self.unavailable(topic, &error))
+        });
+        if reading.is_err() {
             self.state.lock().places.remove(name);
         }
         Ok(Place {
             consumer: number,
-            queue: assigned?,
+            reading: reading?,
             next: offset,
             end: offset,
             end_at: None,
@@ -87,61 +82,17 @@ impl KafkaCluster {
         })
     }
 
-    fn assign(
-        &self,
-        number: usize,
-        topic: &str,
-        partition: i32,
-        offset: u64,
-    ) -> Result<PartitionQueue<Refusals>, StreamError> {
-        let consumer = self.consumer(number, topic)?;
-        let mut list = TopicPartitionList::new();
-        let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        let failed = |error: KafkaError| self.unavailable(topic, &error);
-        list.add_partition_offset(topic, partition, at).map_err(failed)?;
-        let _assigning = self.assigning.lock();
-        for _ in 0..ASSIGNED_MAX {
-            consumer.incremental_assign(&list).map_err(failed)?;
-            let queue = consumer.split_partition_queue(topic, partition);
-            let queue = queue.ok_or_else(|| StreamError::NoTopic {
-                topic: topic.to_owned(),
-            })?;
-            // Records that came before the queue was split off are in that of the whole consumer, ahead of all others.
-            let mut is_whole = true;
-            while let Some(found) = consumer.poll(Duration::ZERO) {
-                is_whole &= match found {
-                    Ok(found) => found.topic() != topic || found.partition() != partition,
-                    Err(KafkaError::PartitionEOF(_)) => true,
-                    // librdkafka says once that it does not fetch a partition.
-                    Err(error) => is_no_answer(&error),
-                };
-            }
-            if is_whole {
-                return Ok(queue);
-            }
-            drop(queue);
-            consumer.incremental_unassign(&list).map_err(failed)?;
-        }
-        Err(StreamError::Unavailable {
-            topic: topic.to_owned(),
-            reason: format!("the records of partition {partition} come before it was begun"),
-        })
-    }
-
     /// Gives up the place of a reader.
-    pub(super) fn give_up(&self, name: &PlaceName) -> Result<(), StreamError> {
-        let (_, topic, partition) = name;
-        let Some((number, place)) = self.state.lock().places.remove(name) else {
-            return Ok(());
-        };
-        // Its queue goes first.
+    pub(super) fn give_up(&self, name: &PlaceName) {
+        let place = self
+            .state
+            .lock()
+            .places
+            .get_mut(name)
+            .and_then(|(_, place)| place.take());
+        // Before another reader may have its consumer.
         drop(place);
-        let consumer = self.consumer(number, topic)?;
-        let mut list = TopicPartitionList::new();
-        list.add_partition(topic, *partition);
-        consumer
-            .incremental_unassign(&list)
-            .map_err(|error| self.unavailable(topic, &error))
+        self.state.lock().places.remove(name);
     }
 
     /// Puts the place of a reader back, and gives up those that have not been used for long.
@@ -157,10 +108,6 @@ impl KafkaCluster {
             let unused = state.places.iter().filter(|(_, (_, place))| is_unused(place));
             unused.map(|(name, _)| name.clone()).collect()
         };
-        for name in unused {
-            if let Err(error) = self.give_up(&name) {
-                tracing::warn!(%error, "a partition that nobody reads cannot be given up");
-            }
-        }
+        unused.iter().for_each(|name| self.give_up(name));
     }
 }

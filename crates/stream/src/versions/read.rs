@@ -11,18 +11,19 @@ use std::time::{Duration, Instant};
 use fondaco_format::{Checksum, Manifest};
 use parking_lot::Mutex;
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message};
-use rdkafka::{Offset, TopicPartitionList};
 
 use super::error::VersionTopicError;
 use super::record::{End, Extent, INDEX, Index, Keys, records_of};
 use super::{TopicAddress, VersionAddress};
-use crate::kafka::{Refusals, without_value};
+use crate::kafka::{BaseConsumer, Reading, Refusals, of_consumers, without_value};
 
 /// How long a file may give nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long records are waited for before the consumer is asked for errors of its connections.
+const TURN: Duration = Duration::from_millis(100);
 /// How long a question to a broker may take.
 const ASK_MAX: Duration = Duration::from_secs(2);
 /// The longest end, in bytes.
@@ -38,7 +39,7 @@ struct Inner {
     config: ClientConfig,
     /// Why brokers refuse connections.
     refusals: Refusals,
-    idle: Mutex<Vec<BaseConsumer<Refusals>>>,
+    idle: Mutex<Vec<Arc<BaseConsumer>>>,
     /// Once it was read.
     contents: Mutex<Option<Arc<Contents>>>,
 }
@@ -76,21 +77,14 @@ pub struct TopicFileReader {
 impl VersionReader {
     /// The version at this address, in a Kafka that is reached by these properties of librdkafka. Reads nothing yet.
     pub fn new(address: VersionAddress, properties: &BTreeMap<String, String>) -> Self {
-        let mut config = ClientConfig::new();
-        // A few pieces are fetched ahead: what is ahead of the end of a file is fetched in vain.
-        config.set("queued.min.messages", "8");
-        config.set("queued.max.messages.kbytes", "8192");
-        config.set("fetch.queue.backoff.ms", "10");
-        config.set("fetch.wait.max.ms", "20");
-        for (name, value) in properties {
-            config.set(name, value);
-        }
-        // What the rest relies on.
-        config.set("bootstrap.servers", &address.topic.brokers);
-        config.set("group.id", "fondaco");
-        config.set("enable.auto.commit", "false");
-        config.set("enable.partition.eof", "true");
-        config.set("auto.offset.reset", "error");
+        let defaults = [
+            // A few pieces are fetched ahead: what is ahead of the end of a file is fetched in vain.
+            ("queued.min.messages", "8"),
+            ("queued.max.messages.kbytes", "8192"),
+            ("fetch.queue.backoff.ms", "10"),
+            ("fetch.wait.max.ms", "20"),
+        ];
+        let config = of_consumers(&address.topic.brokers, &defaults, properties);
         Self(Arc::new(Inner {
             address,
             config,
@@ -303,8 +297,9 @@ impl TopicFileReader {
 /// The records of a partition from an offset on.
 struct Records {
     version: Arc<Inner>,
-    /// `None` once it was given back.
-    consumer: Option<BaseConsumer<Refusals>>,
+    /// `None` once it was ended.
+    reading: Option<Reading>,
+    consumer: Arc<BaseConsumer>,
     partition: i32,
     offset: u64,
     /// Whether it had an error: another consumer goes on.
@@ -317,19 +312,17 @@ impl Records {
         let idle = version.idle.lock().pop();
         let consumer = match idle {
             Some(consumer) => consumer,
-            None => version
-                .config
-                .create_with_context(version.refusals.clone())
-                .map_err(failed)?,
+            None => {
+                let made = version.config.create_with_context(version.refusals.clone());
+                Arc::new(made.map_err(failed)?)
+            }
         };
-        let mut list = TopicPartitionList::new();
-        let at = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
         let topic = &version.address.topic.topic;
-        list.add_partition_offset(topic, partition, at).map_err(failed)?;
-        consumer.assign(&list).map_err(failed)?;
+        let reading = Reading::start(&consumer, topic, partition, offset).map_err(failed)?;
         Ok(Self {
             version: Arc::clone(version),
-            consumer: Some(consumer),
+            reading: Some(reading),
+            consumer,
             partition,
             offset,
             is_broken: Cell::new(false),
@@ -349,14 +342,14 @@ impl Records {
             topic: topic.clone(),
             reason,
         };
-        let consumer = self
-            .consumer
+        let reading = self
+            .reading
             .as_ref()
             .ok_or_else(|| silent("it was closed".to_owned()))?;
         let mut last_error = None;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match consumer.poll(left) {
+            match reading.poll(left.min(TURN)) {
                 Some(Ok(record)) if record.partition() == self.partition && record.offset() as u64 >= self.offset => {
                     return Ok(record);
                 }
@@ -369,16 +362,20 @@ impl Records {
                 }
                 Some(Err(error)) => match error.rdkafka_error_code() {
                     Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) => {
-                        return Err(self.out_of_range(consumer, &error));
+                        return Err(self.out_of_range(&error));
                     }
                     Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
                         let (topic, partition) = (topic.clone(), self.partition);
                         return Err(VersionTopicError::NoTopic { topic, partition });
                     }
-                    // A connection that is lost is made again.
+                    // A batch that cannot be read, for instance: it is asked for again.
                     _ => last_error = Some(error),
                 },
                 None => {}
+            }
+            // A connection that is lost is made again.
+            while let Some(Err(error)) = self.consumer.poll(Duration::ZERO) {
+                last_error = Some(error);
             }
             if left.is_zero() {
                 let seconds = SILENCE_MAX.as_secs();
@@ -390,10 +387,10 @@ impl Records {
         }
     }
 
-    fn out_of_range(&self, consumer: &BaseConsumer<Refusals>, error: &KafkaError) -> VersionTopicError {
+    fn out_of_range(&self, error: &KafkaError) -> VersionTopicError {
         let topic = &self.version.address.topic;
         let (partition, offset) = (self.partition, self.offset);
-        match consumer.fetch_watermarks(&topic.topic, partition, ASK_MAX) {
+        match self.consumer.fetch_watermarks(&topic.topic, partition, ASK_MAX) {
             Ok((first, _)) if offset < first.max(0) as u64 => VersionTopicError::Gone {
                 topic: topic.clone(),
                 partition,
@@ -411,11 +408,10 @@ impl Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        if let Some(consumer) = self.consumer.take()
-            && !self.is_broken.get()
-            && consumer.unassign().is_ok()
-        {
-            self.version.idle.lock().push(consumer);
+        // Before another file may have the consumer.
+        self.reading = None;
+        if !self.is_broken.get() {
+            self.version.idle.lock().push(Arc::clone(&self.consumer));
         }
     }
 }
