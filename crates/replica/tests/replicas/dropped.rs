@@ -78,3 +78,39 @@ fn a_table_whose_store_is_unknown_is_kept() {
     });
     assert!(cluster.record(1, "k").is_some());
 }
+
+#[test]
+fn a_store_that_follows_a_dropped_one_has_nothing_of_it_and_nothing_is_left_behind() {
+    for engine in [disk, log] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+        let mut view = cluster.view(node(1));
+        for _ in 0..20 {
+            cluster.node(1).set_view(&view).unwrap();
+            assert!(cluster.record(1, "k").is_none());
+            put(cluster.node(1), "k", value("a"));
+            let mut without = view.clone();
+            without.stores.clear();
+            without.dropped.push(dropped(&view, false));
+            cluster.node(1).set_view(&without).unwrap();
+            // The same name and number, at another time.
+            view.dropped = without.dropped;
+            view.stores[0].created_unix_ms += 1;
+            assert_eq!(cluster.node(1).unexplained_tables(), Vec::<String>::new());
+        }
+        cluster.node(1).set_view(&view).unwrap();
+        let tables = || {
+            let mut tables = engine(&dir.path().join("1")).tables().unwrap();
+            tables.retain(|table| table.starts_with("store-"));
+            tables
+        };
+        cluster.stop(node(1));
+        (cluster.created_unix_ms, cluster.dropped) = (view.stores[0].created_unix_ms, view.dropped);
+        until("the tables of dropped stores to be deleted", || {
+            cluster.start(dir.path(), node(1), &quiet(), engine);
+            assert_eq!(cluster.node(1).unexplained_tables(), Vec::<String>::new());
+            cluster.stop(node(1));
+            tables().len() == 1
+        });
+    }
+}
