@@ -2,7 +2,7 @@
 //! it by, and says what to do.
 
 use fondaco_format::FormatError;
-use fondaco_model::{Slot, StoreName, VersionNumber};
+use fondaco_model::{Slot, StoreKind, StoreName, VersionNumber};
 
 use crate::catalog::{Catalog, Serving, ServingStore};
 use crate::forward::Forwarder;
@@ -41,8 +41,22 @@ pub(super) fn is_a_graph(store: &StoreName) -> String {
 
 /// A write to a store that is not written to.
 #[cold]
-pub(super) fn takes_no_writes(store: &StoreName) -> String {
-    format!("READONLY {store:?} is a batch store: its data comes by push, see fondaco push")
+pub(super) fn takes_no_writes(store: &ServingStore) -> String {
+    format!("READONLY {}", unwritten(store))
+}
+
+/// What a store is that is not written to, and where its data comes from.
+pub(super) fn unwritten(store: &ServingStore) -> String {
+    let (name, kind) = (&store.name, store.kind);
+    match kind {
+        StoreKind::Hybrid => format!(
+            "{name:?} is a hybrid store: its data comes by push and from its stream, see fondaco push, and send events to its \
+             topic"
+        ),
+        StoreKind::Batch | StoreKind::Versioned => {
+            format!("{name:?} is a batch store: its data comes by push, see fondaco push")
+        }
+    }
 }
 
 #[cold]

@@ -186,7 +186,8 @@ fn no_writes(call: &Call<'_>) -> Refusal {
         return match is_of_one_key {
             true => refusal::no_colon(wire_key),
             false => format!(
-                "READONLY {name} writes more than a key: batch stores get their data by push, and versioned stores key by key"
+                "READONLY {name} writes more than a key: batch and hybrid stores get their data by push, and versioned stores key by \
+                 key"
             ),
         };
     };
@@ -195,7 +196,7 @@ fn no_writes(call: &Call<'_>) -> Refusal {
         Ok(place) => place,
         Err(refusal) => return refusal,
     };
-    let store = &catalog.stores()[place as usize].name;
+    let store = &catalog.stores()[place as usize];
     if catalog.versioned(place).is_some() {
         use CommandId as Id;
         return match call.command {
@@ -206,9 +207,10 @@ fn no_writes(call: &Call<'_>) -> Refusal {
         };
     }
     if call.command == CommandId::FondacoGet {
-        return format!("ERR {name} reads versioned stores, and {store:?} is a batch store: use GET");
+        let store = &store.name;
+        return format!("ERR {name} reads versioned stores, and {store:?} is not one: use GET");
     }
-    format!("READONLY {name} writes, and {store:?} is a batch store: its data comes by push, see fondaco push")
+    format!("READONLY {name} writes, and {}", refusal::unwritten(store))
 }
 
 /// An argument as text, for comparing with keywords.

@@ -140,7 +140,7 @@ impl Admission<'_> {
         let place = self.session.readable_store(self.catalog, &wire_key[..colon])?;
         let store = &self.catalog.stores()[place as usize];
         let Some(versioned) = self.catalog.versioned(place) else {
-            return Err(refusal::takes_no_writes(&store.name));
+            return Err(refusal::takes_no_writes(store));
         };
         if !operation.is_read() && !self.session.may_write(&store.name) {
             return Err(refusal::no_right_to_write(&store.name));
