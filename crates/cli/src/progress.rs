@@ -1,4 +1,5 @@
-//! Progress of a long job: a bar on a terminal, a plain line every two seconds elsewhere.
+//! Progress of a long job: a bar on a terminal; elsewhere a plain line when something has changed, every two seconds at most,
+//! or once a minute.
 //!
 //! A job that takes less than a second shows no progress.
 
@@ -15,6 +16,8 @@ pub const INTERVAL: Duration = Duration::from_millis(100);
 const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The time between plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
+/// The time between plain lines that say the same.
+const SAME_LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest plain line, in characters.
 const LINE_WIDTH: usize = 80;
 /// The number of steps of the bar.
@@ -26,6 +29,8 @@ pub struct Display {
     phase: &'static str,
     phase_started: Instant,
     shown: Instant,
+    /// The last plain line, without the remaining time.
+    line: String,
     kind: Kind,
 }
 
@@ -55,6 +60,7 @@ impl Display {
             phase: "",
             phase_started: now,
             shown: now,
+            line: String::new(),
             kind,
         }
     }
@@ -67,31 +73,61 @@ impl Display {
 
     /// Like [`Display::show`], for a job that supplies its own estimate of the remaining time.
     pub fn show_with(&mut self, phase: &'static str, fraction: f64, left_known: Option<Duration>, details: &str) {
-        let now = Instant::now();
-        if phase != self.phase {
-            self.phase = phase;
-            self.phase_started = now;
-        }
-        if now - self.started < QUIET_TIME {
-            return;
-        }
+        let now = self.enter(phase);
         let left = left_known.or_else(|| left(now - self.phase_started, fraction));
         let left = left.map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
+        let line = format!("{phase}: {:.0} %, {details}", fraction * 100.0);
         match &self.kind {
+            _ if now - self.started < QUIET_TIME => {}
             Kind::Nothing => {}
             Kind::Bar(bar) => {
                 bar.set_prefix(phase);
                 bar.set_position((fraction * STEPS as f64) as u64);
                 bar.set_message(format!("{details}{left}"));
             }
-            Kind::Lines if now - self.shown >= LINE_INTERVAL => {
-                self.shown = now;
-                // A failure to show progress must not stop the job.
-                let line = format!("{phase}: {:.0} %, {details}{left}", fraction * 100.0);
-                let _ = writeln!(io::stderr(), "{}", output::fit(&line, LINE_WIDTH));
+            Kind::Lines => {
+                let text = output::fit(&format!("{line}{left}"), LINE_WIDTH);
+                self.print(line, &text, now);
             }
-            Kind::Lines => {}
         }
+    }
+
+    /// Shows what the job waits for, completely, whatever the width of a line.
+    pub fn show_waiting(&mut self, reason: &str) {
+        let now = self.enter("waiting");
+        match &self.kind {
+            _ if now - self.started < QUIET_TIME => {}
+            Kind::Nothing => {}
+            Kind::Bar(bar) => {
+                bar.set_prefix("waiting");
+                bar.set_message(reason.to_owned());
+            }
+            Kind::Lines => {
+                let line = format!("waiting: {reason}");
+                self.print(line.clone(), &line, now);
+            }
+        }
+    }
+
+    /// Takes note of the phase; returns the time.
+    fn enter(&mut self, phase: &'static str) -> Instant {
+        let now = Instant::now();
+        if phase != self.phase {
+            self.phase = phase;
+            self.phase_started = now;
+        }
+        now
+    }
+
+    /// Prints a plain line, unless another one was just printed, or the same one less than a minute ago.
+    fn print(&mut self, line: String, text: &str, now: Instant) {
+        let since = now - self.shown;
+        if !is_due(since, line == self.line) {
+            return;
+        }
+        (self.shown, self.line) = (now, line);
+        // A failure to show progress must not stop the job.
+        let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Prints a message beside the progress.
@@ -125,6 +161,14 @@ fn left(taken: Duration, fraction: f64) -> Option<Duration> {
     (taken >= QUIET_TIME && (FRACTION_MIN..1.0).contains(&fraction)).then(|| taken.mul_f64((1.0 - fraction) / fraction))
 }
 
+/// Whether a plain line is printed so long after the last one, which may have said the same.
+fn is_due(since: Duration, is_same: bool) -> bool {
+    match is_same {
+        true => since >= SAME_LINE_INTERVAL,
+        false => since >= LINE_INTERVAL,
+    }
+}
+
 /// A rate per second.
 pub fn rate(number: u64, time: Duration) -> u64 {
     let seconds = time.as_secs_f64();
@@ -138,6 +182,16 @@ pub fn rate(number: u64, time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_repeated_once_a_minute() {
+        let due = |seconds, is_same| is_due(Duration::from_secs(seconds), is_same);
+        assert_eq!(
+            [1, 2, 59, 60].map(|seconds| due(seconds, true)),
+            [false, false, false, true]
+        );
+        assert_eq!([1, 2].map(|seconds| due(seconds, false)), [false, true]);
+    }
 
     #[test]
     fn the_remaining_time_follows_from_the_fraction_done() {

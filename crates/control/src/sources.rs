@@ -1,4 +1,5 @@
-//! Where the files of a version are that was built elsewhere: in a location, or in a topic of Kafka.
+//! Where the files of a version are that was built elsewhere: in a location, or in a topic of Kafka; and whether there is a
+//! topic.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -6,8 +7,9 @@ use std::sync::Arc;
 
 use fondaco_fetch::{FetchSource, LocationSource, PageCache, SourceError};
 use fondaco_format::{MANIFEST_FILE, Manifest};
+use fondaco_model::StreamSource;
 use fondaco_storage::Location;
-use fondaco_stream::{TopicFileReader, VersionAddress, VersionReader, VersionTopicError};
+use fondaco_stream::{KafkaCluster, Source as _, TopicFileReader, VersionAddress, VersionReader, VersionTopicError};
 
 use crate::config::KafkaConfig;
 use crate::error::ControlError;
@@ -30,6 +32,18 @@ fn absolute(location: Location) -> Result<Location, ControlError> {
             .map(Location::local)
             .map_err(ControlError::io("resolve", path)),
         None => Ok(location),
+    }
+}
+
+/// Why events cannot be read from a source, as its brokers say; `None` if they can, or if the source is the log of this process.
+pub(crate) fn topic_problem(source: &StreamSource, kafka: &KafkaConfig) -> Option<String> {
+    match source {
+        StreamSource::Log(_) => None,
+        StreamSource::Kafka { brokers, topic } => {
+            let cluster = Arc::new(KafkaCluster::new(brokers, &kafka.0));
+            let counted = cluster.topic(topic).partitions();
+            counted.err().map(|error| error.to_string())
+        }
     }
 }
 

@@ -119,7 +119,7 @@ fn run(shared: &Shared) {
             None if all.is_empty() => shared.alarm.wait(changes, None),
             None => {
                 let now = Instant::now();
-                let next = all.iter().filter_map(|feed| feed.next_due(now)).min();
+                let next = all.iter().map(|feed| feed.next_due(now)).min();
                 let wait = next.map_or(IDLE_MAX, |due| due.saturating_duration_since(now));
                 shared.alarm.wait(changes, Some(wait.clamp(IDLE_MIN, IDLE_MAX)));
             }
@@ -131,14 +131,14 @@ fn run(shared: &Shared) {
 /// Returns about how many bytes it has read; `None` if no step was due.
 pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> Moment) -> Option<u64> {
     let now = clocks();
-    let mut feeds: Vec<_> = feeds.iter().filter(|feed| !feed.is_paused()).collect();
+    let mut feeds: Vec<_> = feeds.iter().collect();
     feeds.sort_by_cached_key(|feed| feed.turn());
     let (feed, lane) = feeds.into_iter().find_map(|feed| match feed.takes_look(now.at) {
         true => Some((feed, None)),
         false => Some((feed, Some(feed.take(now.at)?))),
     })?;
     let Some(lane) = lane else {
-        feed.looked(&unless_panicked(|| feed.look(now)));
+        feed.looked(&unless_panicked(|| feed.look(now)), now);
         return Some(0);
     };
     let step = unless_panicked(|| feed.step(lane, alarm, now));

@@ -308,6 +308,7 @@ fn events_that_follow_silence_are_applied_at_once() {
 fn brokers_may_ask_for_tls_and_a_password() {
     let kafka = Kafka::start_secured();
     let topic = kafka.make_topic("events", 2);
+    kafka.allow("read", "events");
     topic.send(0, Some("a"), Some("1"), None);
     topic.send(1, Some("b"), Some("2"), None);
     topic.flush();
@@ -339,6 +340,104 @@ fn brokers_may_ask_for_tls_and_a_password() {
         assert!(error.contains(&kafka.secured_address()), "{error}");
         assert!(!error.contains("another secret"), "{error}");
     }
+}
+
+#[test]
+fn events_are_read_in_no_consumer_group_by_a_user_who_may_read_the_topic() {
+    let kafka = Kafka::start_secured();
+    let topic = kafka.make_topic("events", 2);
+    topic.send(0, Some("a"), Some("1"), None);
+    topic.flush();
+    let mut properties = kafka.secured_properties();
+    // A group of the operator's does not count.
+    properties.insert("group.id".to_owned(), "ours".to_owned());
+    let cluster = Arc::new(KafkaCluster::new(&kafka.secured_address(), &properties));
+    let overlay = overlay(1);
+    let feed = feed(&cluster, "events", &overlay);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    eventually("the right to be missing", || feed.status().error);
+    kafka.allow("read", "events");
+    wait_for(&overlay, "a", &value("1"));
+    topic.send(1, Some("b"), Some("2"), None);
+    topic.flush();
+    wait_for(&overlay, "b", &value("2"));
+    eventually("the error to be over", || feed.status().error.is_none().then_some(()));
+    assert_eq!(kafka.groups(), Vec::<String>::new());
+    assert!(!kafka.has_topic("__consumer_offsets"));
+}
+
+#[test]
+fn batches_of_every_codec_are_read() {
+    let kafka = Kafka::start();
+    kafka.make_topic("events", 2);
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let ingest = Ingest::start(2).unwrap();
+    ingest.set_feeds(vec![feed(&cluster, "events", &overlay)]);
+    let codecs = ["none", "gzip", "snappy", "lz4", "zstd"];
+    for codec in codecs {
+        let lines = (0..500).map(|number| format!("{codec}-{number}:{codec} {codec} {codec} {number}\n"));
+        kafka.produce("events", codec, &lines.collect::<String>());
+    }
+    for codec in codecs {
+        for number in [0, 250, 499] {
+            let expected = value(&format!("{codec} {codec} {codec} {number}"));
+            wait_for(&overlay, &format!("{codec}-{number}"), &expected);
+        }
+    }
+    assert_eq!(overlay.applied().applied, 500 * codecs.len() as u64);
+}
+
+#[test]
+fn partitions_that_a_topic_is_given_are_read_soon() {
+    let kafka = Kafka::start();
+    let topic = kafka.make_topic("events", 1);
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![feed(&cluster, "events", &overlay)]);
+    topic.send(0, Some("a"), Some("1"), None);
+    topic.flush();
+    wait_for(&overlay, "a", &value("1"));
+    topic.grow(3);
+    // A producer that knows of it at once.
+    let topic = kafka.writer("events");
+    topic.send(2, Some("b"), Some("2"), None);
+    topic.flush();
+    let grown = Instant::now();
+    wait_for(&overlay, "b", &value("2"));
+    assert!(grown.elapsed() < Duration::from_secs(10), "{:?}", grown.elapsed());
+}
+
+#[test]
+fn a_paused_feed_knows_how_far_behind_it_is() {
+    let kafka = Kafka::start();
+    let topic = kafka.make_topic("events", 1);
+    let cluster = Arc::new(KafkaCluster::new(&kafka.address(), &BTreeMap::new()));
+    let overlay = overlay(1);
+    let send = |from: u32, to: u32| {
+        (from..to).for_each(|number| topic.send(0, Some(&format!("k{number}")), Some("x"), None));
+        topic.flush();
+    };
+    send(0, 10);
+    let lag = |feed: &Feed| feed.status().partitions.first().and_then(|known| known.lag_records);
+    let paused = feed(&cluster, "events", &overlay);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&paused)]);
+    wait_for(&overlay, "k9", &value("x"));
+    paused.set(0, true);
+    eventually("the step under way to end", || (lag(&paused) == Some(0)).then_some(()));
+    send(10, 30);
+    eventually("the lag to grow", || (lag(&paused) == Some(20)).then_some(()));
+    assert_eq!(overlay.find(b"k29").unwrap(), Found::Nothing);
+    // So does one that was paused when the process began.
+    let again = feed(&cluster, "events", &overlay);
+    again.set(0, true);
+    ingest.set_feeds(vec![Arc::clone(&again)]);
+    eventually("the lag to be known", || (lag(&again) == Some(20)).then_some(()));
+    again.set(0, false);
+    wait_for(&overlay, "k29", &value("x"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The progress of a push, as text.
+//! The progress of a push, and the problems of nodes with a version, as text.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource};
@@ -20,8 +21,11 @@ pub fn waiting_text(absent: &AbsentNode) -> String {
     }
 }
 
-/// Shows the progress of a push.
+/// Shows the progress of a push: what it waits for, if all files are there.
 pub fn show(display: &mut Display, push: &PushResource) {
+    if is_waiting(push) {
+        return display.show_waiting(&problems(&push.nodes).join("; "));
+    }
     let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
     display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
 }
@@ -29,6 +33,49 @@ pub fn show(display: &mut Display, push: &PushResource) {
 /// The remaining time of a push, if its nodes estimate it.
 pub fn time_left(push: &PushResource) -> Option<Duration> {
     push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
+}
+
+/// The progress of a push under way: what it waits for, or how far its nodes are.
+pub fn state_text(push: &PushResource) -> String {
+    let problems = problems(&push.nodes);
+    if is_waiting(push) {
+        return problems.join("; ");
+    }
+    let left = time_left(push).map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
+    let problems = problems.iter().map(|problem| format!("; {problem}"));
+    format!("{}{left}{}", progress_text(push), problems.collect::<String>())
+}
+
+/// Whether nodes have all files, and those that are not ready wait for the stream on top.
+fn is_waiting(push: &PushResource) -> bool {
+    let mut fetching = push
+        .nodes
+        .iter()
+        .filter(|node| node.state == ReplicaState::Fetching)
+        .peekable();
+    fetching.peek().is_some() && fetching.all(|node| node.reads_stream)
+}
+
+/// What keeps nodes from a version, or from the stream on top of it: those that say the same together.
+pub fn problems(nodes: &[ReplicaResource]) -> Vec<String> {
+    let mut problems = BTreeMap::<String, Vec<u32>>::new();
+    for node in nodes {
+        let is_ready = matches!(node.state, ReplicaState::Ready | ReplicaState::Serving);
+        let problem = match &node.error {
+            Some(error) if node.reads_stream => format!("waiting for the stream, which cannot be read: {error}"),
+            Some(error) if is_ready => format!("ready, but {error}"),
+            Some(error) => error.clone(),
+            None if node.reads_stream => "reading the stream".to_owned(),
+            None => continue,
+        };
+        problems.entry(problem).or_default().push(node.node);
+    }
+    let text = |(problem, nodes): (String, Vec<u32>)| {
+        let name = if nodes.len() == 1 { "node" } else { "nodes" };
+        let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        format!("{name} {}: {problem}", nodes.join(", "))
+    };
+    problems.into_iter().map(text).collect()
 }
 
 /// The progress of a push in bytes, and per node if there are several.
@@ -84,8 +131,29 @@ mod tests {
             state,
             bytes_done,
             bytes_total: 100,
+            reads_stream: false,
             error: None,
         }
+    }
+
+    #[test]
+    fn nodes_that_say_the_same_are_named_together() {
+        let waiting = |node, error: Option<&str>| ReplicaResource {
+            reads_stream: true,
+            error: error.map(str::to_owned),
+            ..replica(node, ReplicaState::Fetching, 100)
+        };
+        let mut nodes = vec![
+            waiting(1, Some("no topic")),
+            waiting(3, Some("no topic")),
+            waiting(4, None),
+        ];
+        nodes.push(replica(5, ReplicaState::Ready, 100));
+        let expected = [
+            "node 4: reading the stream",
+            "nodes 1, 3: waiting for the stream, which cannot be read: no topic",
+        ];
+        assert_eq!(problems(&nodes), expected);
     }
 
     #[test]

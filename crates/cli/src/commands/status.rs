@@ -6,15 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use fondaco_control::Role;
 use fondaco_control::http::{
-    ClusterNode, ClusterResource, NodeStatus, StoreList, StoreResource, StreamStatus, VersionResource, VersionStream,
-    VersionedResource, WithoutQuorum,
+    ClusterNode, ClusterResource, FailedStream, NodeStatus, StoreList, StoreResource, StreamStatus, VersionResource,
+    VersionStream, VersionedResource, WithoutQuorum,
 };
 use fondaco_model::cluster::ReplicaState;
 use fondaco_model::{Placement, PushState};
 use serde::Serialize;
 
 use super::nodes;
-use super::push_progress::{progress_text, time_left};
+use super::push_progress::state_text;
 use super::stream_options;
 use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
@@ -208,11 +208,16 @@ fn stream_rows((store, stream): (&String, &StreamStatus)) -> Vec<Vec<String>> {
         let node = version.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
         vec![store.clone(), number, node, lag, problem]
     };
+    let failed = |failed: &FailedStream| {
+        let node = failed.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        let (number, error) = (failed.version.to_string(), failed.error.clone());
+        vec![store.clone(), number, node, "unknown".to_owned(), error]
+    };
     let silent = |node: &u32| {
         let missing = "the node does not answer".to_owned();
         vec![store.clone(), "-".to_owned(), node.to_string(), "-".to_owned(), missing]
     };
-    let rows = stream.versions.iter().map(row);
+    let rows = stream.versions.iter().map(row).chain(stream.failed.iter().map(failed));
     rows.chain(stream.silent.iter().map(silent)).collect()
 }
 
@@ -243,11 +248,7 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     let push = store.push.as_ref().map_or_else(String::new, |push| {
         let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
         match (push.state, &push.error) {
-            (PushState::Fetching, _) => {
-                let left =
-                    time_left(push).map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
-                format!("{state}: {}{left}", progress_text(push))
-            }
+            (PushState::Fetching, _) => format!("{state}: {}", state_text(push)),
             (_, Some(error)) => format!("{state}: {error}"),
             _ => state,
         }

@@ -11,6 +11,7 @@ use fondaco_model::{StoreFanOut, StoreKind, StoreName, StoreOption, ValueType};
 use serde::Serialize;
 
 use super::WrongUsage;
+use super::bring::is_end;
 use super::build::parse_bytes;
 use super::compact::{self, CompactOptions};
 use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};
@@ -317,8 +318,11 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
     let store: StoreResource = client.post("/v1/stores", &new)?;
     output.result(&store, |store| match &store.versioned {
         None => format!(
-            "created store {}\nnext: fondaco push {} INPUT… {}\n",
+            "created store {}\n{}next: fondaco push {} INPUT… {}\n",
             store.name,
+            store.stream_problem.as_ref().map_or_else(String::new, |problem| {
+                format!("its stream cannot be read yet, and a push waits until it can: {problem}\n")
+            }),
             store.name,
             match store.value_type {
                 ValueType::Bytes | ValueType::Ids => "--key COLUMN",
@@ -513,7 +517,9 @@ fn show_text(store: &StoreResource) -> String {
             "node {node} is late: it serves this store again when it has caught up\n"
         ));
     }
-    if let Some(push) = &store.push {
+    if let Some(push) = store.push.as_ref().filter(|push| !is_end(push.state)) {
+        text.push_str(&versions::push_text(push));
+    } else if let Some(push) = &store.push {
         text.push_str(&format!(
             "last push: version {}, {}, from {}{}\n",
             push.version,

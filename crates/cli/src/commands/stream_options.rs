@@ -143,8 +143,16 @@ pub fn text(stream: &StreamResource) -> String {
 
 /// How far a node has read a stream.
 pub fn progress_text(stream: &StreamStatus) -> String {
-    let versions: String = stream.versions.iter().map(version_text).collect();
-    versions + &silent_text(&stream.silent)
+    let versions = stream.versions.iter().map(version_text);
+    let texts = versions.chain(stream.failed.iter().map(failed_text));
+    texts.collect::<String>() + &silent_text(&stream.silent)
+}
+
+/// Why a node cannot open the events of a version.
+fn failed_text(failed: &FailedStream) -> String {
+    let node = failed.node.map_or_else(String::new, |node| format!(" {node}"));
+    let (version, error) = (failed.version, &failed.error);
+    format!("version {version} on node{node}: its events cannot be opened: {error}\n")
 }
 
 /// That nodes did not answer.

@@ -1,9 +1,10 @@
 //! `fondaco versions`, `rollback` and `swap`: list the versions of a store, and choose the current one.
 
 use clap::Args;
-use fondaco_control::http::{RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
+use fondaco_control::http::{PushResource, RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
 use fondaco_model::{StoreName, VersionNumber};
 
+use super::push_progress::{problems, state_text};
 use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
@@ -53,7 +54,10 @@ pub struct SwapOptions {
 pub fn list(options: &VersionsOptions, output: &Output) -> anyhow::Result<()> {
     let path = format!("/v1/stores/{}/versions", options.store);
     let list: VersionList = Client::new(&options.node)?.get(&path)?;
-    output.result(&list, |list| text(options.store.as_str(), &list.versions))
+    output.result(&list, |list| {
+        let push = list.push.as_ref().map_or_else(String::new, push_text);
+        push + &text(options.store.as_str(), &list.versions)
+    })
 }
 
 /// Runs `fondaco rollback`.
@@ -83,6 +87,16 @@ fn serves(store: &StoreResource) -> String {
     }
 }
 
+/// The push under way, and what it waits for, in a line.
+pub fn push_text(push: &PushResource) -> String {
+    let state = format!("{:?}", push.state).to_lowercase();
+    format!(
+        "version {} is being pushed, {state}: {}\n",
+        push.version,
+        state_text(push)
+    )
+}
+
 /// The versions of a store as a table.
 pub fn text(store: &str, versions: &[VersionResource]) -> String {
     if versions.is_empty() {
@@ -106,6 +120,9 @@ pub fn text(store: &str, versions: &[VersionResource]) -> String {
     for version in versions {
         if let Some(error) = &version.error {
             text.push_str(&format!("version {} failed: {error}\n", version.version));
+        }
+        for problem in problems(&version.nodes) {
+            text.push_str(&format!("version {} on {problem}\n", version.version));
         }
     }
     text

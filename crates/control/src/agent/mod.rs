@@ -448,9 +448,11 @@ impl AgentWork {
         }
     }
 
-    /// Descriptions of stored data that cannot be read.
-    pub(crate) fn damage(&self) -> Vec<String> {
-        versioned::damage(&self.replicas)
+    /// Descriptions of stored data, and of streams, that cannot be read.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut problems = versioned::damage(&self.replicas);
+        problems.extend(self.streams.problems());
+        problems
     }
 
     /// Data that is here, though no record names it or says that it was dropped.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fondaco_engine::Engine;
 use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord};
@@ -30,6 +30,11 @@ const THREADS: usize = 2;
 
 /// How long the agent waits for an overlay that is being opened.
 const OPEN_AT_ONCE: Duration = Duration::from_millis(200);
+
+/// How long to wait before an overlay is opened again that could not be opened.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How often it is logged that a version has no overlay.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The streams of a node.
 pub(crate) struct Streams {
@@ -62,10 +67,26 @@ type Opening = Option<Result<Arc<Feed>, String>>;
 #[derive(Default)]
 struct State {
     feeds: BTreeMap<ReplicaKey, Arc<Feed>>,
-    /// Why versions have no overlay.
-    failures: BTreeMap<ReplicaKey, String>,
+    /// Why versions have no overlay, or not one for all their partitions.
+    failures: BTreeMap<ReplicaKey, Failure>,
+    /// When that was logged last.
+    told: BTreeMap<ReplicaKey, Instant>,
     /// Whether overlays that are given up were deleted.
     is_clean: bool,
+}
+
+/// Why a version has no overlay, and since when.
+#[derive(Clone)]
+struct Failure {
+    error: String,
+    at: Instant,
+}
+
+impl Failure {
+    fn now(error: String) -> Self {
+        let at = Instant::now();
+        Self { error, at }
+    }
 }
 
 /// An overlay of a node.
@@ -128,7 +149,10 @@ impl Streams {
         if let Some(retention) = &self.retention {
             retention.look(view);
         }
-        let known = self.state.lock().feeds.clone();
+        let (known, failed) = {
+            let state = self.state.lock();
+            (state.feeds.clone(), state.failures.clone())
+        };
         let (mut feeds, mut failures) = (BTreeMap::new(), BTreeMap::new());
         for (key, local) in versions.iter_mut() {
             let Some(store) = view.stores.get(&key.0).map(|store| &store.record) else {
@@ -143,28 +167,31 @@ impl Streams {
             // A version that is not kept any more has no detail; requests may still name it for a moment.
             if let Some(wanted) = wanted(store, settings, key.1, local) {
                 feed = feed.filter(|feed| feed.is_for(&wanted.options, wanted.start_ms));
-                feed = match feed {
-                    Some(feed) => Some(feed),
-                    None => self.opened(key, wanted).unwrap_or_else(|error| {
-                        tracing::warn!(store = %key.0, version = %key.1, error, "the stream of a version cannot be read: trying again");
-                        failures.insert(key.clone(), error);
-                        None
-                    }),
-                };
+                if feed.is_none() {
+                    let former = failed.get(key).cloned();
+                    let waits = former.as_ref().is_some_and(|former| former.at.elapsed() < TRY_AGAIN);
+                    match if waits { Ok(None) } else { self.opened(key, wanted) } {
+                        Ok(Some(opened)) => feed = Some(opened),
+                        // Until it was tried again, the failure still holds.
+                        Ok(None) => failures.extend(former.map(|former| (key.clone(), former))),
+                        Err(error) => _ = failures.insert(key.clone(), Failure::now(error)),
+                    }
+                }
             }
             let Some(feed) = feed else {
-                local.stream_error = failures.get(key).cloned();
+                local.stream_error = failures.get(key).map(|failure| failure.error.clone());
                 continue;
             };
             feed.set(settings.lag_ms, settings.is_paused);
             if let Err(error) = feed.set_held(&local.open) {
-                tracing::warn!(store = %key.0, version = %key.1, %error, "a node cannot take or give partitions of a stream: trying again");
-                failures.insert(key.clone(), error.to_string());
+                failures.insert(key.clone(), Failure::now(error.to_string()));
             }
             local.behind = local.open.without(&feed.overlay().ready());
-            if !local.behind.is_empty() {
-                local.stream_error = failures.get(key).cloned().or_else(|| feed.status().error);
-            }
+            let error = || match local.behind.is_empty() {
+                true => feed.lasting_error(),
+                false => feed.status().error,
+            };
+            local.stream_error = failures.get(key).map(|failure| failure.error.clone()).or_else(error);
             feeds.insert(key.clone(), feed);
         }
         self.close_unwanted(versions);
@@ -174,7 +201,7 @@ impl Streams {
                 .all(|(key, feed)| known.get(key).is_some_and(|known| Arc::ptr_eq(known, feed)));
         let is_clean = {
             let mut state = self.state.lock();
-            state.failures = failures;
+            state.note_failures(failures);
             if !is_same {
                 state.feeds = feeds;
                 self.ingest.set_feeds(state.feeds.values().cloned().collect());
@@ -367,9 +394,30 @@ impl Streams {
         if feed.is_some_and(|feed| feed.overlay().ready().covers(own)) {
             return None;
         }
-        let failed = state.failures.get(&key).cloned();
+        let failed = state.failures.get(&key).map(|failure| failure.error.clone());
         let reason = failed.or_else(|| feed?.status().error);
         Some(reason.unwrap_or_else(|| "it is being read".to_owned()))
+    }
+
+    /// What keeps the node from reading streams, a sentence a version.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let failures = state.failures.iter().map(|(key, failure)| (key, failure.error.clone()));
+        let others = state.feeds.iter().filter(|(key, _)| !state.failures.contains_key(*key));
+        let lasting = others.filter_map(|(key, feed)| Some((key, feed.lasting_error()?)));
+        let all: BTreeMap<_, _> = failures.chain(lasting).collect();
+        let sentence = |((store, version), error): (&ReplicaKey, String)| {
+            format!("the stream of version {version} of store {store:?} cannot be read: {error}")
+        };
+        all.into_iter().map(sentence).collect()
+    }
+
+    /// Why versions of a store have no overlay.
+    pub(crate) fn failures(&self, store: &StoreName) -> Vec<(VersionNumber, String)> {
+        let state = self.state.lock();
+        let own = state.failures.iter().filter(|((name, _), _)| name == store);
+        own.map(|((_, version), failure)| (*version, failure.error.clone()))
+            .collect()
     }
 
     /// How far the overlays of a store have come.
@@ -394,7 +442,9 @@ impl Streams {
 
     /// Why a version has no overlay.
     pub(super) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        self.state.lock().failures.get(&(store.clone(), version)).cloned()
+        let state = self.state.lock();
+        let failure = state.failures.get(&(store.clone(), version));
+        failure.map(|failure| failure.error.clone())
     }
 
     /// The rate that streams are slowed down to for the sake of reads, in bytes a second; 0 if they are not.
@@ -406,6 +456,22 @@ impl Streams {
     pub(crate) fn close(&self) {
         self.pace.close();
         self.ingest.close();
+    }
+}
+
+impl State {
+    /// Takes note of failures, and logs them, but not again and again.
+    fn note_failures(&mut self, failures: BTreeMap<ReplicaKey, Failure>) {
+        let now = Instant::now();
+        self.told.retain(|_, told| now - *told < LOG_EVERY);
+        for (key, failure) in &failures {
+            self.told.entry(key.clone()).or_insert_with(|| {
+                let error = &failure.error;
+                tracing::warn!(store = %key.0, version = %key.1, error, "the stream of a version cannot be read: trying again");
+                now
+            });
+        }
+        self.failures = failures;
     }
 }
 

@@ -182,7 +182,7 @@ impl App {
                 since.elapsed().as_secs()
             ));
         }
-        warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
+        warnings.extend(self.agent.iter().flat_map(|agent| agent.problems()));
         if let Some(replicas) = &self.elsewhere.replicas {
             warnings.extend(replicas.damaged_stores(true));
             warnings.extend(replicas.keys_refused());

@@ -12,6 +12,7 @@ use super::error::{ApiError, ErrorResource};
 use super::resources::members;
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
 use crate::error::ControlError;
+use crate::sources::topic_problem;
 use crate::status::{Seen, StoreStatus};
 
 /// List all stores.
@@ -29,7 +30,8 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
     Ok(Json(StoreList { stores: stores.await? }))
 }
 
-/// Create a store.
+/// Create a store. Of a hybrid store the brokers are asked for the topic; that they do not have it yet does not keep the store
+/// from being created.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
     (status = "default", description = "An error: invalid_request, other_kind, no_engine, no_log, store_exists, too_many_stores, no_routing", body = ErrorResource),
@@ -69,9 +71,16 @@ pub(super) async fn create(
         }
         app.operator.create(&definition, settings.as_ref())?;
         app.settle();
-        status(app, &definition.name)
+        let stream = definition.stream.as_ref();
+        let problem = stream.and_then(|stream| topic_problem(&stream.source, &app.push_check.kafka));
+        Ok((status(app, &definition.name)?, problem))
     });
-    Ok((StatusCode::CREATED, Json(store.await?.into())))
+    let (store, stream_problem) = store.await?;
+    let store = StoreResource {
+        stream_problem,
+        ..store.into()
+    };
+    Ok((StatusCode::CREATED, Json(store)))
 }
 
 /// Show a store.
@@ -168,8 +177,11 @@ pub(super) async fn versions(
     StorePath(name): StorePath,
 ) -> Result<Json<VersionList>, ApiError> {
     let store = app.blocking(move |app| status(app, &name)).await?;
-    let versions = store.versions.into_iter().map(Into::into).collect();
-    Ok(Json(VersionList { versions }))
+    let push = store.push.filter(|push| !push.record.state.is_end());
+    Ok(Json(VersionList {
+        versions: store.versions.into_iter().map(Into::into).collect(),
+        push: push.map(Into::into),
+    }))
 }
 
 /// Make a kept version current. Answers when all live nodes serve it.

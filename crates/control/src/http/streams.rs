@@ -17,7 +17,9 @@ use super::error::{ApiError, ErrorResource};
 use super::frame::Frame;
 use super::other_nodes::{self, Answers, ask_a_node};
 use super::records::page_response;
-use super::resources::{EventsLogged, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus, VersionStream};
+use super::resources::{
+    EventsLogged, FailedStream, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus, VersionStream,
+};
 use crate::agent::topic_of;
 use crate::error::ControlError;
 use crate::now_unix_ms;
@@ -94,32 +96,44 @@ pub(super) async fn show(
     QueryOf(Whose { own }): QueryOf<Whose>,
 ) -> Result<Json<StreamStatus>, ApiError> {
     let target = format!("/v1/stores/{name}/stream?own=true");
-    let versions = app.blocking(move |app| {
+    let status = app.blocking(move |app| {
         if app.operator.store(&name)?.definition.stream.is_none() {
             return Err(OperatorError::NotHybrid { store: name }.into());
         }
-        let versions = app.agent.iter().flat_map(|agent| agent.streams().status(&name));
         let node = app.node().map(NodeId::get);
-        let versions = versions.map(|status| VersionStream { node, ..status.into() });
-        Ok(versions.collect())
-    });
-    let mut versions: Vec<VersionStream> = versions.await?;
-    if own {
-        return Ok(Json(StreamStatus {
-            versions,
+        let streams = || app.agent.iter().map(|agent| agent.streams());
+        let versions = streams().flat_map(|streams| streams.status(&name));
+        let failed = streams().flat_map(|streams| streams.failures(&name));
+        Ok(StreamStatus {
+            versions: versions
+                .map(|status| VersionStream { node, ..status.into() })
+                .collect(),
+            failed: failed
+                .map(|(version, error)| FailedStream {
+                    node,
+                    version: version.get(),
+                    error,
+                })
+                .collect(),
             silent: Vec::new(),
-        }));
+        })
+    });
+    let mut status = status.await?;
+    if own {
+        return Ok(Json(status));
     }
     let Answers { answers, silent } = other_nodes::ask::<StreamStatus>(&app, &target).await;
     for (node, answer) in answers {
-        let of_node = answer.versions.into_iter();
-        versions.extend(of_node.map(|version| VersionStream {
-            node: Some(node.get()),
-            ..version
-        }));
+        let node = Some(node.get());
+        let versions = answer.versions.into_iter();
+        status
+            .versions
+            .extend(versions.map(|version| VersionStream { node, ..version }));
+        let failed = answer.failed.into_iter();
+        status.failed.extend(failed.map(|failed| FailedStream { node, ..failed }));
     }
-    let silent = silent.into_iter().map(NodeId::get).collect();
-    Ok(Json(StreamStatus { versions, silent }))
+    status.silent = silent.into_iter().map(NodeId::get).collect();
+    Ok(Json(status))
 }
 
 /// The records of a hybrid store's topic that are no events, as the live nodes have read them.

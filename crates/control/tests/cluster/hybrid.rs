@@ -315,6 +315,83 @@ fn events_of_a_topic_of_kafka_are_served_within_a_second() {
     assert_eq!((answer.0, &answer.1["error"]["code"]), (409, &json!("no_log")));
 }
 
+/// The warnings of a member's readiness.
+fn warnings(cluster: &TestCluster, member: &str) -> String {
+    let (_, readiness) = cluster.member(member).call("GET", "/readyz", Value::Null);
+    readiness["warnings"].to_string()
+}
+
+#[test]
+fn a_source_that_fails_is_told_with_its_cause() {
+    let mut kafka = Kafka::start();
+    let cluster = TestCluster::start();
+    let source = format!("kafka://{}/views", kafka.address());
+    let store = json!({"name": "pymk", "kind": "hybrid", "stream": {"source": source}});
+    let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
+    let missing = "there is no topic \"views\": create it";
+    let problem = answer["stream_problem"].as_str().unwrap_or_default();
+    assert!(status == 201 && problem.starts_with(missing), "{answer}");
+    let builds = Builds::beside();
+    let request = json!({"source": builds.build(1)});
+    assert_eq!(cluster.client.call("POST", "/v1/stores/pymk/pushes", request).0, 202);
+    // All nodes have the files, and wait for the topic.
+    let waits = |push: &Value| {
+        let nodes = push["nodes"]
+            .as_array()
+            .filter(|nodes| nodes.len() == cluster.nodes().len());
+        nodes.is_some_and(|nodes| {
+            let is_told = |node: &Value| node["error"].as_str().unwrap_or_default().starts_with(missing);
+            nodes.iter().all(|node| node["reads_stream"] == true && is_told(node))
+        })
+    };
+    let begun = Instant::now();
+    eventually("the push to say what it waits for", || {
+        waits(&cluster.client.get("/v1/stores/pymk/push")).then_some(())
+    });
+    for member in cluster.nodes() {
+        eventually("the node to warn", || {
+            warnings(&cluster, &member).contains("there is no topic").then_some(())
+        });
+    }
+    eprintln!("told after {:?}", begun.elapsed());
+    assert!(waits(&cluster.client.get("/v1/stores/pymk/versions")["push"]));
+    assert!(waits(&cluster.client.get("/v1/stores/pymk")["push"]));
+
+    let topic = kafka.make_topic("views", 2);
+    topic.send(0, Some("member-1"), Some("view"), None);
+    topic.flush();
+    let push = cluster.client.ended_push();
+    assert_eq!(push["state"], "swapped", "{push}");
+    assert_eq!(cluster.client.get("/v1/stores/pymk/versions")["push"], Value::Null);
+    all_answer(&cluster, &[("member-1", "view")]);
+
+    // The store answers on, and a broker that is away for long is told.
+    let errors = || {
+        let store = cluster.client.get("/v1/stores/pymk");
+        let nodes = store["versions"][0]["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.iter().filter(|node| !node["error"].is_null()).count()
+    };
+    let first = &cluster.nodes()[0];
+    eventually("all to be well", || (errors() == 0).then_some(()));
+    kafka.kill();
+    let killed = Instant::now();
+    eventually("all nodes to report it", || {
+        (errors() == cluster.nodes().len()).then_some(())
+    });
+    eventually("a node to warn", || {
+        warnings(&cluster, first)
+            .contains("of store \\\"pymk\\\"")
+            .then_some(())
+    });
+    eprintln!("told after {:?}", killed.elapsed());
+    assert_eq!(cluster.member(first).call("GET", "/readyz", Value::Null).0, 200);
+    all_answer(&cluster, &[("member-1", "view")]);
+    kafka.restart();
+    eventually("all to be well again", || {
+        (errors() == 0 && warnings(&cluster, first) == "[]").then_some(())
+    });
+}
+
 #[test]
 fn nodes_read_their_partitions_of_a_topic_alone() {
     let kafka = Kafka::start();

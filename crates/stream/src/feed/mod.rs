@@ -29,6 +29,12 @@ const WATCHED_IDLE: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often a feed looks for new partitions of its topic.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a paused feed asks where the partitions of its topic end.
+const LOOK_PAUSED_EVERY: Duration = Duration::from_secs(5);
+/// How long there is an error before it counts as one that lasts.
+const LASTS: Duration = Duration::from_secs(3);
+/// How often an error that lasts is logged.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Once a later cohort is so many records behind the first one, that one waits for it.
 const NEAR_RECORDS: u64 = 10_000;
 
@@ -90,6 +96,10 @@ struct State {
     has_looked: bool,
     /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
+    /// Since when there has been an error without a break.
+    failing: Option<Instant>,
+    /// When an error was logged last.
+    told: Option<Instant>,
     settling: Settling,
 }
 
@@ -122,7 +132,8 @@ struct LaneState {
     logged_ms: Option<u64>,
     /// All records that were logged before this time were read.
     read_ms: Option<u64>,
-    /// Why the last step failed, if it did.
+    /// Why a step failed, unless a later one has read records, or was at the end: a source that fails again and again may give
+    /// nothing in between.
     error: Option<String>,
 }
 
@@ -148,7 +159,7 @@ pub struct FeedStatus {
     pub partitions: Vec<SourceStatus>,
     /// Up to which time no event may come any more, in milliseconds since 1970; 0 if none was read since the process began.
     pub settled_ms: u64,
-    /// The last error, if the last step failed.
+    /// What keeps it from reading, if there is something.
     pub error: Option<String>,
     /// The first offset of each topic partition that was read, or was to be read.
     pub begun: BTreeMap<u32, u64>,
@@ -201,7 +212,9 @@ impl Feed {
     /// pauses it, or lets it go on.
     pub fn set(&self, lag_ms_max: u64, is_paused: bool) {
         self.lag_ms_max.store(lag_ms_max, Relaxed);
-        self.is_paused.store(is_paused, Relaxed);
+        if self.is_paused.swap(is_paused, Relaxed) != is_paused {
+            self.state.lock().looked = None;
+        }
     }
 
     /// How far it has come.
@@ -224,14 +237,21 @@ impl Feed {
         FeedStatus {
             partitions: partitions.into_values().collect(),
             settled_ms: self.settled_ms(&state),
-            error: state.error(),
+            error: state.error().cloned(),
             begun: self.overlay.begun(),
             lost: self.overlay.lost(),
         }
     }
 
+    /// What has kept it from reading for some seconds, if there is something.
+    pub fn lasting_error(&self) -> Option<String> {
+        let state = self.state.lock();
+        let lasts = state.failing.is_some_and(|since| since.elapsed() >= LASTS);
+        state.error().filter(|_| lasts).cloned()
+    }
+
     /// Whether it is paused.
-    pub(crate) fn is_paused(&self) -> bool {
+    fn is_paused(&self) -> bool {
         self.is_paused.load(Relaxed)
     }
 
@@ -242,12 +262,31 @@ impl Feed {
     }
 
     /// Takes note of how a look at its topic ended.
-    pub(crate) fn looked(&self, result: &Result<(), StreamError>) {
-        self.state.lock().error = result.as_ref().err().map(ToString::to_string);
+    pub(crate) fn looked(&self, result: &Result<(), StreamError>, now: Moment) {
+        let mut state = self.state.lock();
+        state.error = result.as_ref().err().map(ToString::to_string);
+        self.note_error(&mut state, now.at);
+    }
+
+    /// Takes note of whether there is an error, and logs it, but not again and again.
+    fn note_error(&self, state: &mut State, now: Instant) {
+        let Some(error) = state.error() else {
+            state.failing = None;
+            return;
+        };
+        if state.told.is_none_or(|told| now - told >= LOG_EVERY) {
+            let OverlayOptions { store, version, .. } = self.overlay.options();
+            tracing::warn!(%store, %version, error, "events cannot be read or applied: trying again");
+            state.told = Some(now);
+        }
+        state.failing.get_or_insert(now);
     }
 
     /// Takes note of new cohorts and topic partitions, and goes on with what is done little by little.
     pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
+        if self.is_paused() {
+            return self.look_at_ends();
+        }
         let has_more = self.overlay.delete_given_up()?;
         let looked = self.look_at_topic(now);
         // Not before: another thread would look, too.
@@ -280,17 +319,44 @@ impl Feed {
         self.fold(now)
     }
 
+    /// Takes note of where the partitions of the topic end, while none is read.
+    fn look_at_ends(&self) -> Result<(), StreamError> {
+        let partitions = self.source.partitions()?;
+        let lanes = self.overlay.lanes(partitions)?;
+        let read: BTreeMap<u32, _> = self.overlay.cohorts()?.into_iter().collect();
+        let ends = (0..partitions).map(|partition| self.source.offset_at(partition, u64::MAX));
+        let ends = ends.collect::<Result<Vec<u64>, _>>()?;
+        let mut state = self.state.lock();
+        for (cohort, partition) in lanes {
+            let lane = state.lanes.entry((cohort, partition)).or_default();
+            let known = read.get(&cohort).and_then(|cohort| cohort.offsets.get(&partition));
+            lane.next = lane.next.or(known.copied());
+            lane.end = ends[partition as usize];
+            lane.error = None;
+        }
+        Ok(())
+    }
+
     /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
+        let (is_paused, every) = (self.is_paused(), self.look_every());
         let mut state = self.state.lock();
         // What is left to do takes turns with events, and with other feeds.
         let may_go_on = || !state.has_looked || state.lanes.values().all(|lane| !lane.is_due(now));
-        let is_due = state.looked.is_none_or(|looked| now - looked >= LOOK_EVERY) || state.has_more && may_go_on();
+        let is_due =
+            state.looked.is_none_or(|looked| now - looked >= every) || !is_paused && state.has_more && may_go_on();
         if is_due {
             (state.looked, state.last_step) = (Some(now), Some(now));
             (state.has_more, state.has_looked) = (false, true);
         }
         is_due
+    }
+
+    fn look_every(&self) -> Duration {
+        match self.is_paused() {
+            true => LOOK_PAUSED_EVERY,
+            false => LOOK_EVERY,
+        }
     }
 
     /// Whether it is a reader of this feed.
@@ -307,19 +373,22 @@ impl Feed {
         }
     }
 
-    /// When a lane is due next.
-    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+    /// When a lane or a look is due next.
+    pub(crate) fn next_due(&self, now: Instant) -> Instant {
+        let (is_paused, every) = (self.is_paused(), self.look_every());
         let state = self.state.lock();
-        let idle = state.lanes.values().filter(|lane| !lane.is_running);
+        let idle = state.lanes.values().filter(|lane| !is_paused && !lane.is_running);
         let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
-        let look = state.looked.filter(|_| !state.has_more);
-        let look = look.map_or(now, |looked| looked + LOOK_EVERY);
-        let due = due.map_or(look, |due| due.min(look));
-        Some(due).filter(|_| !self.is_paused.load(Relaxed))
+        let look = state.looked.filter(|_| is_paused || !state.has_more);
+        let look = look.map_or(now, |looked| looked + every);
+        due.map_or(look, |due| due.min(look))
     }
 
     /// The lane for the next step, which is then marked as running.
     pub(crate) fn take(&self, now: Instant) -> Option<Lane> {
+        if self.is_paused() {
+            return None;
+        }
         let mut state = self.state.lock();
         let first = state.lanes.keys().next()?.0;
         let waits = first_waits(&state.lanes, first);
@@ -341,12 +410,12 @@ impl Feed {
         let cohort = lane.0;
         let mut state = self.state.lock();
         state.running -= 1;
-        let error = result.as_ref().err().map(ToString::to_string);
         if let Some(lane) = state.lanes.get_mut(&lane) {
-            if let (Some(new), true) = (&error, lane.error != error) {
-                tracing::warn!(store = %self.overlay.options().store, error = new, "events cannot be read or applied: trying again");
+            match &result {
+                Err(error) => lane.error = Some(error.to_string()),
+                Ok(step) if step.applied > 0 || lane.next == Some(lane.end) => lane.error = None,
+                Ok(_) => {}
             }
-            lane.error = error;
             lane.is_running = false;
             lane.idle = match &result {
                 Ok(_) if lane.is_woken => Duration::ZERO,
@@ -357,6 +426,7 @@ impl Feed {
             };
             lane.due = Some(now.at + lane.idle);
         }
+        self.note_error(&mut state, now.at);
         let is_within = |lane: &LaneState| {
             lane.next.is_some()
                 && lane.error.is_none()
@@ -400,9 +470,9 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 }
 
 impl State {
-    fn error(&self) -> Option<String> {
+    fn error(&self) -> Option<&String> {
         let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
-        self.error.as_ref().or_else(|| errors.next()).cloned()
+        self.error.as_ref().or_else(|| errors.next())
     }
 }
 

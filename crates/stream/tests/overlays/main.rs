@@ -6,6 +6,7 @@ mod trimmed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
@@ -339,6 +340,71 @@ fn a_failing_source_delays_no_other_store() {
     assert!(seen == value("v19") || seen == value("late"), "{seen:?}");
     good.set(0, false);
     eventually("it to go on", || (found(b"k") == value("paused")).then_some(()));
+}
+
+#[test]
+fn an_error_holds_until_something_is_read() {
+    /// A topic with a record that cannot be read: it fails now and then, and gives nothing in between, as Kafka does.
+    struct Unreadable {
+        asked: AtomicU64,
+        is_well: AtomicBool,
+    }
+    impl Source for Unreadable {
+        fn partitions(&self) -> Result<u32, fondaco_stream::StreamError> {
+            Ok(1)
+        }
+        fn offset_at(&self, _: u32, _: u64) -> Result<u64, fondaco_stream::StreamError> {
+            Ok(0)
+        }
+        fn first(&self, _: u32) -> Result<u64, fondaco_stream::StreamError> {
+            Ok(0)
+        }
+        fn read(
+            &self,
+            _: u64,
+            _: u32,
+            offset: u64,
+            _: usize,
+        ) -> Result<fondaco_stream::Batch, fondaco_stream::StreamError> {
+            let (is_well, asked) = (self.is_well.load(Relaxed), self.asked.fetch_add(1, Relaxed));
+            let batch = fondaco_stream::Batch {
+                records: Vec::new(),
+                next: if is_well { 1 } else { offset },
+                end: 1,
+            };
+            match is_well || asked % 3 > 0 {
+                true => Ok(batch),
+                false => Err(fondaco_stream::StreamError::Unavailable {
+                    topic: "t".to_owned(),
+                    reason: "it is damaged".to_owned(),
+                }),
+            }
+        }
+    }
+    let overlay = overlay_in(&memory(), options(1), &partitions(0..8));
+    let source = Arc::new(Unreadable {
+        asked: AtomicU64::new(0),
+        is_well: AtomicBool::new(false),
+    });
+    let feed = Feed::new(Arc::clone(&overlay), Arc::clone(&source) as _, FeedOptions::default());
+    let feed = Arc::new(feed);
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    eventually("the first error", || feed.status().error);
+    assert_eq!(feed.lasting_error(), None);
+    let asked = || source.asked.load(Relaxed);
+    let lasting = eventually("it to last", || {
+        assert!(feed.status().error.is_some(), "after {} reads", asked());
+        feed.lasting_error()
+    });
+    assert!(
+        lasting.contains("it is damaged") && asked() > 5,
+        "{lasting} after {} reads",
+        asked()
+    );
+    source.is_well.store(true, Relaxed);
+    eventually("it to be over", || feed.status().error.is_none().then_some(()));
+    assert_eq!(feed.lasting_error(), None);
 }
 
 #[test]

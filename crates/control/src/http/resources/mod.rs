@@ -34,8 +34,8 @@ pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
 pub(crate) use store::members;
 pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{
-    EventsLogged, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions, StreamResource,
-    StreamStatus, TopicPartition, VersionStream,
+    EventsLogged, FailedStream, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions,
+    StreamResource, StreamStatus, TopicPartition, VersionStream,
 };
 pub use upload::{UploadFileResource, UploadResource};
 pub use version::{ReplicaResource, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState};

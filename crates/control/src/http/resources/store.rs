@@ -183,6 +183,9 @@ pub struct StoreResource {
     /// The stream of a hybrid store; null for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamResource>,
+    /// Of a hybrid store that was just created: why its topic cannot be read, as the brokers say. A push waits until it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_problem: Option<String>,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
     /// The version that should be served.
@@ -227,6 +230,7 @@ impl From<StoreStatus> for StoreResource {
             value_type: definition.value_type,
             versioned: definition.versioned.map(Into::into),
             stream: definition.stream.map(Into::into),
+            stream_problem: None,
             created_unix_ms: status.created_unix_ms,
             current_version: versions
                 .iter()

@@ -147,11 +147,26 @@ pub struct EventsLogged {
 /// How far nodes have read the stream of a store.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct StreamStatus {
-    /// Each version on each node.
+    /// Each version on each node whose events are open.
     pub versions: Vec<VersionStream>,
+    /// Each version on each node whose events cannot be opened, or not for all its partitions.
+    #[serde(default)]
+    pub failed: Vec<FailedStream>,
     /// The live nodes that did not answer: what they have read is missing.
     #[serde(default)]
     pub silent: Vec<u32>,
+}
+
+/// A version whose events a node cannot open.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FailedStream {
+    /// The node.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// The version.
+    pub version: u64,
+    /// Why. The node tries again every second.
+    pub error: String,
 }
 
 /// How far a node has read a stream for one version.
@@ -201,7 +216,7 @@ pub struct VersionStream {
     /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
     #[serde(default)]
     pub begun_offsets: BTreeMap<u32, u64>,
-    /// Why the last look at the stream failed, if it did.
+    /// What keeps the node from reading the stream, if there is something.
     pub error: Option<String>,
     /// Which records were gone before they were read: a new version has to be pushed.
     pub lost: Vec<LostRange>,

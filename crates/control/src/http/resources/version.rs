@@ -7,6 +7,7 @@ use fondaco_model::cluster::{ReplicaReport, ReplicaState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::PushResource;
 use crate::status::{Availability, VersionStatus};
 
 /// The versions of a store.
@@ -14,6 +15,9 @@ use crate::status::{Availability, VersionStatus};
 pub struct VersionList {
     /// The current one first, then those most recently current.
     pub versions: Vec<VersionResource>,
+    /// The push under way, whose version is not among them yet.
+    #[serde(default)]
+    pub push: Option<PushResource>,
 }
 
 /// The state of a version in the cluster.
@@ -78,7 +82,10 @@ pub struct ReplicaResource {
     pub bytes_done: u64,
     /// The bytes that it has to fetch; 0 without a fetch.
     pub bytes_total: u64,
-    /// Why it failed last.
+    /// Whether it has all files, and waits for the stream on top of them to be read.
+    #[serde(default)]
+    pub reads_stream: bool,
+    /// Why it failed last, or cannot read the stream.
     pub error: Option<String>,
 }
 
@@ -108,6 +115,7 @@ impl ReplicaResource {
             state: report.state,
             bytes_done: report.bytes_done,
             bytes_total: report.bytes_total,
+            reads_stream: report.reads_stream,
             error: report.error,
         };
         nodes.into_iter().map(replica).collect()
