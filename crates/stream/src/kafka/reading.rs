@@ -34,6 +34,7 @@ struct Topic(*mut rd_kafka_topic_t);
 
 // SAFETY: librdkafka locks what it points to.
 unsafe impl Send for Topic {}
+// SAFETY: as above.
 unsafe impl Sync for Topic {}
 
 impl Drop for Topic {
