@@ -105,9 +105,7 @@ pub(super) async fn show(
         let versions = streams().flat_map(|streams| streams.status(&name));
         let failed = streams().flat_map(|streams| streams.failures(&name));
         Ok(StreamStatus {
-            versions: versions
-                .map(|status| VersionStream { node, ..status.into() })
-                .collect(),
+            versions: versions.map(|status| VersionStream { node, ..status.into() }).collect(),
             failed: failed
                 .map(|(version, error)| FailedStream {
                     node,
@@ -130,7 +128,9 @@ pub(super) async fn show(
             .versions
             .extend(versions.map(|version| VersionStream { node, ..version }));
         let failed = answer.failed.into_iter();
-        status.failed.extend(failed.map(|failed| FailedStream { node, ..failed }));
+        status
+            .failed
+            .extend(failed.map(|failed| FailedStream { node, ..failed }));
     }
     status.silent = silent.into_iter().map(NodeId::get).collect();
     Ok(Json(status))
