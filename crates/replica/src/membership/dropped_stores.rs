@@ -188,10 +188,13 @@ async fn wait_committed(background: &Background) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{Host, LocalHost};
 
     #[test]
     fn tables_of_new_stores_are_not_reported_before_their_state_is_known() {
-        let dropping = Dropping::new(Arc::default());
+        let dir = tempfile::tempdir().unwrap();
+        let host: Arc<dyn Host> = Arc::new(LocalHost::new(dir.path()));
+        let dropping = Dropping::new(Signal::new(&host));
         let tables = |wanted: &[&str]| Tables {
             wanted: wanted.iter().map(|&table| table.to_owned()).collect(),
             dropped: BTreeMap::new(),
