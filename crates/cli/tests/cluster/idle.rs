@@ -124,7 +124,9 @@ fn make_stores(cluster: &Cluster, kafka: &Kafka) {
 
 /// The partitions whose stream a node reads for a store.
 fn stream_partitions(cluster: &Cluster, name: &str, store: &str) -> u64 {
-    let stream = cluster.get(name).http_get(&format!("/v1/stores/{store}/stream"));
+    let stream = cluster
+        .get(name)
+        .http_get(&format!("/v1/stores/{store}/stream?own=true"));
     let versions = stream["versions"].as_array().unwrap();
     let held = |version: &Value| version["partitions_ready"].as_u64().unwrap();
     versions.iter().map(held).sum()

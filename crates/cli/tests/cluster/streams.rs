@@ -192,7 +192,7 @@ impl Story {
 /// The overlays of a version on all nodes.
 fn overlays(cluster: &Cluster, version: u64) -> Vec<Value> {
     let on_node = |name: String| {
-        let stream = cluster.get(&name).http_get("/v1/stores/s/stream");
+        let stream = cluster.get(&name).http_get("/v1/stores/s/stream?own=true");
         let versions = stream["versions"].as_array().unwrap().clone();
         versions.into_iter().filter(move |stream| stream["version"] == version)
     };
@@ -305,7 +305,7 @@ fn a_node_that_comes_after_deleted_events_says_so() {
     std::fs::remove_dir_all(cluster.data("node-2")).unwrap();
     cluster.launch("node-2");
     let lost = |cluster: &Cluster, name: &str| {
-        let stream = cluster.get(name).http_get("/v1/stores/s/stream");
+        let stream = cluster.get(name).http_get("/v1/stores/s/stream?own=true");
         stream["versions"][0]["lost"].as_array().cloned().unwrap_or_default()
     };
     let expected = |partition: usize| json!({"partition": partition, "from": 0, "to": deleted[partition]});

@@ -221,7 +221,7 @@ fn read_through(history: &History, address: &str, mut rng: Rng) {
 
 /// Asks a node until the end how far it has read the topic: from then on, it has the events before.
 fn include(history: &History, http: &str, address: &str, mut rng: Rng) {
-    let url = format!("http://{http}/v1/stores/h/stream");
+    let url = format!("http://{http}/v1/stores/h/stream?own=true");
     while !history.is_over() {
         thread::park_timeout(Duration::from_millis(rng.u64(5..50)));
         let (Some(status), Some(mut connection)) = (get(&url), connect(address)) else {
