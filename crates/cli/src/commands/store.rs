@@ -182,8 +182,8 @@ pub struct AlterOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     space_quota: Option<u64>,
 
-    /// How look-ups of several keys choose nodes, unless the request itself says how: the values of fondaco store create
-    /// --fan-out, or default
+    /// How look-ups of several keys choose nodes, unless the request itself says how: as for fondaco store create, or
+    /// default
     #[arg(long, value_name = "FAN-OUT", value_parser = fan_out)]
     fan_out: Option<FanOutChange>,
 
