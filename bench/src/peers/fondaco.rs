@@ -32,6 +32,7 @@ pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) 
         inputs: vec![parquet.display().to_string()],
         format: Some(InputFormat::Parquet),
         delimiter: None,
+        reading: Default::default(),
         key: vec![KEY_COLUMN.into()],
         value: ValueSelection::Column(VALUE_COLUMN.into()),
         value_type: Default::default(),

@@ -213,6 +213,13 @@ pub(crate) fn check(options: &BuildOptions) -> Result<(), BuildError> {
     if matches!(&options.value, ValueSelection::Columns(names) if names.is_empty()) {
         return invalid("value columns", &"", "name at least one");
     }
+    if !options.reading.exclude.is_empty() && options.value != ValueSelection::AllOthers {
+        return invalid(
+            "columns to exclude",
+            &options.reading.exclude,
+            "they are left out of a value of all columns: leave out --value and --values",
+        );
+    }
     check_common(options)
 }
 

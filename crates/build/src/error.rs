@@ -47,6 +47,34 @@ pub enum BuildError {
         file: PathBuf,
     },
 
+    /// A file in a format that is not read.
+    #[error(
+        "{file:?} is in the format {format}, which is not read: write it as Parquet, for instance in Python with \
+         pyarrow.parquet.write_table({reader}, \"FILE.parquet\"), and use that as input"
+    )]
+    UnsupportedFormat {
+        /// The file.
+        file: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// How Python reads it.
+        reader: &'static str,
+    },
+
+    /// Files have different columns.
+    #[error(
+        "{file:?} has other columns than {other:?}: {}; write them alike, or take each as it is with --allow-drift",
+        .differences.join("; ")
+    )]
+    Drift {
+        /// The file.
+        file: PathBuf,
+        /// Another file.
+        other: PathBuf,
+        /// Each column that differs, and how.
+        differences: Vec<String>,
+    },
+
     /// A file could not be read: missing, forbidden, truncated, or in another format.
     #[error("cannot read {file:?}: {reason}")]
     Unreadable {
@@ -56,12 +84,27 @@ pub enum BuildError {
         reason: String,
     },
 
+    /// A file belongs to a table, whose other files say which of its rows count.
+    #[error(
+        "{table:?} is a table of {format}, whose files alone would bring back deleted and replaced rows: write its current \
+         rows to Parquet in another directory, with {reader} or with Spark, and use that as input"
+    )]
+    TableFormat {
+        /// The directory of the table.
+        table: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+        /// A program that reads it.
+        reader: String,
+    },
+
     /// A requested column is missing.
     #[error(
-        "{file:?} has no column {column:?}{}: its columns are {}{}",
+        "{file:?} has no column {column:?}{}: its columns are {}{}{}",
         did_you_mean(.nearest),
         quoted(.existing),
-        other_delimiter(*.delimiter)
+        other_delimiter(*.delimiter),
+        no_header(*.headerless)
     )]
     MissingColumn {
         /// The file.
@@ -74,6 +117,8 @@ pub enum BuildError {
         nearest: Option<String>,
         /// The likely delimiter of this CSV, if it differs from the one used.
         delimiter: Option<char>,
+        /// The number of columns of this CSV, if its first row seems to be no header.
+        headerless: Option<usize>,
     },
 
     /// Two columns of a file have the same name.
@@ -341,6 +386,7 @@ impl BuildError {
             existing,
             nearest,
             delimiter: None,
+            headerless: None,
         }
     }
 }
@@ -356,6 +402,22 @@ fn other_delimiter(delimiter: Option<char>) -> String {
         format!(
             "; they look separated by {delimiter:?}: use --delimiter '{}'",
             delimiter.escape_default()
+        )
+    })
+}
+
+fn no_header(columns: Option<usize>) -> String {
+    const NAMES_MAX: usize = 4;
+    columns.map_or_else(String::new, |columns| {
+        let mut names: Vec<String> = (1..=columns.min(NAMES_MAX))
+            .map(|number| format!("c{number}"))
+            .collect();
+        if columns > NAMES_MAX {
+            names.push("…".to_owned());
+        }
+        format!(
+            "; if its first row is no header, name its {columns} columns: --no-header --columns {}",
+            names.join(",")
         )
     })
 }

@@ -29,6 +29,8 @@ pub use build::build;
 pub use error::BuildError;
 pub use graph::{GraphOptions, GraphReport, KnownIds, Types, UnknownVertices, build_graph};
 pub use increment::{IncrementOptions, IncrementReport, build_increment};
-pub use options::{BuildOptions, ChoiceError, InputFormat, OnDuplicate, ValueSelection};
+pub use options::{
+    BuildOptions, ChoiceError, InputFormat, NonFinite, Numbers, OnDuplicate, ReadOptions, ValueSelection,
+};
 pub use progress::{Phase, Progress, ProgressSnapshot};
 pub use report::{BadRow, BuildReport, RowPlace};

@@ -64,6 +64,7 @@ mod tests {
             inputs: Vec::new(),
             format: None,
             delimiter: None,
+            reading: Default::default(),
             key: Vec::new(),
             value: ValueSelection::AllOthers,
             value_type: Default::default(),

@@ -22,6 +22,8 @@ pub struct BuildOptions {
     /// The columns of the key; the texts of several columns are joined by `:`. Here and in `value`, `a.b` is member `b`
     /// of the object in column `a`, unless a column itself has that name.
     pub key: Vec<String>,
+    /// How rows of all formats are read.
+    pub reading: ReadOptions,
     /// The type of values: those of `ids` are read as lists of numbers, sorted and encoded.
     pub value_type: ValueType,
     /// The columns of the value.
@@ -61,6 +63,44 @@ impl BuildOptions {
     /// The largest allowed chunk size, in bytes: a chunk file is limited to 4 GiB, and hashes divide large values
     /// unevenly.
     pub const CHUNK_BYTES_TARGET_MAX: u64 = 2 << 30;
+}
+
+/// How rows are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The columns that [`ValueSelection::AllOthers`] leaves out.
+    pub exclude: Vec<String>,
+    /// The columns of CSV files, which have no header row then.
+    pub csv_columns: Option<Vec<String>>,
+    /// How numbers are written that many readers of JSON round.
+    pub numbers: Numbers,
+    /// What NaN and infinity become.
+    pub non_finite: NonFinite,
+    /// Whether files may lack columns that others have, or have them with other types. A column of
+    /// [`ValueSelection::Columns`] is null in the rows of files that lack it.
+    pub allow_drift: bool,
+}
+
+/// How decimals and 64-bit integers are written in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Numbers {
+    /// As numbers.
+    #[default]
+    Number,
+    /// As text.
+    Text,
+}
+
+/// What NaN and infinity in columns of floats become: JSON has neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NonFinite {
+    /// The row is bad.
+    #[default]
+    Fail,
+    /// Null.
+    Null,
+    /// The texts `NaN`, `Infinity` and `-Infinity`.
+    Text,
 }
 
 /// The format of the input.
@@ -140,6 +180,35 @@ impl fmt::Display for InputFormat {
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
         })
+    }
+}
+
+impl FromStr for Numbers {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        match text {
+            "number" => Ok(Self::Number),
+            "text" => Ok(Self::Text),
+            _ => Err(ChoiceError::new("form of numbers", text, "number or text")),
+        }
+    }
+}
+
+impl FromStr for NonFinite {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        match text {
+            "fail" => Ok(Self::Fail),
+            "null" => Ok(Self::Null),
+            "text" => Ok(Self::Text),
+            _ => Err(ChoiceError::new(
+                "choice for NaN and infinity",
+                text,
+                "fail, null or text",
+            )),
+        }
     }
 }
 

@@ -98,6 +98,34 @@ fn every_bad_row_has_its_line() {
 }
 
 #[test]
+fn an_empty_line_of_one_column_is_a_row() {
+    for line_end in ["\n", "\r\n", "\r"] {
+        let place = Place::new();
+        place.write("a.csv", ["", "k", "a", "", "\"\"", "b", "", ""].join(line_end));
+        let all = |options: &mut fondaco_build::BuildOptions| {
+            options.value = ValueSelection::AllOthers;
+            options.bad_rows_max = 3;
+        };
+        let report = place.build(all).unwrap();
+        assert_eq!(
+            (report.rows, report.records, report.bad_rows),
+            (5, 2, 3),
+            "{line_end:?}"
+        );
+        std::fs::remove_dir_all(place.output()).unwrap();
+        let message = place.refused(|options| {
+            all(options);
+            options.bad_rows_max = 0;
+        });
+        assert_says(&message, &["a.csv\" row 2: the key is empty"]);
+    }
+    // With several columns, an empty line is no row.
+    let place = Place::new();
+    place.write("a.csv", "k,v\n\na,1\n\n\nb,2\n\n");
+    assert_eq!(place.build(|_| {}).unwrap().rows, 2);
+}
+
+#[test]
 fn columns_with_the_same_name_are_refused_at_any_level() {
     let text = |name: &str| Field::new(name, DataType::Utf8, true);
     let column: ArrayRef = Arc::new(StringArray::from(vec!["x"]));

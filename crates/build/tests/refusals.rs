@@ -122,6 +122,44 @@ fn a_bad_line_is_refused_with_number_and_text() {
     }
 }
 
+/// Whichever thread finds its bad row first.
+#[test]
+fn the_error_names_the_first_bad_rows_of_the_input() {
+    let good: String = (0..30_000).map(|n| format!("{n},1\n")).collect();
+    let place = Place::new();
+    // The bad rows of the first file are read last.
+    place.write("1.csv", format!("k,v\n{good},bad\n,bad\n"));
+    for number in 2..6 {
+        place.write(&format!("{number}.csv"), "k,v\n,bad\n,bad\n");
+    }
+    place.write("9.csv", format!("k,v\n{}", ",bad\n".repeat(100)));
+    for threads in [1, 4] {
+        for (allowed, named) in [(0, 1), (2, 3), (8, 9), (50, 10)] {
+            let message = place.refused(|options| {
+                options.threads = threads;
+                options.on_duplicate = OnDuplicate::First;
+                options.bad_rows_max = allowed;
+            });
+            assert_says(
+                &message,
+                &[&format!("{} bad row(s), more than the {allowed} allowed", allowed + 1)],
+            );
+            let rows: Vec<&str> = message.lines().skip(1).collect();
+            assert_eq!(rows.len(), named, "{message}");
+            let firsts = [
+                "1.csv\" row 30001",
+                "1.csv\" row 30002",
+                "2.csv\" row 1",
+                "2.csv\" row 2",
+                "3.csv\" row 1",
+            ];
+            for (row, first) in rows.iter().zip(firsts) {
+                assert_says(row, &[first]);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_csv_row_with_extra_fields_is_refused() {
     let place = Place::new();

@@ -114,6 +114,7 @@ fn found(
         names.extend(std::iter::repeat_n(name, files.paths.len()));
         all.paths.extend(files.paths);
         all.formats.extend(files.formats);
+        all.partitions.extend(files.partitions);
         all.bytes += files.bytes;
     }
     Ok((names, all))

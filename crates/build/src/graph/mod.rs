@@ -129,6 +129,13 @@ fn check(options: &GraphOptions<'_>) -> Result<(), BuildError> {
             "name the columns of their properties with --values",
         );
     }
+    if !build.reading.exclude.is_empty() && options.vertices.is_empty() {
+        return invalid(
+            "columns to exclude",
+            format!("{:?}", build.reading.exclude),
+            "they are left out of the properties of vertices: name a file of them with --vertices",
+        );
+    }
     check_common(build)
 }
 

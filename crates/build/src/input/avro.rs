@@ -15,11 +15,14 @@ use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder, read_header_info};
 use arrow_avro::schema::{AvroSchema, SchemaStore};
 use parking_lot::Mutex;
 
+use super::avro_schema::ReadSchema;
 use super::columns::{RecordMaker, describe};
+use super::constants::{Constant, with_constants};
 use super::nested::Selection;
 use super::rows::RowSink;
-use super::{Chosen, Piece, Reading};
+use super::{Chosen, Piece, Reading, named_columns};
 use crate::error::BuildError;
+use crate::options::ValueSelection;
 
 /// The largest block, in bytes, compressed or not. Writers usually make blocks of 16 KiB to 4 MiB, and larger ones only
 /// for larger values.
@@ -37,7 +40,7 @@ const SYNC_BYTES: usize = 16;
 /// The common properties of the blocks of a file.
 struct Container {
     file: u32,
-    schema: AvroSchema,
+    schema: ReadSchema,
     codec: Option<CompressionCodec>,
     maker: RecordMaker,
     /// Idle decoders, kept because making one parses the schema.
@@ -61,6 +64,7 @@ pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     let mut reader = BufReader::with_capacity(256 << 10, handle);
     let header = read_header_info(&mut reader).map_err(|e| failed(&e))?;
     let schema = header.writer_schema().map_err(|e| failed(&e))?;
+    let schema = ReadSchema::parse(&schema.json_string).map_err(|e| invalid_schema(path, &e))?;
     let codec = header.compression().map_err(|e| failed(&e))?;
     let container = Arc::new(Container::new(reading, file, schema, codec)?);
     reader
@@ -143,17 +147,21 @@ impl Container {
     fn new(
         reading: &Reading<'_>,
         file: u32,
-        schema: AvroSchema,
+        schema: ReadSchema,
         codec: Option<CompressionCodec>,
     ) -> Result<Self, BuildError> {
         let path = reading.path(file);
         let decoder = decoder(path, &schema)?;
-        let table = decoder.schema();
+        refuse_recursive(reading, path, &schema.recursive)?;
+        let mut constants = reading.constants(file, |name| Selection::has(&decoder.schema(), name));
+        // Columns that are not used, so their values do not matter.
+        constants.extend(schema.recursive.iter().map(|name| Constant::missing(name)));
+        let table = with_constants(&decoder.schema(), &constants);
         let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
         let mut selection = Selection::default();
-        let chosen = Chosen::find(reading.options, path, &names, |name| selection.find(&table, name))?;
+        let chosen = Chosen::find(reading, path, &names, |name| selection.find(&table, name))?;
         reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
-        let maker = RecordMaker::new(reading.options, reading.rows.key_form(), chosen, selection, path)?;
+        let maker = RecordMaker::new(reading, file, chosen, selection, constants)?;
         Ok(Self {
             file,
             schema,
@@ -164,9 +172,33 @@ impl Container {
     }
 }
 
-fn decoder(path: &Path, schema: &AvroSchema) -> Result<Decoder, BuildError> {
+/// Refuses columns with records that contain themselves, if they are used.
+fn refuse_recursive(reading: &Reading<'_>, path: &Path, recursive: &[String]) -> Result<(), BuildError> {
+    let options = reading.options;
+    let is_used = |column: &&String| {
+        let is_left_out = options.reading.exclude.contains(column);
+        let is_part = |name: &str| name.split('.').next() == Some(column);
+        options.value == ValueSelection::AllOthers && !is_left_out || named_columns(options).any(is_part)
+    };
+    match recursive.iter().find(is_used) {
+        Some(column) => Err(BuildError::UnsupportedType {
+            file: path.to_owned(),
+            column: column.clone(),
+            data_type: "a record that contains itself".to_owned(),
+            reason: "choose other columns with --values, or leave it out with --exclude",
+        }),
+        None => Ok(()),
+    }
+}
+
+fn invalid_schema(path: &Path, reason: &str) -> BuildError {
+    BuildError::unreadable(path, format!("its schema cannot be read: {reason}"))
+}
+
+fn decoder(path: &Path, schema: &ReadSchema) -> Result<Decoder, BuildError> {
     let mut store = SchemaStore::new();
-    let known = store.register(schema.clone()).map_err(|e| e.to_string());
+    let schema = AvroSchema::new(schema.json.clone());
+    let known = store.register(schema).map_err(|e| e.to_string());
     let decoder = known.and_then(|_| {
         ReaderBuilder::new()
             .with_writer_schema_store(store)
@@ -175,10 +207,15 @@ fn decoder(path: &Path, schema: &AvroSchema) -> Result<Decoder, BuildError> {
             .build_decoder()
             .map_err(|e| e.to_string())
     });
-    decoder.map_err(|e| BuildError::unreadable(path, format!("its schema cannot be read: {e}")))
+    decoder.map_err(|e| invalid_schema(path, &e))
 }
 
 impl Block {
+    /// Its file, and the number of its first row.
+    pub(super) fn first_row(&self) -> (u32, u64) {
+        (self.container.file, self.row)
+    }
+
     pub(super) fn read(&self, reading: &Reading<'_>, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         let container = &self.container;
         let path = reading.path(container.file);
@@ -206,11 +243,22 @@ impl Block {
         let mut decoder = unused.map_or_else(|| decoder(path, &container.schema), Ok)?;
         let mut batch_row = self.row;
         let mut batch_bytes = 0;
+        let mut kept = Vec::new();
         for row in self.row..self.row + self.rows {
-            let read = decoder.decode(rest).map_err(|e| failed(row, &e))?;
-            rest = rest
-                .get(read..)
-                .ok_or_else(|| failed(row, &"it passes the end of its block"))?;
+            let read = match &container.schema.rows {
+                Some(shape) => {
+                    kept.clear();
+                    shape.take_row(&mut rest, &mut kept).map_err(|e| failed(row, &e))?;
+                    decoder.decode(&kept).map_err(|e| failed(row, &e))?
+                }
+                None => {
+                    let read = decoder.decode(rest).map_err(|e| failed(row, &e))?;
+                    rest = rest
+                        .get(read..)
+                        .ok_or_else(|| failed(row, &"it passes the end of its block"))?;
+                    read
+                }
+            };
             batch_bytes += read;
             if decoder.batch_is_full() || batch_bytes >= BATCH_BYTES || row + 1 == self.row + self.rows {
                 if let Some(batch) = decoder.flush().map_err(|e| failed(row, &e))? {
@@ -252,9 +300,8 @@ fn decompress(codec: CompressionCodec, data: &[u8]) -> io::Result<Vec<u8>> {
                 Err(invalid("a checksum does not match"))
             }
         }
-        CompressionCodec::Bzip2 | CompressionCodec::Xz => Err(invalid(
-            "its codec is not supported: use null, deflate, snappy or zstandard",
-        )),
+        CompressionCodec::Bzip2 => bounded(bzip2::read::BzDecoder::new(data)),
+        CompressionCodec::Xz => bounded(lzma_rust2::XzReader::new(data, false)),
     }
 }
 

@@ -1,18 +1,5 @@
 //! Turns Arrow columns, the decoded form of Parquet and Avro, into keys and values.
-//!
-//! | type | as a key, or as a value by itself | in a JSON object |
-//! |---|---|---|
-//! | text | its bytes | string |
-//! | binary | its bytes | base64 string |
-//! | integer | decimal digits | number |
-//! | float | shortest digits that read back the same, `1.5`, `2.0` | number; null if not finite |
-//! | decimal | decimal digits, `12.50` | number |
-//! | boolean | `true`, `false` | `true`, `false` |
-//! | date, time, timestamp | ISO 8601, `2026-01-31T12:00:00Z` if it has a zone | the same, as a string |
-//! | UUID | `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` | the same, as a string |
-//! | enumeration, dictionary | as the type of its values | the same |
-//! | struct, list, map with text keys | not as a key; JSON | JSON |
-//! | null | a bad row | `null` |
+//! The table of types in `docs/build.md` says what each becomes; a test compares.
 
 use std::path::Path;
 
@@ -21,22 +8,24 @@ use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, U
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Int8Array, Int16Array,
     Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch, StringArray, StringViewArray, UInt8Array,
-    UInt16Array, UInt32Array, UInt64Array,
+    UInt16Array, UInt32Array, UInt64Array, UnionArray,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{NullableEncoder, make_encoder};
-use arrow_schema::{ArrowError, DataType, FieldRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use fondaco_format::Column;
 use std::sync::Arc;
 
-use super::as_text::{Json, SCALARS, is_uuid, no_text, write_uuid};
+use super::as_text::{Floats, Json, Scalars, is_uuid, of_non_finite, write_uuid};
+use super::constants::{Constant, batch_with_constants};
+use super::drift;
 use super::json::FieldNames;
 use super::key::{KeyColumns, KeyForm};
 use super::nested::Selection;
 use super::rows::RowSink;
-use super::{Chosen, ChosenValue};
+use super::{Chosen, ChosenValue, Reading};
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::options::{NonFinite, Numbers, ReadOptions};
 use crate::report::excerpt;
 use crate::sort::RowId;
 
@@ -47,23 +36,28 @@ pub(super) struct RecordMaker {
     key_form: KeyForm,
     chosen: Chosen,
     selection: Selection,
+    /// Columns at the end of the table that its batches do not have.
+    constants: Vec<Constant>,
     names: FieldNames,
+    options: ReadOptions,
 }
 
 impl RecordMaker {
-    /// For tables with these selected columns.
+    /// For the table of a file with these selected columns, of which the last ones may be the constants.
     pub(super) fn new(
-        options: &BuildOptions,
-        key_form: KeyForm,
+        reading: &Reading<'_>,
+        file: u32,
         chosen: Chosen,
         selection: Selection,
-        path: &Path,
+        constants: Vec<Constant>,
     ) -> Result<Self, BuildError> {
+        let path = reading.path(file);
+        let options = &reading.options.reading;
         for field in selection.fields() {
             check_members(field.data_type(), field.name(), path)?;
         }
         for &number in &chosen.key {
-            if selection.field(number).data_type().is_nested() {
+            if !is_of_scalars(selection.field(number).data_type()) {
                 return Err(unsupported(
                     path,
                     selection.field(number),
@@ -71,6 +65,10 @@ impl RecordMaker {
                 ));
             }
         }
+        let kinds = selection
+            .fields()
+            .map(|field| (field.name().clone(), kind(field, field.data_type(), options.numbers)));
+        reading.drift.check(&reading.files.paths, file, kinds.collect())?;
         let names = match &chosen.value {
             ChosenValue::Raw(_) => vec![],
             ChosenValue::Object(numbers) => numbers
@@ -80,11 +78,13 @@ impl RecordMaker {
         };
         let names = FieldNames::new(names);
         Ok(Self {
-            key_names: options.key.clone(),
-            key_form,
+            key_names: reading.options.key.clone(),
+            key_form: reading.rows.key_form(),
             chosen,
             selection,
+            constants,
             names,
+            options: options.clone(),
         })
     }
 
@@ -97,12 +97,19 @@ impl RecordMaker {
         row: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), BuildError> {
-        let json = Json::default();
+        let json = Json::new(&self.options);
+        let batch = &match self.constants[..] {
+            [] => batch.clone(),
+            ref constants => batch_with_constants(batch, constants).map_err(|e| BuildError::unreadable(path, e))?,
+        };
         let columns = self.selection.columns(batch);
         let columns = columns
             .and_then(|columns| columns.iter().map(without_dictionary).collect::<Result<Vec<_>, _>>())
             .map_err(|e| BuildError::unreadable(path, e))?;
-        let plain = |number: usize| Plain::new(self.selection.field(number), &columns[number], &json, path);
+        let plain = |number: usize| {
+            let field = self.selection.field(number);
+            Plain::new(field.name(), field, &columns[number], &json, path)
+        };
         let mut keys = self
             .chosen
             .key
@@ -157,7 +164,7 @@ impl RecordMaker {
                             return Ok(());
                         }
                         encoder.encode(offset, out);
-                        json.check()
+                        json.check(self.names.name(field))
                     });
                     written.map(|()| &value_text[..])
                 }
@@ -168,6 +175,63 @@ impl RecordMaker {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a key can be made of a type.
+fn is_of_scalars(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Union(members, _) => members.iter().all(|(_, member)| is_of_scalars(member.data_type())),
+        other => !other.is_nested(),
+    }
+}
+
+/// The kind of a type, as in the table of types: types of one kind become the same text.
+fn kind(field: &Field, data_type: &DataType, numbers: Numbers) -> String {
+    let of = |field: &Field| kind(field, field.data_type(), numbers);
+    let members = |members: &mut dyn Iterator<Item = &FieldRef>| {
+        let mut members: Vec<String> = members
+            .map(|member| format!("{} {}", member.name(), of(member)))
+            .collect();
+        members.sort();
+        members.join(", ")
+    };
+    match data_type {
+        DataType::Null => drift::NULL.to_owned(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => drift::TEXT.to_owned(),
+        DataType::FixedSizeBinary(16) if is_uuid(field) => "UUID".to_owned(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "binary".to_owned()
+        }
+        DataType::Int64 | DataType::UInt64 if numbers == Numbers::Text => "64-bit integer".to_owned(),
+        integer if integer.is_integer() => "integer".to_owned(),
+        float if float.is_floating() => "float".to_owned(),
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => format!("decimal of scale {scale}"),
+        DataType::Timestamp(_, Some(_)) => "time with zone".to_owned(),
+        DataType::Timestamp(_, None) | DataType::Date64 => "time without zone".to_owned(),
+        DataType::Date32 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time of day".to_owned(),
+        DataType::Duration(_) | DataType::Interval(_) => "interval".to_owned(),
+        DataType::Dictionary(_, values) => kind(field, values, numbers),
+        DataType::RunEndEncoded(_, values) => of(values),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _) => format!("list of {}", of(field)),
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(entry) => format!(
+                "map ({})",
+                entry.iter().map(|part| of(part)).collect::<Vec<_>>().join(", ")
+            ),
+            _ => "map".to_owned(),
+        },
+        DataType::Struct(fields) => format!("struct ({})", members(&mut fields.iter())),
+        DataType::Union(fields, _) => format!("union ({})", members(&mut fields.iter().map(|(_, field)| field))),
+        other => other.to_string(),
     }
 }
 
@@ -198,7 +262,7 @@ fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), Bu
 }
 
 /// A column's entry in the manifest.
-pub(super) fn describe(field: &arrow_schema::Field) -> Column {
+pub(super) fn describe(field: &Field) -> Column {
     Column {
         name: field.name().clone(),
         r#type: field.data_type().to_string(),
@@ -212,7 +276,7 @@ enum ValueMaker<'a> {
 
 /// A column as plain bytes.
 struct Plain<'a> {
-    field: &'a arrow_schema::Field,
+    name: &'a str,
     array: &'a dyn Array,
     nullable: bool,
     kind: Kind<'a>,
@@ -237,13 +301,17 @@ enum Kind<'a> {
     UInt32(&'a UInt32Array),
     UInt64(&'a UInt64Array),
     /// Other scalars: rare as keys and values, so exactness matters more than speed.
-    Formatted(ArrayFormatter<'a>),
+    Formatted(Scalars<'a>),
+    Float(Scalars<'a>, Floats<'a>, NonFinite),
+    /// Each type by its id.
+    Union(&'a UnionArray, Vec<(i8, Plain<'a>)>),
     Nested(NullableEncoder<'a>, &'a Json),
 }
 
 impl<'a> Plain<'a> {
     fn new(
-        field: &'a arrow_schema::Field,
+        name: &'a str,
+        field: &'a FieldRef,
         array: &'a ArrayRef,
         json: &'a Json,
         path: &Path,
@@ -266,14 +334,24 @@ impl<'a> Plain<'a> {
             DataType::UInt16 => Kind::UInt16(array.as_primitive::<UInt16Type>()),
             DataType::UInt32 => Kind::UInt32(array.as_primitive::<UInt32Type>()),
             DataType::UInt64 => Kind::UInt64(array.as_primitive::<UInt64Type>()),
-            nested if nested.is_nested() => Kind::Nested(nested_encoder(field, array, json, path)?, json),
-            _ => Kind::Formatted(
-                ArrayFormatter::try_new(array.as_ref(), &SCALARS)
-                    .map_err(|_| unsupported(path, field, "no key or value can be made of it"))?,
-            ),
+            DataType::Union(members, _) => {
+                let array = array.as_union();
+                let member =
+                    |(id, member): (i8, &'a FieldRef)| Ok((id, Plain::new(name, member, array.child(id), json, path)?));
+                Kind::Union(array, members.iter().map(member).collect::<Result<_, BuildError>>()?)
+            }
+            nested if nested.is_nested() => Kind::Nested(json_encoder(field, array, json, path)?, json),
+            _ => {
+                let scalars = Scalars::new(array.as_ref())
+                    .map_err(|_| unsupported(path, field, "no key or value can be made of it"))?;
+                match Floats::of(array.as_ref()) {
+                    Some(floats) => Kind::Float(scalars, floats, json.non_finite),
+                    None => Kind::Formatted(scalars),
+                }
+            }
         };
         Ok(Self {
-            field,
+            name,
             array: array.as_ref(),
             nullable: array.is_nullable(),
             kind,
@@ -293,7 +371,16 @@ impl<'a> Plain<'a> {
     #[inline]
     fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Result<&'t [u8], String> {
         if self.nullable && (self.array.is_null(row) || *self.array.data_type() == DataType::Null) {
-            return Err(format!("{:?} is null", self.field.name()));
+            return Err(format!("{:?} is null", self.name));
+        }
+        if let Kind::Float(_, floats, choice) = &self.kind
+            && let Some(name) = floats.non_finite(row)
+        {
+            return match of_non_finite(name, *choice) {
+                Ok(Some(text)) => Ok(text.as_bytes()),
+                Ok(None) => Err(format!("{:?} is null", self.name)),
+                Err(reason) => Err(format!("{:?} {reason}", self.name)),
+            };
         }
         let mut digits = itoa::Buffer::new();
         let digits = match &mut self.kind {
@@ -310,19 +397,26 @@ impl<'a> Plain<'a> {
                 write_uuid(array.value(row), text);
                 return Ok(text);
             }
-            Kind::Formatted(formatter) => {
+            Kind::Union(array, members) => {
+                let (id, offset) = (array.type_id(row), array.value_offset(row));
+                return match members.iter_mut().find(|(member, _)| *member == id) {
+                    Some((_, member)) => member.bytes(offset, text),
+                    None => Err(format!("{:?} has no value", self.name)),
+                };
+            }
+            Kind::Formatted(scalars) | Kind::Float(scalars, ..) => {
                 text.clear();
                 // Reuses the memory of the empty buffer.
                 let mut string = String::from_utf8(std::mem::take(text)).unwrap_or_default();
-                let written = formatter.value(row).write(&mut string);
+                let written = scalars.write(row, &mut string);
                 *text = string.into_bytes();
-                written.map_err(|error| no_text(self.field, &error))?;
+                written.map_err(|reason| format!("{:?} {reason}", self.name))?;
                 return Ok(text);
             }
             Kind::Nested(encoder, json) => {
                 text.clear();
                 encoder.encode(row, text);
-                json.check()?;
+                json.check(self.name)?;
                 return Ok(text);
             }
             Kind::Int8(array) => digits.format(array.value(row)),
@@ -340,19 +434,6 @@ impl<'a> Plain<'a> {
     }
 }
 
-fn nested_encoder<'a>(
-    field: &'a arrow_schema::Field,
-    array: &'a ArrayRef,
-    json: &'a Json,
-    path: &Path,
-) -> Result<NullableEncoder<'a>, BuildError> {
-    // The encoder of a nested column uses only the type's fields.
-    static ANY: std::sync::LazyLock<FieldRef> =
-        std::sync::LazyLock::new(|| Arc::new(arrow_schema::Field::new("", DataType::Null, true)));
-    make_encoder(&ANY, array.as_ref(), &json.options)
-        .map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
-}
-
 fn json_encoder<'a>(
     field: &'a FieldRef,
     array: &'a ArrayRef,
@@ -363,7 +444,7 @@ fn json_encoder<'a>(
         .map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
 }
 
-fn unsupported(path: &Path, field: &arrow_schema::Field, reason: &'static str) -> BuildError {
+fn unsupported(path: &Path, field: &Field, reason: &'static str) -> BuildError {
     BuildError::UnsupportedType {
         file: path.to_owned(),
         column: field.name().clone(),

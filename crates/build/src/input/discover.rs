@@ -1,10 +1,13 @@
 //! Finds the input files, and determines their formats.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use fondaco_storage::Location;
 
+use super::constants::{Constant, partition_columns};
+use super::table_format::refuse_tables;
 use crate::error::BuildError;
 use crate::options::InputFormat;
 use crate::sort::RowId;
@@ -18,6 +21,8 @@ pub(crate) struct InputFiles {
     /// Sorted by name; a row refers to its file by the index.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) formats: Vec<InputFormat>,
+    /// Their columns of partitions.
+    pub(crate) partitions: Vec<Vec<Constant>>,
     /// Their total length.
     pub(crate) bytes: u64,
     /// How many files of the build come before the first one.
@@ -45,12 +50,16 @@ pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result
             max: RowId::FILES_MAX,
         });
     }
+    refuse_tables(&paths)?;
     let mut formats = Vec::with_capacity(paths.len());
     let mut bytes = 0;
     for path in &paths {
+        let metadata = fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?;
+        if metadata.is_file() {
+            refuse_unsupported(path)?;
+        }
         let by_name = || format_of_name(path).ok_or_else(|| BuildError::UnknownFormat { file: path.clone() });
         formats.push(format.map_or_else(by_name, Ok)?);
-        let metadata = fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?;
         if matches!(formats.last(), Some(InputFormat::Parquet | InputFormat::Avro)) && !metadata.is_file() {
             let reason = "Parquet and Avro are not read from a pipe: write the data to a file, and use that as input";
             return Err(BuildError::unreadable(path, reason));
@@ -58,6 +67,7 @@ pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result
         bytes += metadata.len();
     }
     Ok(InputFiles {
+        partitions: partition_columns(&paths),
         paths,
         formats,
         bytes,
@@ -100,12 +110,14 @@ fn expand_glob(pattern: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError
     Ok(())
 }
 
-/// Adds all files below a folder, except hidden ones and the marker files of Hadoop and Spark.
+/// Adds all files below a folder, except hidden ones and the marker files of Hadoop and Spark. A folder `_a=1` is a partition.
 fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
     let failed = |e| BuildError::unreadable(folder, e);
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(['_', '.']) {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') || name.starts_with('_') && !name.contains('=') {
             continue;
         }
         let path = entry.path();
@@ -117,6 +129,29 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
         }
     }
     Ok(())
+}
+
+/// Refuses files of columnar formats that are not read, by their first bytes.
+fn refuse_unsupported(path: &Path) -> Result<(), BuildError> {
+    let mut magic = Vec::new();
+    let mut file = fs::File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
+    file.by_ref()
+        .take(8)
+        .read_to_end(&mut magic)
+        .map_err(|e| BuildError::unreadable(path, e))?;
+    let (format, reader) = match &magic[..] {
+        [b'O', b'R', b'C', ..] => ("ORC", "pyarrow.orc.read_table(FILE)"),
+        b"ARROW1\0\0" => ("Arrow IPC (Feather)", "pyarrow.feather.read_table(FILE)"),
+        // A message of a stream: a marker, and the length of its metadata.
+        [0xff, 0xff, 0xff, 0xff, _, _, 0, 0] => ("Arrow IPC (a stream)", "pyarrow.ipc.open_stream(FILE).read_all()"),
+        [b'F', b'E', b'A', b'1', ..] => ("Feather, version 1", "pyarrow.feather.read_table(FILE)"),
+        _ => return Ok(()),
+    };
+    Err(BuildError::UnsupportedFormat {
+        file: path.to_owned(),
+        format,
+        reader,
+    })
 }
 
 fn format_of_name(path: &Path) -> Option<InputFormat> {

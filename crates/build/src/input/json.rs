@@ -5,17 +5,28 @@ use serde_json::Serializer;
 
 /// `"name":` for every column, as bytes to write.
 #[derive(Debug, Clone)]
-pub(super) struct FieldNames(Vec<Vec<u8>>);
+pub(super) struct FieldNames {
+    names: Vec<String>,
+    prefixes: Vec<Vec<u8>>,
+}
 
 impl FieldNames {
     pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let prefix = |name| {
+        let prefix = |name: &str| {
             let mut prefix = Vec::new();
             write_string(name, &mut prefix);
             prefix.push(b':');
             prefix
         };
-        Self(names.into_iter().map(prefix).collect())
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        Self {
+            prefixes: names.iter().map(|name| prefix(name)).collect(),
+            names,
+        }
+    }
+
+    pub(super) fn name(&self, number: usize) -> &str {
+        &self.names[number]
     }
 
     /// Writes an object: `write` appends the value of the field with the given number, or fails.
@@ -26,7 +37,7 @@ impl FieldNames {
         mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         out.push(b'{');
-        for (number, prefix) in self.0.iter().enumerate() {
+        for (number, prefix) in self.prefixes.iter().enumerate() {
             if number > 0 {
                 out.push(b',');
             }

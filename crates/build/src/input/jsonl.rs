@@ -17,13 +17,14 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::constants::Constant;
 use super::json::{FieldNames, write_string};
 use super::key::KeyColumns;
 use super::rows::RowSink;
 use super::text::{self, LINE_BYTES_MAX};
-use super::{Piece, Reading, array};
+use super::{Piece, Reading, RowKind, array};
 use crate::error::BuildError;
-use crate::options::ValueSelection;
+use crate::options::{Numbers, ValueSelection};
 use crate::report::excerpt;
 use crate::sort::RowId;
 
@@ -80,6 +81,13 @@ impl OptionalColumns {
 /// Splits a file into pieces of whole lines.
 pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
     let path = reading.path(file);
+    if reading.options.reading.numbers == Numbers::Text && reading.rows != RowKind::Deletion {
+        return Err(BuildError::InvalidOption {
+            option: "numbers",
+            value: "\"text\"".to_owned(),
+            reason: "numbers of JSON input are taken as they are written: write them as text there",
+        });
+    }
     let mut reader = text::open(path, sink.progress())?;
     let mut rest = Vec::new();
     let mut row = 1;
@@ -123,7 +131,8 @@ fn fill(reader: &mut impl Read, text: &mut Vec<u8>, bytes: usize) -> io::Result<
 
 impl Lines {
     pub(super) fn read(&self, reading: &Reading<'_>, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
-        let mut maker = RecordMaker::new(reading);
+        let constants = constants_as_json(&reading.files.partitions[self.file as usize]);
+        let mut maker = RecordMaker::new(reading, &constants);
         let mut object = Vec::new();
         let mut row = self.row;
         let mut rest = &self.text[..];
@@ -152,6 +161,8 @@ struct RecordMaker<'r, 'a> {
     reading: &'r Reading<'a>,
     names: FieldNames,
     fields: Vec<(Cow<'r, str>, &'r RawValue)>,
+    /// The partition columns of the file.
+    constants: &'r [(&'r str, Box<RawValue>)],
     noted: bool,
     /// Whether every optional column was found.
     all_found: bool,
@@ -168,6 +179,11 @@ impl<'r> RecordMaker<'r, '_> {
             .deserialize(&mut deserializer)
             .and_then(|()| deserializer.end());
         parsed.map_err(|e| format!("it is not a JSON object: {e}"))?;
+        for (name, value) in self.constants {
+            if self.fields.iter().all(|(field, _)| field != name) {
+                self.fields.push((Cow::Borrowed(name), value));
+            }
+        }
         let options = self.reading.options;
         if !self.noted {
             self.noted = true;
@@ -254,7 +270,7 @@ impl<'r> RecordMaker<'r, '_> {
     fn write_others(&self, object: &mut Vec<u8>) {
         object.push(b'{');
         for (name, value) in &self.fields {
-            if self.reading.options.key.iter().any(|key| key == name) {
+            if self.is_left_out(name) {
                 continue;
             }
             if object.len() > 1 {
@@ -267,6 +283,16 @@ impl<'r> RecordMaker<'r, '_> {
         object.push(b'}');
     }
 
+    /// Whether a field is in the key, or excluded.
+    fn is_left_out(&self, name: &str) -> bool {
+        let options = self.reading.options;
+        options
+            .key
+            .iter()
+            .chain(&options.reading.exclude)
+            .any(|other| other == name)
+    }
+
     fn schema(&self) -> Schema {
         let column = |name: &str| Column {
             name: name.to_owned(),
@@ -276,7 +302,7 @@ impl<'r> RecordMaker<'r, '_> {
         let others = self
             .fields
             .iter()
-            .filter(|(name, _)| options.key.iter().all(|key| key != name))
+            .filter(|(name, _)| !self.is_left_out(name))
             .map(|(name, _)| column(name));
         let (values, encoding) = match &options.value {
             ValueSelection::Column(name) => (vec![column(name)], ValueEncoding::Raw),
@@ -292,7 +318,7 @@ impl<'r> RecordMaker<'r, '_> {
 }
 
 impl<'r, 'a> RecordMaker<'r, 'a> {
-    fn new(reading: &'r Reading<'a>) -> Self {
+    fn new(reading: &'r Reading<'a>, constants: &'r [(&'r str, Box<RawValue>)]) -> Self {
         let names = match &reading.options.value {
             ValueSelection::Columns(names) => FieldNames::new(names.iter().map(String::as_str)),
             ValueSelection::Column(_) | ValueSelection::AllOthers => FieldNames::new([]),
@@ -301,10 +327,23 @@ impl<'r, 'a> RecordMaker<'r, 'a> {
             reading,
             names,
             fields: Vec::new(),
+            constants,
             noted: false,
             all_found: false,
         }
     }
+}
+
+/// Columns of partitions, as the fields of an object.
+fn constants_as_json(constants: &[Constant]) -> Vec<(&str, Box<RawValue>)> {
+    let as_json = |column: &Constant| match &column.value {
+        Some(number) if column.is_integer() => number.clone(),
+        text => serde_json::json!(text).to_string(),
+    };
+    let constants = constants.iter();
+    constants
+        .filter_map(|column| Some((column.name.as_str(), RawValue::from_string(as_json(column)).ok()?)))
+        .collect()
 }
 
 /// Finds a field of an object by its name or, if no field has it, by its path. Of several fields with one name the last

@@ -7,10 +7,13 @@
 mod array;
 mod as_text;
 mod avro;
+mod avro_schema;
 mod columns;
+mod constants;
 mod csv;
 mod decoded;
 mod discover;
+mod drift;
 mod json;
 mod jsonl;
 mod key;
@@ -19,6 +22,7 @@ mod nested;
 mod parquet;
 mod queue;
 mod rows;
+mod table_format;
 mod text;
 
 use std::path::Path;
@@ -36,6 +40,8 @@ use crate::options::{BuildOptions, InputFormat, ValueSelection};
 use crate::progress::Progress;
 use crate::samples::Samples;
 use crate::sort::{PartitionTally, Sorter};
+use constants::Constant;
+use drift::Drift;
 use memory_budget::MemoryBudget;
 use queue::{Job, Queue};
 use rows::RowSink;
@@ -49,6 +55,8 @@ struct Reading<'a> {
     room: MemoryBudget<'a>,
     /// The columns according to the earliest row: its file, its number, and the schema.
     schema: Mutex<Option<(u32, u64, Schema)>>,
+    /// The columns of the files so far.
+    drift: Drift,
     /// Columns that a JSON object may lack, and whether any object had them.
     optional: jsonl::OptionalColumns,
 }
@@ -85,8 +93,12 @@ pub(crate) fn read(
         queue: Queue::new(files.paths.len(), options.threads),
         room: MemoryBudget::new(sorter, memory.pages_bytes, memory.sort_bytes),
         schema: Mutex::new(None),
+        drift: Drift::new(options, rows),
         optional: jsonl::OptionalColumns::new(&options.value),
     };
+    if matches!(rows, RowKind::Record(_) | RowKind::Edge) {
+        check_csv_columns(options, files)?;
+    }
     let sample_values = options.compression == Compression::Zstd && !options.dry_run;
     let read_some = || {
         let samples = Samples::new(sample_values);
@@ -105,6 +117,7 @@ pub(crate) fn read(
             .collect::<Vec<_>>()
     });
     let read = results.into_iter().collect::<Result<Vec<_>, BuildError>>()?;
+    bad_rows.check()?;
     let schema = reading.schema.into_inner();
     let schema = match schema {
         Some((_, _, schema)) => {
@@ -129,14 +142,20 @@ pub(crate) fn or_panic<T>(joined: thread::Result<T>) -> T {
 impl Reading<'_> {
     fn work(&self, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         while let Some(job) = self.queue.next() {
-            match job {
-                Job::Piece(piece) => self.read_piece(piece, sink)?,
+            let done = match job {
+                Job::Piece(piece) => self.read_piece(piece, sink),
                 Job::File(file, _opening) => match self.files.formats[file as usize] {
-                    InputFormat::Parquet => parquet::open(self, file, sink)?,
-                    InputFormat::Avro => avro::open(self, file, sink)?,
-                    InputFormat::Jsonl => jsonl::open(self, file, sink)?,
-                    InputFormat::Csv => csv::read(self, file, sink)?,
+                    _ if sink.check_is_wanted(file, 0).is_err() => continue,
+                    InputFormat::Parquet => parquet::open(self, file, sink),
+                    InputFormat::Avro => avro::open(self, file, sink),
+                    InputFormat::Jsonl => jsonl::open(self, file, sink),
+                    InputFormat::Csv => csv::read(self, file, sink),
                 },
+            };
+            match done {
+                // The rest of this piece or file does not matter, but earlier rows may be bad, too, and come first then.
+                Err(BuildError::BadRows { .. }) => {}
+                done => done?,
             }
         }
         Ok(())
@@ -145,6 +164,12 @@ impl Reading<'_> {
     /// Queues a piece for another thread, or reads it here if the queue is full.
     fn hand_over(&self, piece: Piece, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         sink.progress().check()?;
+        let (file, row) = match &piece {
+            Piece::RowGroup(group) => group.first_row(),
+            Piece::Block(block) => block.first_row(),
+            Piece::Lines(lines) => (lines.file, lines.row),
+        };
+        sink.check_is_wanted(file, row)?;
         match self.queue.offer(piece) {
             Some(piece) => self.read_piece(piece, sink),
             None => Ok(()),
@@ -157,6 +182,20 @@ impl Reading<'_> {
             Piece::Block(block) => block.read(self, sink),
             Piece::Lines(lines) => lines.read(self, sink),
         }
+    }
+
+    /// The columns that all rows of a file have in common; `has` says whether the file itself has a column.
+    fn constants(&self, file: u32, has: impl Fn(&str) -> bool) -> Vec<Constant> {
+        let partitions = &self.files.partitions[file as usize];
+        let mut constants: Vec<Constant> = partitions.iter().filter(|column| !has(&column.name)).cloned().collect();
+        if let (ValueSelection::Columns(names), true) = (&self.options.value, self.options.reading.allow_drift) {
+            for name in names {
+                if !has(name) && constants.iter().all(|column| column.name != *name) {
+                    constants.push(Constant::missing(name));
+                }
+            }
+        }
+        constants
     }
 
     fn path(&self, file: u32) -> &Path {
@@ -172,6 +211,28 @@ impl Reading<'_> {
         {
             *noted = Some((file, row, schema()));
         }
+    }
+}
+
+/// The columns that the options name.
+fn named_columns(options: &BuildOptions) -> impl Iterator<Item = &str> {
+    let values = match &options.value {
+        ValueSelection::Column(name) => std::slice::from_ref(name),
+        ValueSelection::Columns(names) => names,
+        ValueSelection::AllOthers => &[],
+    };
+    options.key.iter().chain(values).map(String::as_str)
+}
+
+/// Refuses names of CSV columns that no file takes.
+fn check_csv_columns(options: &BuildOptions, files: &InputFiles) -> Result<(), BuildError> {
+    match &options.reading.csv_columns {
+        Some(names) if !files.formats.contains(&InputFormat::Csv) => Err(BuildError::InvalidOption {
+            option: "columns",
+            value: format!("{names:?}"),
+            reason: "only CSV has no header: no input is CSV",
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -212,11 +273,12 @@ enum ChosenValue {
 impl Chosen {
     /// Finds the columns that the options name; `place` returns the index of a column.
     fn find(
-        options: &BuildOptions,
+        reading: &Reading<'_>,
         file: &Path,
         columns: &[&str],
         mut place: impl FnMut(&str) -> Option<usize>,
     ) -> Result<Self, BuildError> {
+        let options = reading.options;
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -237,13 +299,31 @@ impl Chosen {
                 ChosenValue::Object(names.iter().map(|name| find(name)).collect::<Result<_, _>>()?)
             }
             ValueSelection::AllOthers => {
+                let excluded = &options.reading.exclude;
+                let unknown = excluded.iter().find(|name| !columns.contains(&name.as_str()));
+                if let (Some(name), true) = (unknown, reading.drift.is_refused()) {
+                    return Err(BuildError::missing_column(
+                        file,
+                        name,
+                        columns.iter().map(|&column| column.to_owned()).collect(),
+                    ));
+                }
                 let others = columns
                     .iter()
-                    .filter(|&&column| options.key.iter().all(|key| key != column));
+                    .filter(|&&column| options.key.iter().chain(excluded).all(|other| other != column));
                 ChosenValue::Object(others.map(|name| find(name)).collect::<Result<_, _>>()?)
             }
         };
         Ok(Self { key, value })
+    }
+
+    /// All of them, of key and value.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let values = match &self.value {
+            ChosenValue::Raw(place) => std::slice::from_ref(place),
+            ChosenValue::Object(places) => places,
+        };
+        self.key.iter().chain(values).copied()
     }
 
     /// Their entry in the manifest.

@@ -24,6 +24,11 @@ struct Selected {
 }
 
 impl Selection {
+    /// Whether a table has a column of this name.
+    pub(super) fn has(schema: &Schema, name: &str) -> bool {
+        resolve(schema.fields(), name).is_some()
+    }
+
     /// Finds a column, and selects it. Returns its number.
     pub(super) fn find(&mut self, schema: &Schema, name: &str) -> Option<usize> {
         let known = self.columns.iter().position(|column| column.field.name() == name);
@@ -42,6 +47,22 @@ impl Selection {
             members: members.to_vec(),
         });
         Some(self.columns.len() - 1)
+    }
+
+    /// The indices of the leaves below a column, if `schema` is that of a Parquet file.
+    pub(super) fn leaves(&self, schema: &Schema, number: usize) -> std::ops::Range<usize> {
+        let Selected { root, members, .. } = &self.columns[number];
+        let mut fields = schema.fields();
+        let mut begin = 0;
+        let mut place = *root;
+        for next in members.iter().map(Some).chain([None]) {
+            begin += fields[..place].iter().map(|field| leaves_of(field)).sum::<usize>();
+            let (Some(next), DataType::Struct(inner)) = (next, fields[place].data_type()) else {
+                break;
+            };
+            (fields, place) = (inner, *next);
+        }
+        begin..begin + leaves_of(&fields[place])
     }
 
     pub(super) fn field(&self, number: usize) -> &FieldRef {
@@ -70,8 +91,11 @@ impl Selection {
                     field = &fields[member];
                 }
             }
-            let data_type = field.data_type().clone();
-            column.field = Arc::new(Field::clone(&column.field).with_data_type(data_type));
+            column.field = Arc::new(
+                Field::clone(&column.field)
+                    .with_data_type(field.data_type().clone())
+                    .with_metadata(field.metadata().clone()),
+            );
         }
         self
     }
@@ -87,6 +111,20 @@ impl Selection {
                 })
         };
         self.columns.iter().map(column).collect()
+    }
+}
+
+/// How many leaves a field has.
+fn leaves_of(field: &Field) -> usize {
+    match field.data_type() {
+        DataType::Struct(fields) => fields.iter().map(|field| leaves_of(field)).sum(),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => leaves_of(field),
+        _ => 1,
     }
 }
 

@@ -15,7 +15,8 @@ use parquet::basic::PageType;
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::columns::{RecordMaker, describe};
-use super::decoded::decoded_schema;
+use super::constants::with_constants;
+use super::decoded::{decoded_schema, refused_type};
 use super::nested::Selection;
 use super::rows::RowSink;
 use super::{Chosen, Piece, Reading};
@@ -72,29 +73,39 @@ impl Table {
         let failed = |e| BuildError::unreadable(path, format!("it is not a complete Parquet file: {e}"));
         let options = ArrowReaderOptions::new().with_encoding_stats_as_mask(false);
         let plain = ArrowReaderMetadata::load(&handle, options).map_err(failed)?;
-        let names: Vec<&str> = plain
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str())
-            .collect();
+        let mut constants = reading.constants(file, |name| Selection::has(plain.schema(), name));
+        let schema = with_constants(plain.schema(), &constants);
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let mut selection = Selection::default();
-        let chosen = Chosen::find(reading.options, path, &names, |name| {
-            selection.find(plain.schema(), name)
-        })?;
+        let chosen = Chosen::find(reading, path, &names, |name| selection.find(&schema, name))?;
         reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
-        let decoded = decoded_schema(plain.schema(), plain.parquet_schema());
+        let file_metadata = plain.metadata().file_metadata();
+        for (number, field) in selection.fields().enumerate() {
+            if let Some((data_type, reason)) = refused_type(file_metadata, selection.leaves(&schema, number)) {
+                return Err(BuildError::UnsupportedType {
+                    file: path.to_owned(),
+                    column: field.name().clone(),
+                    data_type: data_type.to_owned(),
+                    reason,
+                });
+            }
+        }
+        let decoded = decoded_schema(plain.schema(), file_metadata);
         let options = ArrowReaderOptions::new().with_schema(decoded);
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(failed)?;
 
-        let read = selection.roots();
+        let selected = selection.roots();
+        let in_file = plain.schema().fields().len();
+        let read: Vec<usize> = selected.iter().copied().filter(|&root| root < in_file).collect();
         let projection = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
         let schema = metadata
             .schema()
             .project(&read)
             .map_err(|e| BuildError::unreadable(path, e))?;
-        let selection = selection.of_projection(&read, &schema);
-        let maker = RecordMaker::new(reading.options, reading.rows.key_form(), chosen, selection, path)?;
+        let mut root = in_file..;
+        constants.retain(|_| root.next().is_some_and(|root| selected.contains(&root)));
+        let selection = selection.of_projection(&selected, &with_constants(&schema, &constants));
+        let maker = RecordMaker::new(reading, file, chosen, selection, constants)?;
         Ok(Self {
             file,
             metadata,
@@ -105,6 +116,11 @@ impl Table {
 }
 
 impl RowGroup {
+    /// Its file, and the number of its first row.
+    pub(super) fn first_row(&self) -> (u32, u64) {
+        (self.table.file, self.row)
+    }
+
     pub(super) fn read(&self, reading: &Reading<'_>, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         let table = &self.table;
         let path = reading.path(table.file);

@@ -1,7 +1,7 @@
 //! The sink for rows of all readers: a good row goes into the sort, a bad row is counted.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueType};
 use parking_lot::Mutex;
@@ -44,17 +44,22 @@ impl RowKind {
 }
 
 /// The bad rows of a build.
+///
+/// If there are more than allowed, the error names the first ones in the order of the input. So the build goes on then
+/// with the rows before the last one that the error would name, which other threads may not have read yet.
 pub(crate) struct BadRows {
     rows_max: u64,
     files: Vec<PathBuf>,
     found: Mutex<Found>,
+    /// [`RowId`] of the last row that matters, as a number, once there are too many bad rows.
+    last: AtomicU64,
 }
 
 #[derive(Default)]
 struct Found {
     count: u64,
     /// The first ones in the order of the input, so that they do not depend on the threads.
-    samples: Vec<BadRow>,
+    samples: Vec<(RowId, BadRow)>,
 }
 
 impl BadRows {
@@ -63,6 +68,7 @@ impl BadRows {
             rows_max,
             files,
             found: Mutex::default(),
+            last: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -74,24 +80,52 @@ impl BadRows {
             reason,
             sample,
         };
-        let place = found.samples.partition_point(|sample| sample.place < bad.place);
-        found.samples.insert(place, bad);
-        found.samples.truncate(BAD_ROW_SAMPLES_MAX);
-        if found.count > self.rows_max {
-            let (count, samples) = (found.count, found.samples.clone());
-            return Err(BuildError::BadRows {
-                count,
-                max: self.rows_max,
-                samples,
-            });
+        let place = found.samples.partition_point(|(other, _)| *other < row);
+        found.samples.insert(place, (row, bad));
+        found.samples.truncate(self.samples_max());
+        if found.count > self.rows_max
+            && let Some((last, _)) = found.samples.last()
+        {
+            self.last.store(last.number(), Ordering::Relaxed);
+            if row >= *last {
+                return Err(self.too_many(&found));
+            }
         }
         Ok(())
+    }
+
+    /// How many bad rows an error or a report shows.
+    fn samples_max(&self) -> usize {
+        BAD_ROW_SAMPLES_MAX.min(usize::try_from(self.rows_max).map_or(usize::MAX, |max| max.saturating_add(1)))
+    }
+
+    fn too_many(&self, found: &Found) -> BuildError {
+        BuildError::BadRows {
+            // How many more were found depends on the threads.
+            count: self.rows_max + 1,
+            max: self.rows_max,
+            samples: found.samples.iter().map(|(_, bad)| bad.clone()).collect(),
+        }
+    }
+
+    /// Fails if there were too many.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let found = self.found.lock();
+        match found.count > self.rows_max {
+            true => Err(self.too_many(&found)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether there are too many bad rows, all before this one.
+    fn is_past_last(&self, row: RowId) -> bool {
+        row.number() > self.last.load(Ordering::Relaxed)
     }
 
     /// The number of bad rows, and the first few.
     pub(crate) fn into_found(self) -> (u64, Vec<BadRow>) {
         let found = self.found.into_inner();
-        (found.count, found.samples)
+        (found.count, found.samples.into_iter().map(|(_, bad)| bad).collect())
     }
 }
 
@@ -135,6 +169,14 @@ impl<'a> RowSink<'a> {
         self.progress
     }
 
+    /// Fails if a row, and so all after it, come after all bad rows that the error will name.
+    pub(super) fn check_is_wanted(&self, file: u32, row: u64) -> Result<(), BuildError> {
+        match self.bad_rows.is_past_last(RowId::new(file, row).after(self.first_file)) {
+            true => self.bad_rows.check(),
+            false => Ok(()),
+        }
+    }
+
     /// Accepts the key and value of a row. A key or value over the limits, or a value of another type, makes it a bad row.
     #[inline]
     pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
@@ -158,7 +200,7 @@ impl<'a> RowSink<'a> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
             return self.refuse_lengths(row, key, value);
         }
-        self.count_row()?;
+        self.count_row(row)?;
         let hash = self.appender.append(row.after(self.first_file), key, value)?;
         self.samples.offer(hash, row, value);
         Ok(())
@@ -176,7 +218,7 @@ impl<'a> RowSink<'a> {
             let reason = format!("its properties have {} bytes, more than {VALUE_BYTES_MAX}", value.len());
             return self.refuse(row, reason, excerpt(value));
         }
-        self.count_row()?;
+        self.count_row(row)?;
         let row = row.after(self.first_file);
         let mut properties = if value == b"{}" { b"" } else { value };
         for ((name, is_number), side) in names_in(key).zip(sides) {
@@ -209,19 +251,19 @@ impl<'a> RowSink<'a> {
     /// A bad row.
     #[cold]
     pub(crate) fn refuse(&mut self, row: RowId, reason: String, sample: String) -> Result<(), BuildError> {
-        self.count_row()?;
+        self.count_row(row)?;
         self.progress.rows_bad.fetch_add(1, Ordering::Relaxed);
         self.bad_rows.add(row.after(self.first_file), reason, sample)
     }
 
     #[inline]
-    fn count_row(&mut self) -> Result<(), BuildError> {
+    fn count_row(&mut self, row: RowId) -> Result<(), BuildError> {
         self.rows_uncounted += 1;
         if self.rows_uncounted < ROWS_PER_COUNT {
-            Ok(())
-        } else {
-            self.publish()
+            return Ok(());
         }
+        self.publish()?;
+        self.check_is_wanted(row.file(), row.row())
     }
 
     fn publish(&mut self) -> Result<(), BuildError> {

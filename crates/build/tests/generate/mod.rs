@@ -57,6 +57,7 @@ impl Place {
             inputs: vec![self.folder.path().join("in").to_str().unwrap().to_owned()],
             format: None,
             delimiter: None,
+            reading: Default::default(),
             key: vec!["k".to_owned()],
             value: ValueSelection::Column("v".to_owned()),
             value_type: Default::default(),

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::graph_ids::BuiltIds;
 use super::graph_input::{GraphInput, GraphResult};
 use super::increment::IncrementResult;
+use super::read_options::ReadOptions;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL, rate};
@@ -70,6 +71,9 @@ pub struct InputOptions {
     /// The field separator of CSV, for instance ';' or '\t'; the default is a tab in .tsv files and a comma in others
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     pub delimiter: Option<u8>,
+
+    #[command(flatten)]
+    pub reading: ReadOptions,
 
     #[command(flatten)]
     pub graph: GraphInput,
@@ -290,6 +294,7 @@ fn build_options(
         inputs: options.inputs.clone(),
         format: options.format,
         delimiter: options.delimiter,
+        reading: options.reading.options(),
         key: options.key.clone(),
         value: match (&options.value, &options.values) {
             (Some(column), _) => ValueSelection::Column(column.clone()),

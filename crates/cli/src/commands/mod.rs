@@ -21,6 +21,7 @@ pub mod marks;
 pub mod nodes;
 pub mod push;
 mod push_progress;
+mod read_options;
 pub mod rebalance;
 pub mod repair;
 pub mod roles;

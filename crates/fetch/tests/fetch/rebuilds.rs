@@ -40,6 +40,7 @@ fn built(shape: Shape, rows: &[(String, String)], base: Option<(&Path, &[String]
         inputs: vec![path("rows.jsonl")],
         format: None,
         delimiter: None,
+        reading: Default::default(),
         key: vec!["k".to_owned()],
         value: ValueSelection::Column("v".to_owned()),
         value_type: Default::default(),

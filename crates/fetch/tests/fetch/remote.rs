@@ -38,6 +38,7 @@ fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<Buil
         inputs: vec![input.to_str().unwrap().to_owned()],
         format: None,
         delimiter: None,
+        reading: Default::default(),
         key: vec!["member".to_owned()],
         value: ValueSelection::Column("value".to_owned()),
         value_type: Default::default(),

@@ -1,4 +1,4 @@
-//! Reads CSV: a header row, then one record per row. A field is used as key or value without conversion.
+//! Reads CSV: a header row, unless the options name the columns, then one record per row. A field is used as key or value without conversion.
 //!
 //! The end of a row depends on the quotes of all rows before it, so one thread reads a whole file; several files are
 //! read in parallel.
@@ -11,12 +11,14 @@ use std::path::Path;
 use fondaco_format::Column;
 use fondaco_model::ValueType;
 
+use super::constants::Constant;
 use super::discover::without_compression;
 use super::json::{FieldNames, write_string};
 use super::key::KeyColumns;
 use super::rows::RowSink;
-use super::{Chosen, ChosenValue, Reading, text};
+use super::{Chosen, ChosenValue, Reading, drift, named_columns, text};
 use crate::error::BuildError;
+use crate::options::Numbers;
 use crate::report::excerpt;
 use crate::sort::RowId;
 use rows::{Row, Rows};
@@ -27,26 +29,47 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     let failed = |e| BuildError::unreadable(path, e);
     let delimiter = reading.options.delimiter.unwrap_or_else(|| delimiter_of_name(path));
     let mut rows = Rows::new(text::open(path, sink.progress())?, delimiter);
-    let Some(header) = rows.next().map_err(failed)?.cloned() else {
-        // An empty file has no rows, so its missing columns are no error.
-        return Ok(());
-    };
-    if let Some(fault) = rows.quotes().fault() {
-        return Err(BuildError::unreadable(path, format!("in its header, {fault}")));
-    }
-    let columns = names(path, &header)?;
-    let place = |name: &str| columns.iter().position(|column| *column == name);
-    let chosen = Chosen::find(reading.options, path, &columns, place).map_err(|mut error| {
-        if let BuildError::MissingColumn {
-            column,
-            delimiter: guess,
-            ..
-        } = &mut error
-        {
-            *guess = guess_delimiter(&columns, column, delimiter);
+    let named = reading.options.reading.csv_columns.as_deref();
+    let header;
+    let mut columns: Vec<&str> = match named {
+        Some(names) => names.iter().map(String::as_str).collect(),
+        None => {
+            header = match rows.next().map_err(failed)? {
+                Some(header) => header.clone(),
+                // An empty file has no rows, so its missing columns are no error.
+                None => return Ok(()),
+            };
+            if let Some(fault) = rows.quotes().fault() {
+                return Err(BuildError::unreadable(path, format!("in its header, {fault}")));
+            }
+            names(path, &header)?
         }
-        error
-    })?;
+    };
+    let fields_in_row = columns.len();
+    rows.expect_empty_rows(fields_in_row == 1);
+    let constants = reading.constants(file, |name| columns.contains(&name));
+    let constants_text: Vec<Option<&[u8]>> = constants
+        .iter()
+        .map(|column| column.value.as_deref().map(str::as_bytes))
+        .collect();
+    columns.extend(constants.iter().map(|column| column.name.as_str()));
+    let missing = |error: BuildError| with_guesses(error, reading, &columns[..fields_in_row], delimiter);
+    if named.is_none() && !named_columns(reading.options).any(|name| columns.contains(&name)) {
+        let name = &reading.options.key[0];
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        return Err(missing(BuildError::missing_column(path, name, columns)));
+    }
+    let place = |name: &str| columns.iter().position(|column| *column == name);
+    let chosen = Chosen::find(reading, path, &columns, place).map_err(missing)?;
+    let kind = |place: usize| match place.checked_sub(fields_in_row).map(|place| &constants[place]) {
+        Some(constant) if constant.is_integer() => "integer",
+        Some(constant) if constant.value.is_none() => drift::NULL,
+        _ => drift::TEXT,
+    };
+    let used = chosen
+        .places()
+        .map(|place| (columns[place].to_owned(), kind(place).to_owned()));
+    reading.drift.check(&reading.files.paths, file, used.collect())?;
     reading.note_schema(file, 0, || {
         chosen.schema(|place| Column {
             name: columns[place].to_owned(),
@@ -62,6 +85,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         form: reading.rows.key_form(),
     };
     // Properties of a graph are compared with numbers.
+    let numbers = reading.options.reading.numbers;
     let has_numbers = reading.options.value_type == ValueType::Graph;
     let (mut key, mut object) = (Vec::new(), Vec::new());
     let mut number = 0;
@@ -71,32 +95,52 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         let row = rows.row();
         let refused = if let Some(fault) = rows.quotes().fault() {
             fault
-        } else if row.len() != columns.len() {
-            format!("it has {} fields, and the header has {}", row.len(), columns.len())
+        } else if row.len() != fields_in_row {
+            let expected = named.map_or("the header has", |_| "--columns names");
+            format!("it has {} fields, and {expected} {fields_in_row}", row.len())
         } else {
+            let field = |place: usize| match place.checked_sub(fields_in_row) {
+                None => Ok(row.field(place)),
+                Some(constant) => {
+                    constants_text[constant].ok_or_else(|| format!("{:?} is null", constants[constant].name))
+                }
+            };
             let value = match &chosen.value {
-                ChosenValue::Raw(place) => Ok(row.field(*place)),
+                ChosenValue::Raw(place) => field(*place),
                 ChosenValue::Object(places) => {
                     object.clear();
                     let written = fields.write_object(&mut object, |field, out| {
                         let place = places[field];
-                        match row.field(place) {
-                            number if has_numbers && is_number(number) => out.extend_from_slice(number),
-                            text => write_string(std::str::from_utf8(text).map_err(|_| place)?, out),
+                        let constant = place.checked_sub(fields_in_row).map(|place| &constants[place]);
+                        let text = match constant {
+                            None => row.field(place),
+                            Some(constant) => constant.value.as_deref().unwrap_or("null").as_bytes(),
+                        };
+                        let is_verbatim = match constant {
+                            None => has_numbers && is_number(text),
+                            Some(constant) => constant.value.is_none() || is_verbatim(constant, numbers),
+                        };
+                        if is_verbatim {
+                            out.extend_from_slice(text);
+                            return Ok(());
                         }
-                        Ok::<(), usize>(())
+                        let text = std::str::from_utf8(text);
+                        write_string(
+                            text.map_err(|_| format!("column {:?} is not UTF-8", columns[place]))?,
+                            out,
+                        );
+                        Ok::<(), String>(())
                     });
                     written.map(|()| &object[..])
                 }
             };
-            let key = key_of(row, &chosen.key, columns_of_key, &mut key);
+            let key = key_of(field, &chosen.key, columns_of_key, &mut key);
             match (key, value) {
                 (Ok(key), Ok(value)) => {
                     sink.accept(id, key, value)?;
                     continue;
                 }
-                (Err(reason), _) => reason,
-                (_, Err(place)) => format!("column {:?} is not UTF-8", columns[place]),
+                (Err(reason), _) | (_, Err(reason)) => reason,
             }
         };
         let refused = format!("{}: {refused}", rows.quotes().lines());
@@ -107,19 +151,41 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
 
 /// The key of a row, written to `key` if it is not one field as it stands.
 fn key_of<'a>(
-    row: &'a Row,
+    field: impl Fn(usize) -> Result<&'a [u8], String>,
     places: &[usize],
     columns: KeyColumns<'_>,
     key: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], String> {
     if let ([place], true) = (places, columns.is_plain()) {
-        return Ok(row.field(*place));
+        return field(*place);
     }
     key.clear();
     for (number, &place) in places.iter().enumerate() {
-        columns.append_part(key, number, row.field(place), false)?;
+        columns.append_part(key, number, field(place)?, false)?;
     }
     Ok(key)
+}
+
+/// Whether a partition column is written without quotes.
+fn is_verbatim(constant: &Constant, numbers: Numbers) -> bool {
+    constant.is_integer() && numbers == Numbers::Number
+}
+
+/// The error for a missing column, with what may be wrong about the whole file.
+fn with_guesses(mut error: BuildError, reading: &Reading<'_>, columns: &[&str], used: u8) -> BuildError {
+    if let BuildError::MissingColumn {
+        column,
+        delimiter,
+        headerless,
+        ..
+    } = &mut error
+    {
+        *delimiter = guess_delimiter(columns, column, used);
+        let is_header = delimiter.is_some() || named_columns(reading.options).any(|name| columns.contains(&name));
+        let is_named = reading.options.reading.csv_columns.is_some();
+        *headerless = (!is_header && !is_named).then_some(columns.len());
+    }
+    error
 }
 
 /// Whether a field is a number as it is usually written: no zeros in front, no sign but a minus, no exponent, and so few digits

@@ -63,6 +63,13 @@ impl Quotes {
         }
     }
 
+    /// Processes the line break of an empty line that is a row.
+    pub(super) fn feed_empty_row(&mut self, end: &[u8]) {
+        (self.row_line, self.row_last_line) = (self.line, self.line);
+        self.text_after_quote = None;
+        self.feed(end);
+    }
+
     /// Skips the first bytes, and returns how many; 0 only before a row.
     fn skip(&mut self, bytes: &[u8]) -> usize {
         match self.place {

@@ -15,6 +15,10 @@ pub(super) struct Rows<R> {
     parser: csv_core::Reader,
     quotes: Quotes,
     row: Row,
+    /// Whether an empty line is a row, of one empty field. `csv-core` passes over empty lines.
+    has_empty_rows: bool,
+    /// The last byte that was read.
+    last_byte: u8,
 }
 
 /// One row.
@@ -56,11 +60,44 @@ impl<R: Read> Rows<R> {
                 ends: vec![0; 32],
                 fields: 0,
             },
+            has_empty_rows: false,
+            last_byte: b'\n',
         }
+    }
+
+    /// Says whether an empty line is a row.
+    pub(super) fn expect_empty_rows(&mut self, are_rows: bool) {
+        self.has_empty_rows = are_rows;
+    }
+
+    /// Takes an empty line, if one is next.
+    fn take_empty_row(&mut self) -> io::Result<bool> {
+        // The second half of a line break belongs to the row before.
+        if self.last_byte == b'\r' && self.reader.fill_buf()?.first() == Some(&b'\n') {
+            self.take_byte(b'\n', Quotes::feed);
+        }
+        match self.reader.fill_buf()?.first() {
+            Some(&end @ (b'\r' | b'\n')) => {
+                self.take_byte(end, Quotes::feed_empty_row);
+                self.row.ends[0] = 0;
+                self.row.fields = 1;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn take_byte(&mut self, byte: u8, feed: fn(&mut Quotes, &[u8])) {
+        feed(&mut self.quotes, &[byte]);
+        self.reader.consume(1);
+        self.last_byte = byte;
     }
 
     /// Reads the next row; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<&Row>> {
+        if self.has_empty_rows && self.take_empty_row()? {
+            return Ok(Some(&self.row));
+        }
         let row = &mut self.row;
         let (mut read, mut bytes, mut ends) = (0, 0, 0);
         loop {
@@ -74,6 +111,9 @@ impl<R: Read> Rows<R> {
                 self.parser
                     .read_record(input, &mut row.bytes[bytes..], &mut row.ends[ends..]);
             self.quotes.feed(&input[..used]);
+            if let Some(last) = input[..used].last() {
+                self.last_byte = *last;
+            }
             self.reader.consume(used);
             read += used;
             bytes += written;

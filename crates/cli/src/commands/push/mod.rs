@@ -50,7 +50,7 @@ Example:
   fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m")]
 pub struct PushOptions {
     #[command(flatten)]
-    input: InputOptions,
+    pub(super) input: InputOptions,
 
     /// Keep the built version: in this directory, which is empty or missing, or at this URL
     #[arg(long, value_name = "URL")]
