@@ -56,7 +56,7 @@ fn is_waiting(push: &PushResource) -> bool {
     fetching.peek().is_some() && fetching.all(|node| node.reads_stream)
 }
 
-/// What keeps nodes from a version, or from the stream on top of it: those that say the same together.
+/// The reasons that keep nodes from a version, or from the stream on top of it: nodes with the same reason together.
 pub fn problems(nodes: &[ReplicaResource]) -> Vec<String> {
     let mut problems = BTreeMap::<String, Vec<u32>>::new();
     for node in nodes {

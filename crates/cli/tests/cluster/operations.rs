@@ -195,7 +195,7 @@ fn nodes_routers_and_controllers_answer_the_same_or_name_a_node() {
         },
     );
 
-    // What only nodes know is there, and not just equally empty.
+    // The answers of nodes are there, and not just equally empty.
     for process in [node, router, controller] {
         until("the record without a key is known everywhere", || {
             let poison = process.http_get("/v1/stores/h/stream/poison");

@@ -38,7 +38,7 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
     }
 }
 
-/// What a store's document has at `stream.rewind_ms`.
+/// The value at `stream.rewind_ms` in a store's document.
 fn shown(store: &Value, member: &str) -> Value {
     store
         .pointer(&format!("/{}", member.replace('.', "/")))

@@ -1,4 +1,4 @@
-//! Which requests carry long values, one way or the other: they go over a connection of their own, so that no other request
+//! Requests with long values, in either direction: they go over a connection of their own, so that no other request
 //! waits behind their bytes.
 //!
 //! The length of a value that is written is known; that of one that is read is not. So each link remembers keys whose last

@@ -18,7 +18,7 @@ use crate::read::{Directory, Failure, Member};
 pub struct NoQuorum {
     /// The action required of replicas.
     pub part: QuorumPart,
-    /// What is known of the write that failed so; `None` if a read failed.
+    /// The known outcome of the failed write; `None` if a read failed.
     pub of_write: Option<WriteFate>,
     /// How many replicas did it, or had been asked and could still do it when the operation failed: it fails as soon as
     /// even these are not enough.
@@ -35,7 +35,7 @@ pub struct NoQuorum {
     pub missing: Vec<MissingReplica>,
 }
 
-/// What became of a write without a quorum.
+/// The outcome of a write without a quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteFate {
     /// No replica has it.

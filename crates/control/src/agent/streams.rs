@@ -399,7 +399,7 @@ impl Streams {
         Some(reason.unwrap_or_else(|| "it is being read".to_owned()))
     }
 
-    /// What keeps the node from reading streams, a sentence a version.
+    /// The reasons that keep the node from reading streams, a sentence for each version.
     pub(crate) fn problems(&self) -> Vec<String> {
         let state = self.state.lock();
         let failures = state.failures.iter().map(|(key, failure)| (key, failure.error.clone()));

@@ -1,4 +1,4 @@
-//! What only nodes know: a process asks all other live nodes the same question, or names the nodes to ask.
+//! Questions that only nodes can answer: a process asks all other live nodes the same question, or names the nodes to ask.
 
 use std::time::Duration;
 

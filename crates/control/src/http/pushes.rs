@@ -117,7 +117,7 @@ pub(super) fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError
     }
 }
 
-/// Which push is shown.
+/// The push to show.
 #[derive(Debug, Clone, serde::Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

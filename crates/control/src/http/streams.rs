@@ -74,7 +74,7 @@ pub(super) async fn log(
     Ok(Json(EventsLogged { logged: logged.await? }))
 }
 
-/// What the answering process alone knows, or all live nodes.
+/// The processes that are asked: the answering one alone, or all live nodes.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

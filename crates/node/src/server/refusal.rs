@@ -45,7 +45,7 @@ pub(super) fn takes_no_writes(store: &ServingStore) -> String {
     format!("READONLY {}", unwritten(store))
 }
 
-/// What a store is that is not written to, and where its data comes from.
+/// The kind of a store that takes no writes, and the source of its data.
 pub(super) fn unwritten(store: &ServingStore) -> String {
     let (name, kind) = (&store.name, store.kind);
     match kind {

@@ -238,7 +238,7 @@ fn compare(what: &str, address: SocketAddr, strip: &str) {
             );
             count += 1;
         }
-        // What cannot be parsed ends the connection.
+        // A request that cannot be parsed ends the connection.
         let nonsense = requests
             .one(&["*x\r\n", "*1\r\n$x\r\n", "ECHO \"x\r\n", "*1\r\nfoo\r\n"])
             .as_bytes();

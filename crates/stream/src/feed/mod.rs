@@ -159,7 +159,7 @@ pub struct FeedStatus {
     pub partitions: Vec<SourceStatus>,
     /// Up to which time no event may come any more, in milliseconds since 1970; 0 if none was read since the process began.
     pub settled_ms: u64,
-    /// What keeps it from reading, if there is something.
+    /// The reason that keeps it from reading, if there is one.
     pub error: Option<String>,
     /// The first offset of each topic partition that was read, or was to be read.
     pub begun: BTreeMap<u32, u64>,
@@ -243,7 +243,7 @@ impl Feed {
         }
     }
 
-    /// What has kept it from reading for some seconds, if there is something.
+    /// The reason that has kept it from reading for some seconds, if there is one.
     pub fn lasting_error(&self) -> Option<String> {
         let state = self.state.lock();
         let lasts = state.failing.is_some_and(|since| since.elapsed() >= LASTS);

@@ -391,7 +391,7 @@ impl KafkaTopic {
     }
 }
 
-/// What consumers need: these defaults, properties that an operator has set, and what the rest relies on.
+/// The properties of consumers: these defaults, properties that an operator has set, and what the rest relies on.
 pub(crate) fn of_consumers(
     brokers: &str,
     defaults: &[(&str, &str)],

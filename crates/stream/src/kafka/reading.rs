@@ -29,7 +29,7 @@ pub(crate) struct Reading {
     partition: i32,
 }
 
-/// What librdkafka knows a topic by.
+/// The handle by which librdkafka knows a topic.
 struct Topic(*mut rd_kafka_topic_t);
 
 // SAFETY: librdkafka locks what it points to.

@@ -16,7 +16,7 @@ const EXPLAINS: Duration = Duration::from_secs(60);
 /// How often the same is logged: librdkafka repeats some errors many times a second.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What the consumers of a Kafka hear of it, beside answers.
+/// The events that the consumers of a Kafka cluster receive besides answers.
 #[derive(Clone, Default)]
 pub(crate) struct Refusals(Arc<Mutex<Heard>>);
 

@@ -216,7 +216,7 @@ pub struct VersionStream {
     /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
     #[serde(default)]
     pub begun_offsets: BTreeMap<u32, u64>,
-    /// What keeps the node from reading the stream, if there is something.
+    /// The reason that keeps the node from reading the stream, if there is one.
     pub error: Option<String>,
     /// Which records were gone before they were read: a new version has to be pushed.
     pub lost: Vec<LostRange>,

@@ -39,7 +39,7 @@ pub struct Pushed {
     pub push: PushRecord,
     /// Whether it is an earlier one.
     pub is_repeated: bool,
-    /// What is to be written.
+    /// The bytes to write.
     pub change: Option<Change>,
 }
 
