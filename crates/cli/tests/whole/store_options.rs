@@ -38,7 +38,7 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
     }
 }
 
-/// The value at `stream.rewind_ms` in a store's document.
+/// The value of an option in a store's document, at a path like `stream.rewind_ms`.
 fn shown(store: &Value, member: &str) -> Value {
     store
         .pointer(&format!("/{}", member.replace('.', "/")))

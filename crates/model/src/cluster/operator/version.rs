@@ -39,7 +39,7 @@ pub struct Pushed {
     pub push: PushRecord,
     /// Whether it is an earlier one.
     pub is_repeated: bool,
-    /// The bytes to write.
+    /// The change to the records, if there is one.
     pub change: Option<Change>,
 }
 
