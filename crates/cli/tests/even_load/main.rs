@@ -191,13 +191,15 @@ fn two_unequal_servers_even_out_their_load() {
         cluster.number("node-2") as usize - 1,
     );
     let (mut demand, mut raised) = (borne * DEMAND, Instant::now());
+    let mut uneven: f64 = 0.0;
     until("the smaller server struggles", || {
+        let cpu = cpu(&cluster);
+        uneven = uneven.max(cpu[small] - cpu[large]);
         if raised.elapsed() >= Duration::from_secs(1) {
             (demand, raised) = (demand * RISE, Instant::now());
             load.limit(demand as u64);
             println!(
-                "{demand:.0} reads a second, {:?} % CPU, {:?}",
-                cpu(&cluster),
+                "{demand:.0} reads a second, {cpu:?} % CPU, {:?}",
                 decisions(&cluster, 1).last()
             );
         }
@@ -216,7 +218,9 @@ fn two_unequal_servers_even_out_their_load() {
     println!("after {made} plans: {held:?} partitions, {cpu:?} % CPU");
     drop(load);
     assert!(held[large] >= 2 * held[small], "{held:?}");
-    assert!((cpu[0] - cpu[1]).abs() < 35.0, "{cpu:?}");
+    // How even they become depends on the load that the smaller one struggled with: nothing moves once none struggles.
+    let now = (cpu[small] - cpu[large]).abs();
+    assert!(now < uneven * 0.75, "{now} after {uneven}: {cpu:?}");
     assert!(cpu.iter().all(|cpu| *cpu < 90.0), "{cpu:?}");
 
     // Every decision has its reasons, also those that nothing moves, and can be made again.
