@@ -308,10 +308,19 @@ impl Operator {
 
     /// Marks a node, or takes its mark away.
     pub(crate) fn mark_node(&self, node: NodeId, mark: Option<NodeMark>) -> Result<(), ControlError> {
-        self.change(&[RecordPath::Node(node)], |view| {
-            operator::mark_node(view, node, mark).map(Some)
+        self.change(&[RecordPath::Node(node), RecordPath::Routing], |view| {
+            operator::mark_node(view, node, mark, now_unix_ms()).map(Some)
         })?;
         tracing::info!(%node, ?mark, "the node is marked");
+        Ok(())
+    }
+
+    /// Forgets a node that is gone for good.
+    pub(crate) fn forget_node(&self, node: NodeId) -> Result<(), ControlError> {
+        self.change(&[RecordPath::Node(node), RecordPath::Routing], |view| {
+            operator::forget_node(view, node).map(Some)
+        })?;
+        tracing::info!(%node, "the node is forgotten");
         Ok(())
     }
 

@@ -12,10 +12,12 @@ use crate::output::Output;
 /// `fondaco drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The same as fondaco rebalance run --remove NODE.
+The same as fondaco rebalance run --remove NODE. With --cancel the nodes stay: a plan that drains them ends, partitions that have
+moved stay where they are now, and fondaco rebalance run --add NODE brings a node its share again.
 
 Example:
-  fondaco drain 4")]
+  fondaco drain 4
+  fondaco drain 4 --cancel")]
 pub struct DrainOptions {
     /// The nodes to take all partitions from, for good
     #[arg(value_name = "NODE", required = true)]
@@ -24,6 +26,10 @@ pub struct DrainOptions {
     /// Start, and do not wait for the end
     #[arg(long)]
     no_wait: bool,
+
+    /// Keep nodes that were to leave
+    #[arg(long, conflicts_with = "no_wait")]
+    cancel: bool,
 
     #[command(flatten)]
     node: ControlPort,
@@ -58,7 +64,20 @@ pub struct MaintenanceOptions {
 
 /// Runs `fondaco drain`.
 pub fn drain(options: DrainOptions, output: &Output) -> anyhow::Result<()> {
-    rebalance::remove(options.drained, options.no_wait, options.node, output)
+    if !options.cancel {
+        return rebalance::remove(options.drained, options.no_wait, options.node, output);
+    }
+    let client = Client::new(&options.node)?;
+    let known = client.get::<NodeList>("/v1/nodes")?.nodes;
+    let leaves = |number: &u32| {
+        known
+            .iter()
+            .any(|node| node.node == *number && node.mark == Some(NodeMark::Leaving))
+    };
+    if let Some(stays) = options.drained.iter().find(|number| !leaves(number)) {
+        anyhow::bail!("node {stays} does not leave: nothing is to be cancelled");
+    }
+    mark(&client, options.drained, None, output)
 }
 
 /// Runs `fondaco maintenance`.
@@ -73,12 +92,14 @@ pub fn maintenance(options: &MaintenanceOptions, output: &Output) -> anyhow::Res
             anyhow::bail!("no node has the group {group:?}: fondaco nodes shows the groups");
         }
     }
-    let mark = NewMark {
-        mark: (!options.end).then_some(NodeMark::Maintenance),
-    };
+    let next = (!options.end).then_some(NodeMark::Maintenance);
+    mark(&client, marked, next, output)
+}
+
+fn mark(client: &Client, nodes: Vec<u32>, mark: Option<NodeMark>, output: &Output) -> anyhow::Result<()> {
     let mut list = NodeList { nodes: Vec::new() };
-    for node in marked {
-        list = client.post(&format!("/v1/nodes/{node}/mark"), &mark)?;
+    for node in nodes {
+        list = client.post(&format!("/v1/nodes/{node}/mark"), &NewMark { mark })?;
     }
     output.result(&list, |list| nodes::text(&list.nodes))
 }

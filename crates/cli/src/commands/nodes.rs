@@ -1,7 +1,7 @@
 //! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
-use clap::Args;
-use fondaco_control::http::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
+use clap::{Args, Subcommand};
+use fondaco_control::http::{ClusterNode, LoadResource, NodeList, NodeLoadResource};
 use fondaco_model::cluster::NodeMark;
 use serde::Serialize;
 
@@ -11,14 +11,46 @@ use crate::output::{self, Output, table};
 
 /// `fondaco nodes`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco nodes --http 10.0.0.7:6580")]
+#[command(
+    after_help = "Example:\n  fondaco nodes --http 10.0.0.7:6580\n  fondaco nodes forget 4",
+    args_conflicts_with_subcommands = true
+)]
 pub struct NodesOptions {
+    #[command(subcommand)]
+    command: Option<NodesCommand>,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco nodes …`.
+#[derive(Debug, Subcommand)]
+enum NodesCommand {
+    /// Forget a node that was drained and stopped: it is listed no more
+    Forget(ForgetOptions),
+}
+
+/// `fondaco nodes forget`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The node's number is not given to another one. If it comes back with its data directory, it is listed again, and leaves.
+
+Example:
+  fondaco nodes forget 4")]
+struct ForgetOptions {
+    /// The nodes
+    #[arg(value_name = "NODE", required = true)]
+    forgotten: Vec<u32>,
+
     #[command(flatten)]
     node: ControlPort,
 }
 
 /// Runs `fondaco nodes`.
 pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
+    if let Some(NodesCommand::Forget(options)) = &options.command {
+        return forget(options, output);
+    }
     let client = Client::new(&options.node)?;
     let list: NodeList = client.get("/v1/nodes")?;
     // Without a leading controller their load is not known.
@@ -27,7 +59,8 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
         load.nodes
             .iter()
             .find(|load| load.node == node.node)
-            .map(|load| load.load)
+            .filter(|_| node.live)
+            .cloned()
     };
     let list = LoadedNodes {
         nodes: list
@@ -41,9 +74,18 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
     };
     output.result(&list, |list| {
         let nodes: Vec<ClusterNode> = list.nodes.iter().map(|one| one.node.clone()).collect();
-        let loads: Vec<Option<ResourceUseResource>> = list.nodes.iter().map(|one| one.load).collect();
+        let loads: Vec<_> = list.nodes.iter().map(|one| one.load.clone()).collect();
         loaded_text(&nodes, &loads)
     })
+}
+
+fn forget(options: &ForgetOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    for node in &options.forgotten {
+        client.delete(&format!("/v1/nodes/{node}"))?;
+    }
+    let list: NodeList = client.get("/v1/nodes")?;
+    output.result(&list, |list| text(&list.nodes))
 }
 
 /// The nodes with their load, as JSON.
@@ -57,8 +99,8 @@ struct LoadedNodes {
 struct LoadedNode {
     #[serde(flatten)]
     node: ClusterNode,
-    /// What it uses; null if the leading controller does not know.
-    load: Option<ResourceUseResource>,
+    /// What it uses and holds; null if it is absent, or the leading controller does not know.
+    load: Option<NodeLoadResource>,
 }
 
 /// The nodes as a table. A column is left out if its feature is not in use, so that all its cells are the same.
@@ -66,7 +108,7 @@ pub fn text(nodes: &[ClusterNode]) -> String {
     loaded_text(nodes, &vec![None; nodes.len()])
 }
 
-fn loaded_text(nodes: &[ClusterNode], loads: &[Option<ResourceUseResource>]) -> String {
+fn loaded_text(nodes: &[ClusterNode], loads: &[Option<NodeLoadResource>]) -> String {
     if nodes.is_empty() {
         return "no nodes yet: the leading controller assigns a number to each node that it finds\n".to_owned();
     }
@@ -99,13 +141,20 @@ fn loaded_text(nodes: &[ClusterNode], loads: &[Option<ResourceUseResource>]) -> 
     let row = |node: &ClusterNode| columns.iter().map(|column| (column.cell)(node)).collect();
     let mut rows: Vec<Vec<String>> = nodes.iter().map(row).collect();
     if loads.iter().any(Option::is_some) {
-        header.extend(["CPU", "REQUESTS/S"]);
-        right.extend([true; 2]);
+        header.extend(["DATA", "CPU", "REQUESTS/S", "SHARE"]);
+        right.extend([true; 4]);
+        let requests = |load: &NodeLoadResource| load.load.requests_per_second;
+        let all: f64 = loads.iter().flatten().map(requests).sum();
         for (row, load) in rows.iter_mut().zip(loads) {
-            let cells = load.map(|load| {
+            let cells = load.as_ref().map(|load| {
                 [
-                    format!("{:.0} %", load.cpu_percent),
-                    format!("{:.0}", load.requests_per_second),
+                    output::bytes(load.held_bytes),
+                    format!("{:.0} %", load.load.cpu_percent),
+                    format!("{:.0}", requests(load)),
+                    match all > 0.0 {
+                        true => format!("{:.0} %", requests(load) / all * 100.0),
+                        false => "-".to_owned(),
+                    },
                 ]
             });
             row.extend(cells.unwrap_or_default());
@@ -191,6 +240,30 @@ mod tests {
              1  live            16  10.0.0.1:6500  10.0.0.1:6580\n   \
              2  absent          16  10.0.0.2:6500  10.0.0.2:6580\n"
         );
+    }
+
+    #[test]
+    fn the_data_and_the_share_of_requests_of_live_nodes_are_shown() {
+        let mut nodes = [node(1), node(2), node(3)];
+        nodes[2].live = false;
+        let load = |node, requests_per_second, held_bytes| {
+            Some(NodeLoadResource {
+                node,
+                load: fondaco_control::http::ResourceUseResource {
+                    cpu_percent: 40.0,
+                    requests_per_second,
+                    ..Default::default()
+                },
+                known: true,
+                held_bytes,
+            })
+        };
+        let text = loaded_text(&nodes, &[load(1, 75.0, 3 << 20), load(2, 25.0, 1 << 20), None]);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(rows[0].ends_with(&["DATA", "CPU", "REQUESTS/S", "SHARE"]), "{text}");
+        assert!(rows[1].ends_with(&["3.0", "MiB", "40", "%", "75", "75", "%"]), "{text}");
+        assert!(rows[2].ends_with(&["40", "%", "25", "25", "%"]), "{text}");
+        assert!(rows[3].ends_with(&["10.0.0.3:6580"]), "{text}");
     }
 
     #[test]

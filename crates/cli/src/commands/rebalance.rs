@@ -352,7 +352,9 @@ fn look(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
         Some(number) => Some(client.get::<PlanResource>(&format!("/v1/plans/{number}"))?),
         None => {
             let plans = client.get::<PlanList>("/v1/plans")?.plans;
-            plans.into_iter().find(|plan| plan.state != PlanState::Proposed)
+            plans
+                .into_iter()
+                .find(|plan| !matches!(plan.state, PlanState::Proposed | PlanState::Replaced))
         }
     };
     let cluster: ClusterResource = client.get("/v1/cluster")?;
@@ -413,6 +415,7 @@ fn plan_state(state: PlanState) -> &'static str {
         PlanState::Paused => "paused",
         PlanState::Done => "done",
         PlanState::Cancelled => "cancelled",
+        PlanState::Replaced => "replaced",
     }
 }
 

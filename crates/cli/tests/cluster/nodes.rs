@@ -154,3 +154,35 @@ fn a_new_node_gets_a_number_and_waits_for_partitions() {
     cluster.until_holds("node-4", &["version-1"]);
     assert_eq!(read_all(&mut cluster.get("node-4").redis()), Ok(1));
 }
+
+#[test]
+fn a_drain_is_cancelled_and_a_drained_node_is_forgotten() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    let number = cluster.number("node-3");
+    let drained = number.to_string();
+    let told = |arguments: &[&str]| cluster.get("node-1").done(arguments);
+    told(&["drain", &drained, "--quiet"]);
+    assert!(told(&["nodes"]).contains("leaving"));
+    told(&["drain", &drained, "--cancel"]);
+    assert!(!told(&["nodes"]).contains("leaving"));
+    let refused = cluster.get("node-1").refused(1, &["drain", &drained, "--cancel"]);
+    assert!(refused.contains("does not leave"), "{refused}");
+    let refused = cluster.get("node-1").refused(1, &["nodes", "forget", &drained]);
+    assert!(refused.contains("is live"), "{refused}");
+    cluster.kill("node-3");
+    let mut told = String::new();
+    until("it is forgotten, once node 1 knows that it is gone", || {
+        let output = cluster.get("node-1").run(&["nodes", "forget", &drained]);
+        told = String::from_utf8(output.stdout).unwrap();
+        output.status.success()
+    });
+    assert_eq!(told.lines().count(), 3, "a header and two nodes: {told}");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+    // It is a node like any other when it comes back, but leaves.
+    cluster.launch("node-3");
+    until("it is listed again", || {
+        cluster.get("node-1").done(&["nodes"]).contains("leaving")
+    });
+}

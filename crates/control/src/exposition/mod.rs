@@ -245,8 +245,8 @@ impl Observed {
         gauge(
             encoder,
             "nodes",
-            "nodes that were given a number",
-            view.nodes.len() as u64,
+            "nodes that were given a number, without those that are forgotten",
+            view.listed_nodes().count() as u64,
         )?;
         gauge(encoder, "nodes_live", "live nodes", live as u64)?;
         gauge(encoder, "routers", "live routers", view.routers.len() as u64)?;

@@ -149,7 +149,8 @@ pub(super) async fn place(
     }))
 }
 
-/// Mark a node as leaving for good, or for maintenance; or take its mark away.
+/// Mark a node as leaving for good, or for maintenance; or take its mark away. With the mark of a node that leaves, the plan is
+/// cancelled that drains it: it keeps what has not moved.
 #[utoipa::path(post, path = "/v1/nodes/{node}/mark", tag = "cluster", params(("node" = u32, Path, description = "The number of the node")), request_body = NewMark, responses(
     (status = 200, description = "The nodes", body = NodeList),
     (status = "default", description = "An error: invalid_request, no_cluster, node_not_found", body = ErrorResource),
@@ -165,6 +166,25 @@ pub(super) async fn mark(
         Ok(nodes_of(app.operator.mirror()))
     });
     Ok(Json(NodeList { nodes: marked.await? }))
+}
+
+/// Forget a node that was drained and stopped: it is listed no more, unless it comes back.
+#[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "cluster", params(("node" = u32, Path, description = "The number of the node")), responses(
+    (status = 200, description = "The other nodes", body = NodeList),
+    (status = "default", description = "An error: invalid_request, node_not_found, node_in_use", body = ErrorResource),
+))]
+pub(super) async fn forget(
+    State(app): State<App>,
+    PathTexts(node): PathTexts<u32>,
+) -> Result<Json<NodeList>, ApiError> {
+    let node = NodeId::new(node).ok_or_else(|| ApiError::invalid("nodes are numbers from 1"))?;
+    let forgotten = app.blocking(move |app| {
+        app.operator.forget_node(node)?;
+        Ok(nodes_of(app.operator.mirror()))
+    });
+    Ok(Json(NodeList {
+        nodes: forgotten.await?,
+    }))
 }
 
 fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
@@ -237,11 +257,9 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
         let stores = view.stores.iter().filter(|(_, store)| store.record.late.contains(id));
         stores.map(|(name, _)| name.to_string()).collect()
     };
-    let node = |(id, node): (
-        &NodeId,
-        &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>,
-    )| {
+    let node = |node: &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>| {
         let record = &node.record;
+        let id = &record.id;
         ClusterNode {
             node: id.get(),
             identity: record.identity.to_string(),
@@ -261,7 +279,7 @@ fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
             protocol: record.protocol,
         }
     };
-    view.nodes.iter().map(node).collect()
+    view.listed_nodes().map(node).collect()
 }
 
 pub(super) fn no_routing(view: &ClusterView) -> OperatorError {

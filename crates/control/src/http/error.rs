@@ -188,6 +188,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ),
     ("node_absent", 409, "the node is absent"),
     (
+        "node_in_use",
+        409,
+        "a node that is live or has partitions cannot be forgotten",
+    ),
+    (
         "member_busy",
         409,
         "the member of the development cluster is the one that answers, or is already running or stopped",
@@ -413,6 +418,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::TooManyPartitions { .. } => "too_many_partitions",
         OperatorError::NodeNotFound { .. } => "node_not_found",
         OperatorError::NodeAbsent { .. } => "node_absent",
+        OperatorError::NodeInUse { .. } => "node_in_use",
         OperatorError::Placement(_) => "placement",
         OperatorError::TooManyUsers { .. } => "too_many_users",
         OperatorError::UserNotFound { .. } => "user_not_found",

@@ -208,6 +208,16 @@ pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
             sum.and_modify(add).or_insert_with(|| one.clone());
         }
     }
+    // Also those that nothing is asked of.
+    for &partition in sizes.keys() {
+        partitions.entry(partition).or_insert(PartitionLoad {
+            store: 0,
+            partition,
+            requests: 0.0,
+            writes: 0.0,
+            bytes: 0.0,
+        });
+    }
     let bytes = |partition: &PartitionId| sizes.get(partition).copied().unwrap_or(0);
     LoadResource {
         window_ms,
@@ -220,6 +230,19 @@ pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
         hot_keys: book.hot_keys().iter().map(Into::into).collect(),
         advice: advice(app, book).iter().map(Into::into).collect(),
     }
+}
+
+/// The bytes of each partition on a node, as the leading controller knows them; none if no controller leads.
+pub(super) fn partition_sizes(app: &App) -> BTreeMap<PartitionId, u64> {
+    if let Some(controller) = leading(app) {
+        return controller.book().sizes();
+    }
+    let told = app.leader.other().and_then(|port| port.get("/v1/load").ok());
+    let told = told.and_then(|(_, body)| serde_json::from_slice::<LoadResource>(&body).ok());
+    let partitions = told.into_iter().flat_map(|load| load.partitions);
+    partitions
+        .map(|one| (PartitionId::new(one.partition), one.bytes))
+        .collect()
 }
 
 /// What would help the cluster, besides moves.

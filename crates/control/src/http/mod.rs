@@ -129,6 +129,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/nodes", Method::GET, get(cluster::nodes)),
         ("/v1/routing", Method::GET, get(cluster::routing)),
         ("/v1/routing/split", Method::POST, post(cluster::split)),
+        ("/v1/nodes/{node}", Method::DELETE, delete(cluster::forget)),
         ("/v1/nodes/{node}/mark", Method::POST, post(cluster::mark)),
         ("/v1/session", Method::GET, get(sessions::show)),
         (

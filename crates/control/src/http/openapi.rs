@@ -48,6 +48,7 @@ use super::{
         cluster::routing,
         cluster::split,
         cluster::mark,
+        cluster::forget,
         sessions::show,
         sessions::begin,
         sessions::end,

@@ -14,6 +14,7 @@ use super::body::{JsonBody, PathTexts};
 use super::callers::Caller;
 use super::cluster::no_routing;
 use super::error::{ApiError, ErrorResource};
+use super::load::partition_sizes;
 use super::resources::{NewPlan, PlanList, PlanResource};
 use crate::error::ControlError;
 use crate::load::move_rates;
@@ -73,8 +74,9 @@ pub(super) async fn make(
     let request = PlanRequest { user, ..request(&new)? };
     let made = app.blocking(move |app| {
         let each = app.operator.mirror().view().partition_bytes();
+        let sizes = partition_sizes(app);
         let costs = MoveCosts {
-            bytes: &|_| each,
+            bytes: &|partition| sizes.get(&partition).copied().unwrap_or(each),
             rates: move_rates(&app.settings.settings),
         };
         if new.dry_run {

@@ -229,7 +229,7 @@ fn proposed_already(view: &ClusterView, decision: &Decision) -> Option<u64> {
 /// The replicas that have left nodes since a time, by whatever plan.
 fn departures(view: &ClusterView, since_unix_ms: u64) -> Vec<Departure> {
     let plans = view.plans.values().map(|plan| &plan.record);
-    let run = plans.filter(|plan| plan.state != PlanState::Proposed);
+    let run = plans.filter(|plan| !matches!(plan.state, PlanState::Proposed | PlanState::Replaced));
     let moves = run.flat_map(|plan| {
         let at_unix_ms = plan.ended_unix_ms.unwrap_or(plan.made_unix_ms);
         let moves = plan

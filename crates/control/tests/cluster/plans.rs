@@ -35,6 +35,39 @@ fn begin(cluster: &TestCluster, mut request: Value) -> u64 {
 }
 
 #[test]
+fn a_drained_node_is_kept_or_forgotten() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    cluster.client.push(&builds.build(1));
+    let mark = |number: usize| cluster.client.get("/v1/nodes")["nodes"][number - 1]["mark"].clone();
+    run(&cluster, json!({"remove": [3]}));
+    assert_eq!(mark(3), json!("leaving"));
+    let (_, plan) = cluster
+        .client
+        .call("POST", "/v1/plans", json!({"add": [3], "dry_run": true}));
+    assert!(plan["bytes"].as_u64().unwrap() > 0, "{plan}");
+    run(&cluster, json!({"add": [3]}));
+    assert_eq!(mark(3), json!(null));
+    assert!(partitions(&cluster)[2] > 0);
+
+    let (status, refused) = cluster.client.call("DELETE", "/v1/nodes/3", json!({}));
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (409, &json!("node_in_use")),
+        "{refused}"
+    );
+    run(&cluster, json!({"remove": [3]}));
+    cluster.stop("node-3");
+    eventually("the node to be forgotten", || {
+        let (status, _) = cluster.client.call("DELETE", "/v1/nodes/3", json!({}));
+        (status == 200).then_some(())
+    });
+    assert_eq!(partitions(&cluster).len(), 2);
+    cluster.all_serve(1, 50);
+}
+
+#[test]
 fn plans_fill_a_new_node_and_empty_a_removed_one() {
     // The table is made when two nodes are live; the third comes later.
     let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);

@@ -189,6 +189,8 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": "maintenance"}), 200);
     walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": null}), 200);
     walk.step("POST", mark, "/v1/nodes/7/mark", json!({"mark": "leaving"}), 404);
+    walk.step("DELETE", "/v1/nodes/{node}", "/v1/nodes/1", null(), 409);
+    walk.step("DELETE", "/v1/nodes/{node}", "/v1/nodes/7", null(), 404);
     walk.step("GET", "/v1/session", "/v1/session", null(), 200);
     walk.step("POST", "/v1/session", "/v1/session", json!({}), 200);
     walk.step("DELETE", "/v1/session", "/v1/session", null(), 204);

@@ -25,6 +25,9 @@ pub const PLANS_KEPT_MAX: usize = 500;
 /// See [`PLANS_KEPT_MAX`]; in milliseconds.
 pub const PLANS_KEPT_MS: u64 = 25 * 3_600_000;
 
+/// How many replaced proposals are kept: they moved nothing.
+pub const REPLACED_KEPT: usize = 8;
+
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +46,10 @@ pub struct PlanRecord {
     /// The nodes that it takes all partitions from: they leave for good.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leaving: BTreeSet<NodeId>,
+    /// Those of them that no operator drains, but that were absent when it was made: if one returns before anything has moved, it
+    /// stays.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub replaced: BTreeSet<NodeId>,
     /// Who made it: an operator or the analyzer.
     pub by: PlanMaker,
     /// The operator's name, if the control port knew it.
@@ -87,6 +94,8 @@ pub enum PlanState {
     Done,
     /// It was cancelled, or other moves overtook it. A final state.
     Cancelled,
+    /// A newer proposal took its place before it ran. A final state.
+    Replaced,
 }
 
 impl PlanState {
@@ -97,7 +106,7 @@ impl PlanState {
 
     /// Whether it is final.
     pub fn is_end(self) -> bool {
-        matches!(self, Self::Done | Self::Cancelled)
+        matches!(self, Self::Done | Self::Cancelled | Self::Replaced)
     }
 }
 
@@ -139,6 +148,11 @@ impl PlanRecord {
     pub fn fits(&self, table: &RoutingTable) -> bool {
         let mut before = self.before.iter();
         before.all(|(&partition, owners)| table.owners(partition) == owners && table.joint(partition).is_none())
+    }
+
+    /// The nodes that it gives partitions to.
+    pub fn receivers(&self) -> BTreeSet<NodeId> {
+        self.moves().into_iter().filter_map(|one| one.to).collect()
     }
 
     /// The replicas that it moves, in the order of partitions.

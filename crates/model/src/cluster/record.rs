@@ -71,6 +71,9 @@ pub struct NodeRecord {
     /// What an operator has decided about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeMark>,
+    /// Whether it is gone for good, and not listed any more, unless it comes back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forgotten: bool,
 }
 
 /// What an operator has decided about a node.

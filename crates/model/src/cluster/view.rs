@@ -68,6 +68,12 @@ impl ClusterView {
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))
     }
 
+    /// The nodes without those that are gone for good.
+    pub fn listed_nodes(&self) -> impl Iterator<Item = &Revised<NodeRecord>> {
+        let nodes = self.nodes.values();
+        nodes.filter(|node| !node.record.forgotten || self.is_live(node.record.id))
+    }
+
     /// The [protocol](PROTOCOL) in force: the lowest one of all members, so that each of them understands all that is
     /// written. An absent node counts, unless an operator has given it up and it has no partitions any more: until then it may
     /// have the only copy of its data.

@@ -283,6 +283,12 @@ impl Cluster {
         of_store.versions.insert(version, replica);
     }
 
+    /// A node reports that it knows the present table.
+    pub fn knows(&mut self, number: u32) {
+        let epoch = self.table().epoch();
+        self.view.reports.entry(node(number)).or_default().epoch = epoch;
+    }
+
     pub fn ready(&mut self, numbers: impl IntoIterator<Item = u32>, store: &str, version: VersionNumber) {
         for number in numbers {
             self.report(number, store, version, ReplicaReport::of(ReplicaState::Ready));

@@ -474,3 +474,133 @@ fn plans_run_one_at_a_time_and_must_be_possible() {
         "{refused:?}"
     );
 }
+
+/// Node 3 has left, and its partitions with it.
+fn three_nodes_of_which_one_was_drained() -> Cluster {
+    let mut cluster = Cluster::of(3, 16, 1);
+    let remove = PlanRequest {
+        remove: [node(3)].into(),
+        moves_per_node: Some(100),
+        ..PlanRequest::default()
+    };
+    let number = cluster.run(&remove);
+    (1..=3).for_each(|number| cluster.knows(number));
+    cluster.settle();
+    assert_eq!(state(&cluster, number), PlanState::Done);
+    cluster
+}
+
+fn mark(cluster: &Cluster, number: u32) -> Option<NodeMark> {
+    cluster.view.nodes[&node(number)].record.mark
+}
+
+#[test]
+fn a_drained_node_that_gets_partitions_stays() {
+    let mut cluster = three_nodes_of_which_one_was_drained();
+    assert_eq!(mark(&cluster, 3), Some(NodeMark::Leaving));
+    cluster.run(&PlanRequest {
+        add: [node(3)].into(),
+        ..PlanRequest::default()
+    });
+    assert_eq!(mark(&cluster, 3), None);
+}
+
+#[test]
+fn the_drain_of_a_node_is_cancelled_with_its_plan() {
+    let mut cluster = Cluster::of(3, 16, 1);
+    cluster.create("s");
+    cluster.pushed(3, "s", "a");
+    let number = cluster.run(&PlanRequest {
+        remove: [node(3)].into(),
+        ..PlanRequest::default()
+    });
+    assert!(!begun(&cluster).is_empty());
+    let change = operator::mark_node(&cluster.view, node(3), None, 10).unwrap();
+    assert!(cluster.apply(&change));
+    cluster.settle();
+    assert_eq!(
+        (state(&cluster, number), mark(&cluster, 3)),
+        (PlanState::Cancelled, None)
+    );
+    assert!(!cluster.table().is_moving());
+
+    let mut drained = three_nodes_of_which_one_was_drained();
+    let change = operator::mark_node(&drained.view, node(3), None, 10).unwrap();
+    assert!(drained.apply(&change));
+    assert_eq!(mark(&drained, 3), None);
+}
+
+#[test]
+fn a_node_that_returns_before_anything_has_moved_is_not_replaced() {
+    let replaced = |returns_after_a_move: bool| {
+        let mut cluster = three_nodes_with_one_more();
+        cluster.leave(3);
+        let lost = PlanRequest {
+            add: [node(4)].into(),
+            remove: [node(3)].into(),
+            ..PlanRequest::default()
+        };
+        let costs = MoveCosts {
+            bytes: &|_| 0,
+            rates: [0, 0],
+        };
+        let next = operator::propose_plan(&cluster.view, &lost, &costs, 9).unwrap().0.next;
+        let wanted = operator::AnalyzerPlan {
+            next: &next,
+            leaving: &lost.remove,
+            reason: "node 3 is absent".to_owned(),
+            runs: true,
+        };
+        let change = operator::analyzer_plan(&cluster.view, &wanted, &costs, 10).unwrap();
+        assert!(cluster.apply(&change));
+        cluster.settle();
+        assert!(!begun(&cluster).is_empty());
+        assert_eq!(mark(&cluster, 3), Some(NodeMark::Leaving));
+        if returns_after_a_move {
+            for number in [1, 2] {
+                reported(&mut cluster, [1, 2, 4], number, &PartitionSet::EMPTY);
+            }
+            cluster.settle();
+        }
+        cluster.announce(announcement(3));
+        cluster.settle();
+        let plan = cluster.view.plans.keys().last().copied().unwrap();
+        (state(&cluster, plan), mark(&cluster, 3))
+    };
+    assert_eq!(replaced(false), (PlanState::Cancelled, None));
+    assert_eq!(replaced(true), (PlanState::Running, Some(NodeMark::Leaving)));
+}
+
+#[test]
+fn a_replaced_proposal_stays_in_the_list_for_a_while() {
+    let mut cluster = three_nodes_with_one_more();
+    let first = cluster.propose(&add_four(1)).unwrap();
+    let second = cluster.propose(&add_four(2)).unwrap();
+    assert_eq!(state(&cluster, first), PlanState::Replaced);
+    assert_eq!(state(&cluster, second), PlanState::Proposed);
+    let refused = operator::run_plan(&cluster.view, first).unwrap_err();
+    assert!(matches!(refused, OperatorError::PlanState { state: "replaced", .. }));
+    for _ in 0..30 {
+        cluster.propose(&add_four(1)).unwrap();
+    }
+    assert!(!cluster.view.plans.contains_key(&first), "they are not kept for ever");
+    assert!(cluster.view.plans.len() < 12, "{}", cluster.view.plans.len());
+}
+
+#[test]
+fn a_node_is_forgotten_when_it_is_drained_and_stopped() {
+    let mut cluster = three_nodes_of_which_one_was_drained();
+    let refused = |cluster: &Cluster, number| operator::forget_node(&cluster.view, node(number)).unwrap_err();
+    let listed = |cluster: &Cluster| cluster.view.listed_nodes().count();
+    assert!(refused(&cluster, 3).to_string().contains("is live"));
+    cluster.leave(3);
+    cluster.leave(2);
+    assert!(refused(&cluster, 2).to_string().contains("has partitions"));
+    let change = operator::forget_node(&cluster.view, node(3)).unwrap();
+    assert!(cluster.apply(&change));
+    assert_eq!(listed(&cluster), 2);
+    // Its number is not given to another node, and it is listed when it comes back.
+    cluster.announce(announcement(3));
+    cluster.settle();
+    assert_eq!((listed(&cluster), mark(&cluster, 3)), (3, Some(NodeMark::Leaving)));
+}

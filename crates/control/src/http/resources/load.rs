@@ -35,6 +35,9 @@ pub struct NodeLoadResource {
     pub load: ResourceUseResource,
     /// Whether there are enough reports for decisions.
     pub known: bool,
+    /// The bytes of all partitions that it holds.
+    #[serde(default)]
+    pub held_bytes: u64,
 }
 
 /// What a node uses, and what it may use.
@@ -247,6 +250,7 @@ impl From<&NodeSummary> for NodeLoadResource {
             node: summary.last.node.get(),
             load: mean.unwrap_or(summary.last.resources).into(),
             known: summary.known,
+            held_bytes: summary.last.sizes.iter().map(|(_, bytes)| bytes).sum(),
         }
     }
 }

@@ -139,6 +139,7 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         backup,
         protocol,
         mark: None,
+        forgotten: false,
     }
 }
 

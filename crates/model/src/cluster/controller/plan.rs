@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Look;
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
+use crate::cluster::operator::cancel_plan;
 use crate::cluster::plan::{PlanRecord, PlanState};
 use crate::cluster::readiness;
 use crate::cluster::record::{NodeMark, StoreRecord};
@@ -24,6 +25,9 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
     let table = &look.table.record;
     let mut plans = look.view.plans.values();
     let plan = plans.find(|plan| plan.record.state.is_under_way());
+    if let Some(back) = plan.and_then(|plan| returned(look, &plan.record)) {
+        return Some(back);
+    }
     let mut after = plan.map(|plan| plan.record.clone());
     let mut steps = Steps::default();
     for (&partition, stage) in table.moves() {
@@ -54,6 +58,20 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
         }
     }
     change(look, plan, after, &steps)
+}
+
+/// The end of a plan that replaces a node, which has come back before anything has moved: it stays.
+fn returned(look: &Look<'_>, plan: &PlanRecord) -> Option<Change> {
+    let table = &look.table.record;
+    let is_back = plan.replaced.iter().any(|&node| look.view.is_live(node));
+    let has_moved = plan
+        .before
+        .iter()
+        .any(|(&partition, owners)| table.owners(partition) != owners);
+    if !is_back || has_moved {
+        return None;
+    }
+    cancel_plan(look.view, Some(plan.number), look.now.unix_ms).ok()
 }
 
 /// Whether all live former owners have proved that they use the table of the switch. After that, a reader with an

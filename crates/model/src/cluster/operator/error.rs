@@ -293,6 +293,14 @@ pub enum OperatorError {
         /// The node.
         node: NodeId,
     },
+    /// A node that may still be needed cannot be forgotten.
+    #[error("node {node} {why}")]
+    NodeInUse {
+        /// The node.
+        node: NodeId,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The cluster has the maximum number of users.
     #[error("there are {max} users, which is the limit: delete one first: fondaco user drop NAME")]
     TooManyUsers {

@@ -16,8 +16,8 @@ pub use adoption::{ADOPTED_AT_ONCE_MAX, Present, accept, adopt};
 pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
 pub use routing::{
-    AnalyzerPlan, MoveCosts, PlanRequest, analyzer_plan, cancel_plan, mark_node, pause_plan, propose_plan, run_plan,
-    split_partitions,
+    AnalyzerPlan, MoveCosts, PlanRequest, analyzer_plan, cancel_plan, forget_node, mark_node, pause_plan, propose_plan,
+    run_plan, split_partitions,
 };
 pub use store::{StoreChange, alter_store, create_store, versioned_settings};
 pub use user::{USERS_MAX, delete_user, put_user};

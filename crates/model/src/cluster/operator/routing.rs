@@ -6,6 +6,7 @@ use super::OperatorError;
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::plan::{
     MOVES_PER_NODE, PLANS_KEPT, PLANS_KEPT_MAX, PLANS_KEPT_MS, PlanCost, PlanMaker, PlanRecord, PlanState,
+    REPLACED_KEPT,
 };
 use crate::cluster::record::{NodeMark, NodeRecord};
 use crate::cluster::view::{ClusterView, Revised};
@@ -107,6 +108,12 @@ pub fn analyzer_plan(
         costs,
         now_unix_ms,
     );
+    // An operator's drain of an absent node goes on when it returns.
+    let is_replaced = |node: &NodeId| {
+        let record = view.nodes.get(node);
+        !view.is_live(*node) && record.is_some_and(|node| node.record.mark != Some(NodeMark::Leaving))
+    };
+    record.replaced = wanted.leaving.iter().copied().filter(is_replaced).collect();
     let is_proposed = |other: &Revised<PlanRecord>| {
         let other = &other.record;
         other.state == PlanState::Proposed && other.by == PlanMaker::Analyzer && other.next == record.next
@@ -121,8 +128,7 @@ pub fn analyzer_plan(
         return None;
     }
     record.state = PlanState::Running;
-    let leaving = record.leaving.iter().filter_map(|node| view.nodes.get(node));
-    let marks: Vec<Write> = leaving.map(|node| marked(node, Some(NodeMark::Leaving))).collect();
+    let marks: Vec<Write> = marks(view, &record).collect();
     let mut change = saved(view, record);
     change.writes.extend(marks);
     change.unchanged.push((RecordPath::Routing, table.revision));
@@ -213,6 +219,7 @@ fn record_of(
         next: changed.map(|(partition, next)| (partition, next.clone())).collect(),
         given_up: BTreeMap::new(),
         leaving: request.remove.clone(),
+        replaced: BTreeSet::new(),
         by,
         user: request.user.clone(),
         reason: request.reason.clone(),
@@ -243,11 +250,24 @@ fn cost(view: &ClusterView, table: &RoutingTable, plan: &Plan, costs: &MoveCosts
     cost
 }
 
-/// Saves a plan, in place of former proposals of the same maker, and of plans that ended long ago.
+/// Saves a plan, which replaces former proposals of the same maker; plans that ended long ago are deleted.
 fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
     let others = || view.plans.values();
     let proposed = others().filter(|other| other.record.state == PlanState::Proposed && other.record.by == plan.by);
-    let ended: Vec<_> = others().filter(|other| other.record.state.is_end()).collect();
+    let replaced = proposed.flat_map(|other| {
+        changed(other, |other| {
+            other.state = PlanState::Replaced;
+            other.ended_unix_ms = Some(plan.made_unix_ms);
+        })
+        .writes
+    });
+    let unused: Vec<_> = others()
+        .filter(|other| other.record.state == PlanState::Replaced)
+        .collect();
+    let unused = &unused[..unused.len().saturating_sub(REPLACED_KEPT)];
+    let ended: Vec<_> = others()
+        .filter(|other| other.record.state.is_end() && other.record.state != PlanState::Replaced)
+        .collect();
     let since = plan.made_unix_ms.saturating_sub(PLANS_KEPT_MS);
     let is_new = |other: &Revised<PlanRecord>| other.record.ended_unix_ms.is_some_and(|at| at > since);
     let count = ended.len();
@@ -256,12 +276,12 @@ fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
         at + kept < count
     });
     let ended = ended.map(|(_, other)| other);
-    let deleted = proposed.chain(ended).map(|other| Write {
+    let deleted = unused.iter().copied().chain(ended).map(|other| Write {
         path: RecordPath::Plan(other.record.number),
         expected: Some(other.revision),
         record: None,
     });
-    let mut writes: Vec<Write> = deleted.collect();
+    let mut writes: Vec<Write> = replaced.chain(deleted).collect();
     writes.push(Write {
         path: RecordPath::Plan(plan.number),
         expected: None,
@@ -289,10 +309,7 @@ pub fn run_plan(view: &ClusterView, number: u64) -> Result<Change, OperatorError
         return Err(OperatorError::OutdatedPlan { number });
     }
     let mut change = changed(plan, |plan| plan.state = PlanState::Running);
-    let leaving = plan.record.leaving.iter().filter_map(|node| view.nodes.get(node));
-    change
-        .writes
-        .extend(leaving.map(|node| marked(node, Some(NodeMark::Leaving))));
+    change.writes.extend(marks(view, &plan.record));
     change.unchanged.push((RecordPath::Routing, table.revision));
     Ok(change)
 }
@@ -369,9 +386,9 @@ pub fn cancel_plan(view: &ClusterView, number: Option<u64>, now_unix_ms: u64) ->
         plan.ended_unix_ms = Some(now_unix_ms);
     });
     if plan.record.state.is_under_way() {
-        let leaving = plan.record.leaving.iter().filter_map(|node| view.nodes.get(node));
-        let leaving = leaving.filter(|node| node.record.mark == Some(NodeMark::Leaving));
-        change.writes.extend(leaving.map(|node| marked(node, None)));
+        change
+            .writes
+            .extend(unmarked(view, plan.record.leaving.iter().copied()));
         change.writes.push(Write {
             path: RecordPath::Routing,
             expected: Some(table.revision),
@@ -381,21 +398,88 @@ pub fn cancel_plan(view: &ClusterView, number: Option<u64>, now_unix_ms: u64) ->
     Ok(change)
 }
 
-/// Marks a node, or takes its mark away.
+/// Marks a node, or takes its mark away. With the mark of a node that leaves, the plan ends that takes its partitions: it keeps
+/// those that have not moved.
 ///
 /// # Errors
 /// No such node.
-pub fn mark_node(view: &ClusterView, node: NodeId, mark: Option<NodeMark>) -> Result<Change, OperatorError> {
-    let node = view.nodes.get(&node).ok_or(OperatorError::NodeNotFound { node })?;
-    Ok(Change {
-        writes: vec![marked(node, mark)],
-        unchanged: Vec::new(),
+pub fn mark_node(
+    view: &ClusterView,
+    node: NodeId,
+    mark: Option<NodeMark>,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
+    let known = view.nodes.get(&node).ok_or(OperatorError::NodeNotFound { node })?;
+    let draining = under_way(view).filter(|plan| mark.is_none() && plan.record.leaving.contains(&node));
+    let mut change = match draining {
+        Some(plan) => cancel_plan(view, Some(plan.record.number), now_unix_ms)?,
+        None => Change {
+            writes: Vec::new(),
+            unchanged: Vec::new(),
+        },
+    };
+    let path = RecordPath::Node(node);
+    if change.writes.iter().all(|write| write.path != path) {
+        change.writes.push(marked(known, mark));
+    }
+    Ok(change)
+}
+
+/// Forgets a node that is gone for good: it is listed no more. Its record stays, so that its number is never given to another node.
+///
+/// # Errors
+/// No such node; or it is live, or has partitions.
+pub fn forget_node(view: &ClusterView, node: NodeId) -> Result<Change, OperatorError> {
+    let known = view.nodes.get(&node).ok_or(OperatorError::NodeNotFound { node })?;
+    let table = view.routing.as_ref().map(|table| &table.record);
+    let lists = table.into_iter().flat_map(|table| {
+        let owners = table.all_owners().iter().map(Vec::as_slice);
+        owners.chain(table.changes().map(|(_, joint)| joint))
+    });
+    let planned = under_way(view).into_iter().flat_map(|plan| plan.record.next.values());
+    let has_any = lists.chain(planned.map(Vec::as_slice)).any(|list| list.contains(&node));
+    let in_use = match view.is_live(node) {
+        true => Some("is live: stop it first"),
+        false => has_any.then_some("has partitions: drain it first"),
+    };
+    if let Some(why) = in_use {
+        return Err(OperatorError::NodeInUse { node, why });
+    }
+    let record = NodeRecord {
+        mark: Some(NodeMark::Leaving),
+        forgotten: true,
+        ..known.record.clone()
+    };
+    let change = Change::of(RecordPath::Node(node), Some(known.revision), Record::Node(record));
+    Ok(match &view.routing {
+        Some(table) => change.while_unchanged(RecordPath::Routing, table.revision),
+        None => change,
     })
+}
+
+/// The marks that change when a plan begins: of nodes that leave, and of nodes that left before and get partitions, so that they stay.
+fn marks(view: &ClusterView, plan: &PlanRecord) -> impl Iterator<Item = Write> {
+    let leaving = plan.leaving.iter().filter_map(|node| view.nodes.get(node));
+    let leaving = leaving.map(|node| marked(node, Some(NodeMark::Leaving)));
+    let kept = plan.receivers();
+    let kept: Vec<NodeId> = kept.difference(&plan.leaving).copied().collect();
+    leaving.chain(unmarked(view, kept))
+}
+
+/// Takes the mark away from nodes that leave.
+pub(in crate::cluster) fn unmarked(
+    view: &ClusterView,
+    nodes: impl IntoIterator<Item = NodeId>,
+) -> impl Iterator<Item = Write> {
+    let nodes = nodes.into_iter().filter_map(|node| view.nodes.get(&node));
+    let leaving = nodes.filter(|node| node.record.mark == Some(NodeMark::Leaving));
+    leaving.map(|node| marked(node, None))
 }
 
 fn marked(node: &Revised<NodeRecord>, mark: Option<NodeMark>) -> Write {
     let record = NodeRecord {
         mark,
+        forgotten: false,
         ..node.record.clone()
     };
     Write {
@@ -427,6 +511,7 @@ fn wrong_state(plan: &PlanRecord) -> OperatorError {
         PlanState::Paused => "paused",
         PlanState::Done => "done",
         PlanState::Cancelled => "cancelled",
+        PlanState::Replaced => "replaced",
     };
     OperatorError::PlanState {
         number: plan.number,
