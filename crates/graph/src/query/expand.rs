@@ -8,7 +8,7 @@ use fondaco_ids::IdSet;
 
 use super::expression::Row;
 use super::operators::{Expand, Followed};
-use super::run::{BATCH, Run, edge_of, set_of, vertex_at, with};
+use super::run::{BATCH, Run, edge_of, set_of, vertex_at, with, with_vertex};
 use super::value::{Edge, Value};
 use crate::keys::{self, Direction};
 use crate::{Ask, Source};
@@ -29,10 +29,11 @@ struct Partial {
 impl<S: Source> Run<'_, S> {
     pub(super) async fn expand(&mut self, at: usize, expand: &Expand, rows: Vec<Row>) -> Result<bool, String> {
         // An optional vertex may be missing.
-        let rows: Vec<Row> = rows
-            .into_iter()
-            .filter(|row| vertex_at(row, expand.from).is_some())
-            .collect();
+        let rows = with_vertex(rows, expand.from)?;
+        let rows = match expand.to_is_bound {
+            true => with_vertex(rows, expand.to)?,
+            false => rows,
+        };
         for some in rows.chunks(LISTS_AT_ONCE) {
             let wanted = match expand.length {
                 Some(length) => self.expand_far(at, expand, length, some).await?,

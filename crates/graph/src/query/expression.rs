@@ -111,6 +111,11 @@ impl Operator {
         }
     }
 
+    /// Whether it computes with two values.
+    pub(super) fn is_arithmetic(self) -> bool {
+        !self.compares() && !matches!(self, Self::Or | Self::Xor | Self::And)
+    }
+
     /// The operator that says the same with its sides exchanged, of those that compare by order.
     pub(super) fn mirrored(self) -> Option<Self> {
         use Operator as O;
@@ -144,7 +149,7 @@ impl Expression {
     }
 
     /// Calls a function for each expression that it directly consists of.
-    fn for_each_part(&self, see: &mut dyn FnMut(&Self)) {
+    pub(super) fn for_each_part(&self, see: &mut dyn FnMut(&Self)) {
         match self {
             Self::Constant(_) | Self::Parameter(_) | Self::Variable(_) | Self::Aggregate(_) => {}
             Self::Property(of, _) | Self::Not(of) | Self::Negative(of) | Self::IsNull(of) | Self::HasLabels(of, _) => {

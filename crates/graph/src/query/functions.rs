@@ -77,7 +77,7 @@ pub(super) const FUNCTIONS: &[(&str, Function, usize, usize)] = &[
 ];
 
 /// The longest list that `range` makes.
-const RANGE_MAX: i64 = 1_000_000;
+const RANGE_MAX: i128 = 1_000_000;
 
 impl Function {
     /// The value of the function.
@@ -205,14 +205,17 @@ fn range(arguments: &[Value]) -> Result<Value, String> {
     if step == 0 {
         return Err("ERR the step of range is not 0".into());
     }
-    let length = (i128::from(to) - i128::from(from)) / i128::from(step) + 1;
-    if length > i128::from(RANGE_MAX) {
+    let (from, to, step) = (i128::from(from), i128::from(to), i128::from(step));
+    let length = match (to - from).signum() == -step.signum() {
+        true => 0,
+        false => (to - from) / step + 1,
+    };
+    if length > RANGE_MAX {
         return Err(format!("LIMIT range makes at most {RANGE_MAX} numbers"));
     }
-    let length = length.max(0) as i64;
-    Ok(Value::list(
-        (0..length).map(|at| Value::Int(from + at * step)).collect(),
-    ))
+    // All are between the two bounds.
+    let number = |at: i128| Value::Int((from + at * step) as i64);
+    Ok(Value::list((0..length).map(number).collect()))
 }
 
 /// `-value`
@@ -264,7 +267,12 @@ pub(super) fn slice(of: &Value, from: Option<&Value>, to: Option<&Value>) -> Res
 pub(crate) fn binary(one: &Value, operator: Operator, other: &Value) -> Result<Value, String> {
     use Operator as O;
     let flag = |flag: Option<bool>| flag.map_or(Value::Null, Value::Bool);
-    let ordered = |holds: fn(std::cmp::Ordering) -> bool| flag(one.compares(other).map(holds));
+    let is_number = |value: &Value| matches!(value, Value::Int(_) | Value::Float(_));
+    let ordered = |holds: fn(std::cmp::Ordering) -> bool| match one.compares(other) {
+        // NaN is not less, and not greater.
+        None if is_number(one) && is_number(other) => Value::Bool(false),
+        order => flag(order.map(holds)),
+    };
     let texts = |holds: fn(&str, &str) -> bool| match (one, other) {
         (Value::Text(one), Value::Text(other)) => Value::Bool(holds(one, other)),
         _ => Value::Null,
@@ -342,7 +350,8 @@ fn arithmetic(one: &Value, operator: Operator, other: &Value) -> Result<Value, S
             O::Multiply => one.checked_mul(*other).ok_or_else(overflow)?,
             _ if *other == 0 => return Err("ERR division by zero".into()),
             O::Divide => one.checked_div(*other).ok_or_else(overflow)?,
-            _ => one.checked_rem(*other).ok_or_else(overflow)?,
+            // The remainder of the least integer by -1 is 0; their quotient does not fit.
+            _ => one.wrapping_rem(*other),
         }),
         (Value::Int(_) | Value::Float(_), Value::Int(_) | Value::Float(_)) => {
             let float = |value: &Value| {

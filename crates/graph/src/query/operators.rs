@@ -19,6 +19,8 @@ pub(super) enum Operator<'a> {
         labels: Vec<String>,
         properties: Vec<(String, super::expression::Operator, Expression)>,
     },
+    /// Keeps rows whose variable has a vertex, and not null.
+    Vertex(Slot),
     /// Follows edges.
     Expand(Expand),
     /// The distinct vertices that several edges lead to, computed as sets where the lists are.
@@ -150,6 +152,7 @@ impl Operator<'_> {
                     names.join(", ")
                 )
             }
+            Self::Vertex(_) => "filter: a vertex".into(),
             Self::Expand(expand) => {
                 let into = if expand.to_is_bound {
                     "into a known vertex"

@@ -98,7 +98,7 @@ pub(super) struct Item {
 }
 
 /// An aggregate over the rows of a group.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Aggregate {
     pub(super) function: AggregateFunction,
     pub(super) distinct: bool,

@@ -249,6 +249,9 @@ impl<'a> Planner<'a> {
             self.start(slot, start, matching);
             at
         });
+        if known.is_some() && path.hops.is_empty() {
+            self.operators.push(Operator::Vertex(path.start.slot));
+        }
         // Labels and conditions of vertices that rows had before.
         self.decide(Some(vertices[begin].slot), matching);
         if path.shortest {

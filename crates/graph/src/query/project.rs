@@ -32,6 +32,7 @@ struct AggregateState {
     seen: HashSet<Vec<u8>>,
     count: i64,
     sum: Option<Value>,
+    average: Average,
     best: Option<Value>,
     collected: Vec<Value>,
 }
@@ -127,7 +128,10 @@ impl Projected {
     }
 
     /// The groups as rows, with the results of their aggregates. Without columns there is one group, even of no rows.
-    pub(super) fn groups(&mut self, projection: &Projection, slots: usize) -> Vec<Row> {
+    ///
+    /// # Errors
+    /// A result that is too large.
+    pub(super) fn groups(&mut self, projection: &Projection, slots: usize) -> Result<Vec<Row>, String> {
         if self.groups.is_empty() && projection.items.iter().all(|item| item.aggregated) {
             self.groups.push(Group {
                 row: vec![Value::Null; slots],
@@ -142,11 +146,11 @@ impl Projected {
         self.places.clear();
         for Group { mut row, states } in self.groups.drain(..) {
             for (aggregate, state) in projection.aggregates.iter().zip(states) {
-                row[aggregate.slot] = state.result(aggregate);
+                row[aggregate.slot] = state.result(aggregate)?;
             }
             rows.push(row);
         }
-        rows
+        Ok(rows)
     }
 
     /// Keeps rows to be sorted.
@@ -230,7 +234,8 @@ impl AggregateState {
         match aggregate.function {
             AggregateFunction::Count => {}
             AggregateFunction::Collect => self.collected.push(value),
-            AggregateFunction::Sum | AggregateFunction::Average => self.sum = Some(sum(self.sum.take(), &value)?),
+            AggregateFunction::Sum => self.sum = Some(sum(self.sum.take(), &value)?),
+            AggregateFunction::Average => self.average.add(&value)?,
             AggregateFunction::Least => self.keep_if(value, Ordering::Less),
             AggregateFunction::Greatest => self.keep_if(value, Ordering::Greater),
         }
@@ -243,24 +248,56 @@ impl AggregateState {
         }
     }
 
-    fn result(self, aggregate: &Aggregate) -> Value {
-        match aggregate.function {
+    fn result(self, aggregate: &Aggregate) -> Result<Value, String> {
+        Ok(match aggregate.function {
             AggregateFunction::Count => Value::Int(self.count),
             AggregateFunction::Collect => Value::list(self.collected),
             AggregateFunction::Sum => self.sum.unwrap_or(Value::Int(0)),
-            AggregateFunction::Average => match self.sum {
-                Some(Value::Int(sum)) => Value::Float(sum as f64 / self.count as f64),
-                Some(Value::Float(sum)) => Value::Float(sum / self.count as f64),
-                _ => Value::Null,
-            },
+            AggregateFunction::Average if self.count == 0 => Value::Null,
+            AggregateFunction::Average => self.average.of(self.count)?,
             AggregateFunction::Least | AggregateFunction::Greatest => self.best.unwrap_or(Value::Null),
+        })
+    }
+}
+
+/// Numbers to take the average of. Integers are added up exactly: 2^63 of them fit.
+#[derive(Default)]
+struct Average {
+    integers: i128,
+    floats: f64,
+    /// Whether infinity or NaN is among the numbers.
+    has_non_finite: bool,
+}
+
+impl Average {
+    fn add(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::Int(int) => self.integers += i128::from(*int),
+            Value::Float(float) => {
+                self.floats += float;
+                self.has_non_finite |= !float.is_finite();
+            }
+            other => return Err(no_number(other)),
+        }
+        Ok(())
+    }
+
+    fn of(&self, count: i64) -> Result<Value, String> {
+        let average = (self.integers as f64 + self.floats) / count as f64;
+        match average.is_finite() || self.has_non_finite {
+            true => Ok(Value::Float(average)),
+            false => Err("ERR float overflow in avg: the sum of the numbers is too large".into()),
         }
     }
 }
 
+fn no_number(value: &Value) -> String {
+    format!("ERR numbers can be added up, and not {}", value.kind())
+}
+
 fn sum(sum: Option<Value>, value: &Value) -> Result<Value, String> {
     if !matches!(value, Value::Int(_) | Value::Float(_)) {
-        return Err(format!("ERR numbers can be added up, and not {}", value.kind()));
+        return Err(no_number(value));
     }
     match sum {
         None => Ok(value.clone()),

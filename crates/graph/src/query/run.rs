@@ -181,6 +181,7 @@ impl<'a, S: Source> Run<'a, S> {
                 let rows = self.select(*slot, labels, properties, rows).await?;
                 self.push(at + 1, rows).await
             }
+            Operator::Vertex(slot) => self.push(at + 1, with_vertex(rows, *slot)?).await,
             Operator::Expand(expand) => self.expand(at, expand, rows).await,
             Operator::Reach(reach) => self.reach(at, reach, rows).await,
             Operator::Shortest { path, expand } => self.shortest(at, *path, expand, rows).await,
@@ -236,7 +237,7 @@ impl<'a, S: Source> Run<'a, S> {
         let mut projected = std::mem::replace(&mut self.states[at].projected, Projected::new(0, None));
         let mut rows = Vec::new();
         if !projection.aggregates.is_empty() {
-            let mut groups = projected.groups(projection, steps.slots);
+            let mut groups = projected.groups(projection, steps.slots)?;
             // Columns may be computed from aggregates, and what they are sorted by from columns.
             let columns: Vec<&Expression> = projection.items.iter().map(|item| &item.expression).collect();
             let plain = projection.items.iter().map(|item| !item.aggregated);
@@ -277,7 +278,7 @@ impl<'a, S: Source> Run<'a, S> {
         }
     }
 
-    async fn filter(&mut self, condition: &Expression, rows: Vec<Row>) -> Result<Vec<Row>, String> {
+    pub(super) async fn filter(&mut self, condition: &Expression, rows: Vec<Row>) -> Result<Vec<Row>, String> {
         let values = self.values(&[condition], &rows).await?;
         let mut kept = Vec::with_capacity(rows.len());
         for (row, value) in rows.into_iter().zip(values) {
@@ -400,6 +401,21 @@ pub(super) fn vertex_at(row: &Row, slot: Slot) -> Option<u64> {
     match row[slot] {
         Value::Vertex(id) => Some(id),
         _ => None,
+    }
+}
+
+/// The rows that have a vertex in a slot. One that is null matches nothing.
+///
+/// # Errors
+/// There is something else in the slot.
+pub(super) fn with_vertex(mut rows: Vec<Row>, slot: Slot) -> Result<Vec<Row>, String> {
+    rows.retain(|row| row[slot] != Value::Null);
+    match rows.iter().find(|row| vertex_at(row, slot).is_none()) {
+        Some(row) => Err(format!(
+            "ERR a pattern takes a vertex here, and not {}",
+            row[slot].kind()
+        )),
+        None => Ok(rows),
     }
 }
 

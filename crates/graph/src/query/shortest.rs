@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::expand::{LISTS_AT_ONCE, edges_of};
 use super::expression::Row;
 use super::operators::{Expand, Followed};
-use super::run::{Run, vertex_at, with};
+use super::run::{Run, vertex_at, with, with_vertex};
 use super::value::{Edge, Path, Value};
 use crate::Source;
 
@@ -19,6 +19,7 @@ impl<S: Source> Run<'_, S> {
         rows: Vec<Row>,
     ) -> Result<bool, String> {
         let (least, most) = expand.length.unwrap_or((1, 1));
+        let rows = with_vertex(with_vertex(rows, expand.from)?, expand.to)?;
         let mut out = Vec::new();
         for row in rows {
             let (Some(from), Some(to)) = (vertex_at(&row, expand.from), vertex_at(&row, expand.to)) else {

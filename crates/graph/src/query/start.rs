@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::expression::{Expression, Operator, Row, Slot};
 use super::operators::Start;
 use super::run::{BATCH, Run, set_of, vertex_at, with};
-use super::value::Value;
+use super::value::{Value, whole};
 use crate::{Ask, Selection, Source, keys};
 
 /// How many keys of labels are read at once.
@@ -18,6 +18,7 @@ impl<S: Source> Run<'_, S> {
                 let values = self.values(&[id], &rows).await?;
                 let id = |value: &Vec<Value>| match value[0] {
                     Value::Int(id) => u64::try_from(id).ok(),
+                    Value::Float(id) => whole(id).and_then(|id| u64::try_from(id).ok()),
                     _ => None,
                 };
                 let found = rows.into_iter().zip(&values);
@@ -44,24 +45,28 @@ impl<S: Source> Run<'_, S> {
         rows: Vec<Row>,
         values: Vec<Vec<Value>>,
     ) -> Result<Vec<Row>, String> {
-        let name = |value: &Value| match value {
-            Value::Text(text) => Some(text.to_string()),
-            Value::Int(int) => Some(int.to_string()),
-            value => value
-                .to_json()
-                .filter(|json| json.is_number() || json.is_boolean())
-                .map(|json| json.to_string()),
+        let written = |float: f64| serde_json::Number::from_f64(float).map(|number| number.to_string());
+        // A number is written as an integer in some names, and as a float in others.
+        let names_of = |value: &Value| match value {
+            Value::Text(text) => vec![text.to_string()],
+            Value::Int(int) => [int.to_string()].into_iter().chain(written(*int as f64)).collect(),
+            Value::Float(float) => {
+                let integer = whole(*float).map(|int| int.to_string());
+                integer.into_iter().chain(written(*float)).collect()
+            }
+            Value::Bool(flag) => vec![flag.to_string()],
+            _ => Vec::new(),
         };
         let mut wanted: Vec<(usize, String)> = Vec::new();
         for (at, value) in values.iter().enumerate() {
             match (&value[0], several) {
                 (Value::List(names), true) => {
-                    let mut names: Vec<String> = names.iter().filter_map(name).collect();
+                    let mut names: Vec<String> = names.iter().flat_map(names_of).collect();
                     names.sort_unstable();
                     names.dedup();
                     wanted.extend(names.into_iter().map(|name| (at, name)));
                 }
-                (value, false) => wanted.extend(name(value).map(|name| (at, name))),
+                (value, false) => wanted.extend(names_of(value).into_iter().map(|name| (at, name))),
                 _ => {}
             }
         }
@@ -121,11 +126,19 @@ impl<S: Source> Run<'_, S> {
         let expressions: Vec<&Expression> = properties.iter().map(|(_, _, value)| value).collect();
         let values = self.values(&expressions, &empty).await?.pop().unwrap_or_default();
         let mut wanted = Vec::with_capacity(properties.len());
+        let mut rows = rows;
         for ((name, comparison, _), value) in properties.iter().zip(values) {
             match value.to_json() {
-                Some(json) if !json.is_null() => wanted.push((name.clone(), *comparison, json)),
-                // Nothing compares with null, or with a vertex.
-                _ => return Ok(Vec::new()),
+                // Nothing compares with null.
+                _ if value == Value::Null => return Ok(Vec::new()),
+                Some(json) if value.is_json() => wanted.push((name.clone(), *comparison, json)),
+                // Infinity and NaN cannot be sent to where the vertices are.
+                _ => {
+                    let property = Expression::Property(Box::new(Expression::Variable(slot)), name.clone());
+                    let compared = Box::new(Expression::Constant(value));
+                    let condition = Expression::Binary(Box::new(property), *comparison, compared);
+                    rows = Box::pin(self.filter(&condition, rows)).await?;
+                }
             }
         }
         let selection = Selection {

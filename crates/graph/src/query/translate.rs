@@ -1,10 +1,10 @@
 //! From the syntax tree of a query to its clauses. What is not supported is refused by name and place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use open_cypher::ast::{
-    self, CallTarget, ClauseKind, ProjectionClause, ProjectionItemKind, QueryKind, SetQuantifier, SortDirection,
-    StatementKind,
+    self, CallTarget, ClauseKind, ExprKind, ProjectionClause, ProjectionItemKind, QueryKind, SetQuantifier,
+    SortDirection, StatementKind,
 };
 use open_cypher::{Span, TokenKind, lex, parse};
 
@@ -12,7 +12,11 @@ use super::expression::{Expression, Slot};
 use super::plan::{Aggregate, Clause, Item, Match, PathPattern, Procedure, Projection};
 
 mod expressions;
+mod grouping;
+mod kinds;
 mod patterns;
+
+use kinds::Kind;
 
 pub(super) use patterns::equal;
 
@@ -41,6 +45,10 @@ struct Translator<'a> {
     /// The variables in scope.
     names: HashMap<String, Slot>,
     slots: usize,
+    /// What the variables are, as far as it is known.
+    kinds: HashMap<Slot, Kind>,
+    /// The edges of the pattern that is being translated.
+    edges: HashSet<Slot>,
     /// How deep the expression is within others.
     depth: usize,
     /// The aggregates of the projection that is being translated; `None` where there may be none.
@@ -65,6 +73,8 @@ pub(super) fn translate(text: &str) -> Result<Translated, String> {
         text,
         names: HashMap::new(),
         slots: 0,
+        kinds: HashMap::new(),
+        edges: HashSet::new(),
         depth: 0,
         aggregates: None,
         shortest: Vec::new(),
@@ -162,12 +172,14 @@ impl Translator<'_> {
                 }
                 ClauseKind::Unwind(clause) => {
                     let list = self.expression(&clause.expression)?;
+                    self.is_free(&clause.variable)?;
                     let slot = self.new_slot();
                     self.names.insert(clause.variable.kind.text.clone(), slot);
                     translated.push(Clause::Unwind { list, slot });
                 }
                 ClauseKind::With(clause) => {
                     let condition = clause.where_clause.as_ref();
+                    self.named(&clause.projection)?;
                     self.projection(&clause.projection, condition, &mut translated)?;
                 }
                 ClauseKind::Return(clause) if is_last => {
@@ -205,13 +217,14 @@ impl Translator<'_> {
         if let Some(hint) = clause.hints.first() {
             return Err(self.refuse("USING", hint.span, "leave it out"));
         }
+        self.edges.clear();
         let mut conditions = Vec::new();
         let parts = clause.pattern.parts.iter();
         let paths = parts
             .map(|part| self.path(part, &mut conditions))
             .collect::<Result<_, _>>()?;
         if let Some(condition) = &clause.where_clause {
-            self.expression(condition)?.conjuncts(&mut conditions);
+            self.condition(condition)?.conjuncts(&mut conditions);
         }
         Ok(Match {
             optional: clause.optional,
@@ -229,10 +242,16 @@ impl Translator<'_> {
     ) -> Result<Vec<(String, Slot)>, String> {
         self.aggregates = Some(Vec::new());
         let items = self.items(clause)?;
-        let before = self.names.clone();
-        for item in &items {
-            self.names.insert(item.name.clone(), item.slot);
-        }
+        let quantifier = clause.quantifier.as_ref().map(|quantifier| quantifier.kind);
+        let distinct = quantifier == Some(SetQuantifier::Distinct);
+        let columns: HashMap<String, Slot> = items.iter().map(|item| (item.name.clone(), item.slot)).collect();
+        let behind = Behind {
+            before: self.names.clone(),
+            is_plain: !distinct && !items.iter().any(|item| item.aggregated),
+            items: &items,
+        };
+        // Columns hide variables of the same names.
+        self.names.extend(columns.clone());
         let mut order = Vec::new();
         for sort in clause.order_by.iter().flat_map(|order| &order.items) {
             if let Some(nulls) = &sort.nulls {
@@ -246,16 +265,25 @@ impl Translator<'_> {
                 .direction
                 .as_ref()
                 .is_some_and(|by| by.kind == SortDirection::Descending);
-            order.push((self.sort_key(&sort.expression, &items, &before)?, descending));
+            order.push((self.behind(&sort.expression, &behind)?, descending));
         }
         let aggregates = self.aggregates.take().unwrap_or_default();
-        self.names = items.iter().map(|item| (item.name.clone(), item.slot)).collect();
-        let condition = condition.map(|condition| self.expression(condition)).transpose()?;
+        let condition = match condition {
+            Some(written) => {
+                let condition = self.behind(written, &behind)?;
+                self.is_condition(&condition, written.span)?;
+                Some(condition)
+            }
+            None => None,
+        };
+        // They are the same for all rows.
+        self.names.clear();
         let number = |translator: &mut Self, number: Option<&ast::Expr>| -> Result<Option<Expression>, String> {
             number.map(|number| translator.expression(number)).transpose()
         };
         let skip = number(self, clause.skip.as_ref().or(clause.offset.as_ref()))?;
         let limit = number(self, clause.limit.as_ref())?;
+        self.names = columns;
         let columns = items.iter().map(|item| (item.name.clone(), item.slot)).collect();
         // A path that is not there is null.
         translated.extend(self.shortest.drain(..).map(|path| {
@@ -265,11 +293,10 @@ impl Translator<'_> {
                 conditions: Vec::new(),
             })
         }));
-        let quantifier = clause.quantifier.as_ref().map(|quantifier| quantifier.kind);
         translated.push(Clause::Project(Projection {
             items,
             aggregates,
-            distinct: quantifier == Some(SetQuantifier::Distinct),
+            distinct,
             order,
             skip,
             limit,
@@ -280,11 +307,15 @@ impl Translator<'_> {
 
     fn items(&mut self, clause: &ProjectionClause) -> Result<Vec<Item>, String> {
         let mut items: Vec<Item> = Vec::new();
+        let mut mixed = Vec::new();
         for item in &clause.items {
             match &item.kind {
                 ProjectionItemKind::Wildcard => {
                     let mut all: Vec<(String, Slot)> = self.names.clone().into_iter().collect();
                     all.sort_unstable();
+                    if all.is_empty() {
+                        return Err(self.wrong("there are no variables here", item.span));
+                    }
                     for (name, slot) in all {
                         let expression = Expression::Variable(slot);
                         items.push(self.item(name, expression, false));
@@ -302,39 +333,59 @@ impl Translator<'_> {
                     let translated = self.expression(expression)?;
                     let mut aggregated = self.aggregates.as_ref().map_or(0, Vec::len) > aggregates;
                     aggregated |= has_aggregate(&translated);
+                    if aggregated {
+                        mixed.push((items.len(), expression.span));
+                    }
                     items.push(self.item(name, translated, aggregated));
                 }
                 _ => return Err(self.refuse("this column", item.span, "name an expression")),
             }
         }
+        for (at, span) in mixed {
+            self.is_grouped(&items[at].expression, &items, span)?;
+        }
         Ok(items)
     }
 
     fn item(&mut self, name: String, expression: Expression, aggregated: bool) -> Item {
+        let slot = self.new_slot();
+        self.kinds.insert(slot, self.kind(&expression));
         Item {
             expression,
-            slot: self.new_slot(),
+            slot,
             name,
             aggregated,
         }
     }
 
-    /// What to sort by: a column that has the same text, or an expression of columns and of variables before them.
-    fn sort_key(
-        &mut self,
-        expression: &ast::Expr,
-        items: &[Item],
-        before: &HashMap<String, Slot>,
-    ) -> Result<Expression, String> {
-        let with_columns = std::mem::replace(&mut self.names, before.clone());
-        let as_before = self.expression(expression);
-        self.names = with_columns;
-        if let Ok(as_before) = as_before
-            && let Some(item) = items.iter().find(|item| item.expression == as_before)
-        {
-            return Ok(Expression::Variable(item.slot));
+    /// The condition of a `WHERE`.
+    fn condition(&mut self, written: &ast::Expr) -> Result<Expression, String> {
+        let condition = self.expression(written)?;
+        self.is_condition(&condition, written.span)?;
+        Ok(condition)
+    }
+
+    /// Checks that a variable has no value yet.
+    fn is_free(&self, name: &ast::Name) -> Result<(), String> {
+        match self.names.contains_key(&name.kind.text) {
+            true => Err(self.wrong("the variable has a value already", name.span)),
+            false => Ok(()),
         }
-        self.expression(expression)
+    }
+
+    /// Checks that the columns of a `WITH` have names that are variables.
+    fn named(&self, clause: &ProjectionClause) -> Result<(), String> {
+        for item in &clause.items {
+            if let ProjectionItemKind::Expression {
+                expression,
+                alias: None,
+            } = &item.kind
+                && !matches!(expression.kind, ExprKind::Variable(_))
+            {
+                return Err(self.wrong("a column of WITH has a name: write AS and one", item.span));
+            }
+        }
+        Ok(())
     }
 
     fn call(
@@ -375,10 +426,21 @@ impl Translator<'_> {
                 }
             }
         }
-        self.names.insert(told.clone(), slot);
+        if self.names.insert(told.clone(), slot).is_some() {
+            return Err(self.wrong(&format!("the variable {told} has a value already"), span));
+        }
         translated.push(Clause::Procedure { procedure, slot });
         Ok((told, slot))
     }
+}
+
+/// What an expression behind the columns of a projection may refer to, in `ORDER BY` and `WHERE`.
+struct Behind<'a> {
+    items: &'a [Item],
+    /// The variables before the projection.
+    before: HashMap<String, Slot>,
+    /// Whether each row has its columns and all variables before them.
+    is_plain: bool,
 }
 
 fn has_aggregate(expression: &Expression) -> bool {

@@ -104,6 +104,17 @@ impl Value {
         })
     }
 
+    /// Whether JSON has the value, and all within it.
+    pub(super) fn is_json(&self) -> bool {
+        match self {
+            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Text(_) => true,
+            Self::Float(float) => float.is_finite(),
+            Self::List(values) => values.iter().all(Self::is_json),
+            Self::Map(map) => map.values().all(Self::is_json),
+            Self::Vertex(_) | Self::Edge(_) | Self::Path(_) => false,
+        }
+    }
+
     pub(super) fn list(values: Vec<Self>) -> Self {
         Self::List(Arc::new(values))
     }
@@ -132,7 +143,10 @@ impl Value {
     pub(super) fn equals(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             (Self::Null, _) | (_, Self::Null) => None,
-            (Self::Int(_) | Self::Float(_), Self::Int(_) | Self::Float(_)) => Some(number_order(self, other)?.is_eq()),
+            // NaN equals no number.
+            (Self::Int(_) | Self::Float(_), Self::Int(_) | Self::Float(_)) => {
+                Some(number_order(self, other) == Some(Ordering::Equal))
+            }
             (Self::List(one), Self::List(other)) => {
                 if one.len() != other.len() {
                     return Some(false);
@@ -172,6 +186,7 @@ impl Value {
     pub(super) fn sorts(&self, other: &Self) -> Ordering {
         let by_kind = self.rank().cmp(&other.rank());
         by_kind.then_with(|| match (self, other) {
+            // NaN is after all other numbers.
             (Self::Int(_) | Self::Float(_), _) => number_order(self, other).unwrap_or_else(|| {
                 let is_nan = |value: &Self| matches!(value, Self::Float(float) if float.is_nan());
                 is_nan(self).cmp(&is_nan(other))
@@ -214,11 +229,16 @@ impl Value {
         match self {
             Self::Null => {}
             Self::Bool(flag) => key.push((*flag).into()),
-            Self::Int(int) => write_number(*int as f64, Some(*int), key),
-            Self::Float(float) => {
-                let is_whole = float.fract() == 0.0 && float.abs() < 9.0e18;
-                write_number(*float, is_whole.then_some(*float as i64), key);
-            }
+            Self::Int(int) => write_integer(*int, key),
+            Self::Float(float) => match whole(*float) {
+                Some(int) => write_integer(int, key),
+                None => {
+                    key.push(1);
+                    // There are many NaN, and they are one value to `DISTINCT`.
+                    let float = if float.is_nan() { f64::NAN } else { *float };
+                    key.extend(float.to_bits().to_be_bytes());
+                }
+            },
             Self::Text(text) => write_text(text, key),
             Self::List(values) => {
                 key.extend((values.len() as u64).to_be_bytes());
@@ -242,15 +262,20 @@ impl Value {
     }
 }
 
-fn write_number(float: f64, int: Option<i64>, key: &mut Vec<u8>) {
-    match int {
-        Some(int) => key.extend(int.to_be_bytes()),
-        None => {
-            key.push(1);
-            key.extend(float.to_bits().to_be_bytes());
-        }
-    }
+fn write_integer(int: i64, key: &mut Vec<u8>) {
+    key.push(0);
+    key.extend(int.to_be_bytes());
 }
+
+/// The integer that a float equals, if there is one.
+pub(super) fn whole(float: f64) -> Option<i64> {
+    // 2^63 is the first float above all integers.
+    let is_in_range = (-INTEGERS_END..INTEGERS_END).contains(&float);
+    (is_in_range && float.fract() == 0.0).then_some(float as i64)
+}
+
+/// 2^63.
+const INTEGERS_END: f64 = 9_223_372_036_854_775_808.0;
 
 fn write_text(text: &str, key: &mut Vec<u8>) {
     key.extend((text.len() as u64).to_be_bytes());
@@ -276,14 +301,27 @@ fn all_equal<'a>(pairs: impl Iterator<Item = (&'a Value, &'a Value)>) -> Option<
     all
 }
 
+/// The order of two numbers, exactly: an integer is not rounded to a float. `None` with NaN.
 fn number_order(one: &Value, other: &Value) -> Option<Ordering> {
-    let float = |value: &Value| match value {
-        Value::Int(int) => Some(*int as f64),
-        Value::Float(float) => Some(*float),
-        _ => None,
-    };
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => Some(one.cmp(other)),
-        _ => float(one)?.partial_cmp(&float(other)?),
+        (Value::Float(one), Value::Float(other)) => one.partial_cmp(other),
+        (Value::Int(int), Value::Float(float)) => integer_order(*int, *float),
+        (Value::Float(float), Value::Int(int)) => integer_order(*int, *float).map(Ordering::reverse),
+        _ => None,
+    }
+}
+
+fn integer_order(int: i64, float: f64) -> Option<Ordering> {
+    match whole(float.floor()) {
+        Some(floor) => Some(int.cmp(&floor).then_with(|| {
+            if float.fract() == 0.0 {
+                Ordering::Equal
+            } else {
+                Ordering::Less
+            }
+        })),
+        // Beyond all integers, or NaN.
+        None => 0.0.partial_cmp(&float),
     }
 }

@@ -65,8 +65,9 @@ impl Memory {
                 }
             }
             values.insert(key, serde_json::to_vec(&vertex).unwrap().into());
-            let name = properties["name"].as_str().unwrap();
-            values.insert(keys::id(name.as_bytes()), id.to_string().into());
+            if let Some(name) = properties["name"].as_str() {
+                values.insert(keys::id(name.as_bytes()), id.to_string().into());
+            }
         }
         for (name, symmetric, edges) in &parts.types {
             let of = description.types.entry((*name).to_owned()).or_insert(EdgeType {

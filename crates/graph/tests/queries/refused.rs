@@ -13,7 +13,7 @@ fn what_is_not_supported_is_refused_by_name_and_place() {
         ("MATCH (a) DETACH DELETE a", "DELETE", "1:11"),
         ("MATCH (a)-[:T*]->(b) RETURN b", "without a bound", "1:14"),
         ("MATCH (a)-[:T*1..11]->(b) RETURN b", "more than 10", "1:14"),
-        ("MATCH (a)-[:T*3..2]->(b) RETURN b", "bound", "1:14"),
+        ("MATCH (a)-[:T*3..2]->(b) RETURN b", "at least 3 and at most 2", "1:14"),
         ("MATCH (a:A|B) RETURN a", "labels", "1:10"),
         ("MATCH (a) RETURN f(a)", "function", "1:18"),
         ("MATCH (a) RETURN b", "no value here", "1:18"),
@@ -29,6 +29,33 @@ fn what_is_not_supported_is_refused_by_name_and_place() {
         ("MATCH (a) RETRUN a", "", "1:11"),
         ("EXPLAIN MATCH (a) RETURN a", "EXPLAIN", "1:1"),
         ("RETURN 99999999999999999999", "64 bits", "1:8"),
+        ("RETURN 1e400", "too large", "1:8"),
+        (
+            "MATCH ()-[r]-() MATCH (r) RETURN r",
+            "vertex does not take an edge",
+            "1:24",
+        ),
+        (
+            "MATCH p = (a) MATCH (p) RETURN p",
+            "vertex does not take a path",
+            "1:22",
+        ),
+        (
+            "MATCH (a)-[r]-(b) MATCH ()-[a]-() RETURN a",
+            "edge does not take a vertex",
+            "1:29",
+        ),
+        ("MATCH (a)-[r]-(b)-[r]-(c) RETURN r", "stands once", "1:20"),
+        ("MATCH (a) WHERE a RETURN a", "condition does not take a vertex", "1:17"),
+        ("RETURN NOT 1", "condition does not take a number", "1:12"),
+        ("MATCH (a) RETURN a.x + count(*)", "beside an aggregate", "1:18"),
+        ("MATCH (a) RETURN a.x ORDER BY count(*)", "in a column", "1:31"),
+        (
+            "MATCH (a) RETURN a.x, count(*) ORDER BY sum(a.y)",
+            "in a column",
+            "1:41",
+        ),
+        ("MATCH (a) RETURN DISTINCT a.x ORDER BY a.y", "another variable", "1:40"),
     ] {
         let error = Prepared::new(query).unwrap_err();
         assert!(
@@ -53,6 +80,9 @@ fn values_of_wrong_types_are_refused() {
         "MATCH (a) RETURN a LIMIT -1",
         "RETURN [1, 2]['a']",
         "RETURN size(5)",
+        "UNWIND [1] AS x MATCH (x) RETURN x",
+        "UNWIND [1] AS x MATCH (x)-[:KNOWS]-(y) RETURN x",
+        "UNWIND [1e308, 1e308] AS x RETURN avg(x)",
     ] {
         let error = graph.ask(query).unwrap_err();
         assert!(error.starts_with("ERR "), "{query}: {error}");

@@ -186,6 +186,65 @@ const TABLE: &[(&str, &str)] = &[
         "MATCH (a {name: 'ann'})-[:KNOWS*1..2]-(b:Person) WHERE b.age > 36 RETURN count(DISTINCT b)",
         "2",
     ),
+    // Null in a pattern matches nothing.
+    (
+        "MATCH (a:Company) OPTIONAL MATCH (a)-[:NONE]->(b) OPTIONAL MATCH (b), (c) RETURN count(*)",
+        "2",
+    ),
+    ("WITH null AS b MATCH (b) RETURN count(*)", "0"),
+    ("OPTIONAL MATCH (a:Nothing) MATCH p = (a) RETURN count(*)", "0"),
+    (
+        "OPTIONAL MATCH (b:Nothing) MATCH (a:Person)-[:KNOWS]-(b) RETURN count(*)",
+        "0",
+    ),
+    // `WHERE` and `ORDER BY` see the variables before a `WITH` that does not group.
+    ("MATCH (a) WITH a.name AS x WHERE a.age = 30 RETURN x", "ann"),
+    (
+        "MATCH (a:Person) WITH a.name AS x, a.age AS a WHERE a > 40 RETURN x, a",
+        "cid 50",
+    ),
+    // A variable that has an edge stands for it.
+    (
+        "MATCH (a {name: 'ann'})-[r:KNOWS]-(b) MATCH (b)-[r]-(c) RETURN b.name, c.name",
+        "bob ann; eve ann",
+    ),
+    (
+        "MATCH (a {name: 'ann'})-[r:FOLLOWS]->(b) OPTIONAL MATCH (b)-[r]->(c) RETURN b.name, c.name",
+        "bob null",
+    ),
+    (
+        "MATCH (a {name: 'ann'})-[rs:KNOWS*2]-(b) MATCH (c {name: 'cid'})-[rs*2]-(d) RETURN b.name",
+        "",
+    ),
+    // Numbers.
+    (
+        "WITH 0.0 / 0.0 AS n RETURN n < 1, 1 > n, n <= n, n = n, n <> n, n IN [n], n < null",
+        "false false false false true false null",
+    ),
+    ("UNWIND [0.0 / 0.0, 0.0 / 0.0, 1] AS x RETURN count(DISTINCT x)", "2"),
+    (
+        "RETURN range(0, 1, -123), range(3, 1, -1), range(1, 0), range(0, -5, -2), range(5, 5, -1)",
+        "[] [3,2,1] [] [0,-2,-4] [5]",
+    ),
+    ("MATCH (a) WHERE id(a) = 3.0 RETURN a.name", "dan"),
+    ("MATCH (a) WHERE id(a) = 3.5 RETURN a.name", ""),
+    (
+        "RETURN (-9223372036854775807 - 1) % -1, -9223372036854775808",
+        "0 -9223372036854775808",
+    ),
+    (
+        "UNWIND [9223372036854775807, 9223372036854775807] AS x RETURN avg(x) > 9.2e18",
+        "true",
+    ),
+    (
+        "RETURN 9007199254740993 = 9007199254740992.0, 9007199254740993 > 9007199254740992.0, \
+         9007199254740992 = 9007199254740992.0, 9223372036854775807 < 9223372036854775808.0, 1 < 1.5, -1 > -1.5, 1 IN [1.0]",
+        "false true true true true true true",
+    ),
+    (
+        "UNWIND [9007199254740993, 9007199254740992.0, 9007199254740992] AS x RETURN count(DISTINCT x)",
+        "2",
+    ),
 ];
 
 #[test]
@@ -214,10 +273,20 @@ fn order_skip_and_limit_are_kept() {
             "ann 2; bob 2",
         ),
         (
-            "MATCH (a:Person)-[:KNOWS]-(b) RETURN a.name ORDER BY count(*) DESC, a.name DESC LIMIT 1",
+            "MATCH (a:Person)-[:KNOWS]-(b) WITH a.name AS n, count(*) AS c RETURN n ORDER BY c DESC, n DESC LIMIT 1",
             "eve",
         ),
+        (
+            "MATCH (a:Person)-[:KNOWS]-(b) RETURN a.name, count(*) ORDER BY count(*) DESC, a.name DESC LIMIT 1",
+            "eve 2",
+        ),
         ("UNWIND [3, null, 1, 2.5] AS x RETURN x ORDER BY x", "1; 2.5; 3; null"),
+        // A column hides a variable of its name.
+        (
+            "UNWIND [[1, 2], [2, 1]] AS x RETURN x[0] AS y, x[1] AS x ORDER BY x",
+            "2 1; 1 2",
+        ),
+        ("UNWIND [1, 2] AS x RETURN x AS y, -x AS x ORDER BY x", "2 -2; 1 -1"),
         (
             "UNWIND [3, 1, 3, 2] AS x RETURN DISTINCT x ORDER BY x DESC LIMIT 2",
             "3; 2",

@@ -5,6 +5,7 @@ use open_cypher::ast::{
     SetQuantifier, UnaryOperator,
 };
 
+use super::kinds::Kind;
 use super::{DEPTH_MAX, Translator};
 use crate::query::expression::{Expression, Operator, Quantified};
 use crate::query::functions::FUNCTIONS;
@@ -37,7 +38,7 @@ impl Translator<'_> {
         use Expression as E;
         let span = expression.span;
         Ok(match &expression.kind {
-            ExprKind::Literal(literal) => E::Constant(self.literal(literal)?),
+            ExprKind::Literal(literal) => E::Constant(self.literal(literal, false)?),
             ExprKind::Variable(name) => match self.names.get(&name.kind.text) {
                 Some(&slot) => E::Variable(slot),
                 None => return Err(self.wrong("the variable has no value here", span)),
@@ -52,14 +53,7 @@ impl Translator<'_> {
                 E::Map(entries.iter().map(entry).collect::<Result<_, String>>()?)
             }
             ExprKind::Parenthesized(inner) => self.expression(inner)?,
-            ExprKind::Unary { operator, operand } => {
-                let operand = self.expression(operand)?;
-                match operator.kind {
-                    UnaryOperator::Not => E::Not(Box::new(operand)),
-                    UnaryOperator::Minus => negative(operand),
-                    _ => operand,
-                }
-            }
+            ExprKind::Unary { operator, operand } => self.unary(operator.kind, operand)?,
             ExprKind::Binary { left, operator, right } => self.binary(left, operator, right)?,
             ExprKind::Is {
                 expression,
@@ -72,6 +66,7 @@ impl Translator<'_> {
                     IsPredicate::Label(labels) => {
                         let mut all = Vec::new();
                         self.labels(labels, &mut all)?;
+                        self.takes("a label", &[Kind::Vertex, Kind::Edge], &of, span)?;
                         E::HasLabels(of, all)
                     }
                     _ => return Err(self.refuse("this predicate", span, "use IS NULL, or a label")),
@@ -79,7 +74,9 @@ impl Translator<'_> {
                 if *negated { E::Not(Box::new(is)) } else { is }
             }
             ExprKind::Property { expression, key } => {
-                E::Property(Box::new(self.expression(expression)?), key.kind.text.clone())
+                let of = self.expression(expression)?;
+                self.takes("a property", &[Kind::Vertex, Kind::Edge, Kind::Map], &of, span)?;
+                E::Property(Box::new(of), key.kind.text.clone())
             }
             ExprKind::Index { expression, index } => E::Index(
                 Box::new(self.expression(expression)?),
@@ -118,19 +115,38 @@ impl Translator<'_> {
             .collect()
     }
 
-    fn literal(&self, literal: &ast::Literal) -> Result<Value, String> {
+    fn unary(&mut self, operator: UnaryOperator, operand: &ast::Expr) -> Result<Expression, String> {
+        // A negative number is a constant, too; the least integer has no positive one.
+        if let (UnaryOperator::Minus, ExprKind::Literal(literal)) = (operator, &operand.kind)
+            && let LiteralKind::Integer(_) | LiteralKind::Float(_) = literal.kind
+        {
+            return Ok(Expression::Constant(self.literal(literal, true)?));
+        }
+        let of = self.expression(operand)?;
+        Ok(match operator {
+            UnaryOperator::Not => {
+                self.is_condition(&of, operand.span)?;
+                Expression::Not(Box::new(of))
+            }
+            UnaryOperator::Minus => Expression::Negative(Box::new(of)),
+            _ => of,
+        })
+    }
+
+    fn literal(&self, literal: &ast::Literal, negative: bool) -> Result<Value, String> {
         Ok(match &literal.kind {
             LiteralKind::Null => Value::Null,
             LiteralKind::Boolean(flag) => Value::Bool(*flag),
             LiteralKind::String(text) => Value::text(&text.value),
             LiteralKind::Integer(integer) => {
                 let digits = integer.text.replace('_', "");
-                let parsed = match integer.radix {
-                    IntegerRadix::Decimal => digits.parse(),
-                    IntegerRadix::Hexadecimal => i64::from_str_radix(&digits[2.min(digits.len())..], 16),
-                    _ => i64::from_str_radix(&digits[2.min(digits.len())..], 8),
+                let sign = if negative { "-" } else { "" };
+                let (digits, radix) = match integer.radix {
+                    IntegerRadix::Decimal => (&digits[..], 10),
+                    IntegerRadix::Hexadecimal => (&digits[2.min(digits.len())..], 16),
+                    _ => (&digits[2.min(digits.len())..], 8),
                 };
-                match parsed {
+                match i64::from_str_radix(&format!("{sign}{digits}"), radix) {
                     Ok(int) => Value::Int(int),
                     Err(_) => return Err(self.wrong("the integer has more than 64 bits", literal.span)),
                 }
@@ -138,8 +154,11 @@ impl Translator<'_> {
             LiteralKind::Float(float) => {
                 let digits = float.text.replace('_', "");
                 let digits = digits.trim_end_matches(['f', 'F', 'd', 'D']);
-                match digits.parse() {
-                    Ok(float) => Value::Float(float),
+                match digits.parse::<f64>() {
+                    Ok(float) if float.is_infinite() => {
+                        return Err(self.wrong("the number is too large for a float", literal.span));
+                    }
+                    Ok(float) => Value::Float(if negative { -float } else { float }),
                     Err(_) => return Err(self.wrong("the number is malformed", literal.span)),
                 }
             }
@@ -176,7 +195,16 @@ impl Translator<'_> {
             let second = binary(self.expression(middle)?, self.expression(right)?);
             return Ok(Expression::Binary(Box::new(first), Operator::And, Box::new(second)));
         }
-        Ok(binary(self.expression(left)?, self.expression(right)?))
+        let (one, other) = (self.expression(left)?, self.expression(right)?);
+        match own {
+            Operator::And | Operator::Or | Operator::Xor => {
+                self.is_condition(&one, left.span)?;
+                self.is_condition(&other, right.span)?;
+            }
+            Operator::In => self.takes("IN", &[Kind::List], &other, right.span)?,
+            _ => {}
+        }
+        Ok(binary(one, other))
     }
 
     fn function(&mut self, function: &ast::FunctionInvocation, span: open_cypher::Span) -> Result<Expression, String> {
@@ -212,7 +240,13 @@ impl Translator<'_> {
         if !(least..=most).contains(&function.arguments.len()) {
             return Err(self.wrong("the function takes another number of arguments", span));
         }
-        Ok(Expression::Function(known, self.all(&function.arguments)?))
+        let arguments = self.all(&function.arguments)?;
+        if let ([argument], [written]) = (&arguments[..], &function.arguments[..])
+            && !known.takes().is_empty()
+        {
+            self.takes(&name, known.takes(), argument, written.span)?;
+        }
+        Ok(Expression::Function(known, arguments))
     }
 
     fn aggregate(
@@ -236,6 +270,12 @@ impl Translator<'_> {
             Some(known) => known.slot,
             None => {
                 let slot = self.new_slot();
+                let kind = match function {
+                    AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Average => Kind::Number,
+                    AggregateFunction::Collect => Kind::List,
+                    AggregateFunction::Least | AggregateFunction::Greatest => Kind::Any,
+                };
+                self.kinds.insert(slot, kind);
                 aggregates.push(Aggregate {
                     function,
                     distinct,
@@ -260,7 +300,11 @@ impl Translator<'_> {
             let [when] = &alternative.when[..] else {
                 return Err(self.refuse("WHEN with several values", span, "write one WHEN for each"));
             };
-            whens.push((self.expression(when)?, self.expression(&alternative.then)?));
+            let condition = self.expression(when)?;
+            if of.is_none() {
+                self.is_condition(&condition, when.span)?;
+            }
+            whens.push((condition, self.expression(&alternative.then)?));
         }
         let otherwise = case.else_expression.as_ref();
         let otherwise = otherwise
@@ -287,6 +331,9 @@ impl Translator<'_> {
 
     fn comprehension(&mut self, comprehension: &ast::ListComprehension) -> Result<Expression, String> {
         let list = Box::new(self.expression(&comprehension.list)?);
+        self.takes("a list comprehension", &[Kind::List], &list, comprehension.list.span)?;
+        // An aggregate has one value for a group, and not one for each element.
+        let aggregates = self.aggregates.take();
         let (slot, (condition, value)) = self.with_variable(&comprehension.variable, |translator| {
             let mut part = |part: &Option<Box<ast::Expr>>| -> Result<_, String> {
                 part.as_ref()
@@ -295,6 +342,7 @@ impl Translator<'_> {
             };
             Ok((part(&comprehension.predicate)?, part(&comprehension.projection)?))
         })?;
+        self.aggregates = aggregates;
         Ok(Expression::Comprehension {
             slot,
             list,
@@ -305,9 +353,12 @@ impl Translator<'_> {
 
     fn quantified(&mut self, predicate: &ast::QuantifiedPredicate) -> Result<Expression, String> {
         let list = Box::new(self.expression(&predicate.list)?);
+        self.takes("a quantified condition", &[Kind::List], &list, predicate.list.span)?;
+        let aggregates = self.aggregates.take();
         let (slot, condition) = self.with_variable(&predicate.variable, |translator| {
-            translator.expression(&predicate.predicate).map(Box::new)
+            translator.condition(&predicate.predicate).map(Box::new)
         })?;
+        self.aggregates = aggregates;
         let kind = match predicate.kind.kind {
             QuantifiedPredicateKind::All => Quantified::All,
             QuantifiedPredicateKind::Any => Quantified::Any,
@@ -320,15 +371,6 @@ impl Translator<'_> {
             list,
             condition,
         })
-    }
-}
-
-/// A negative number is a constant, too.
-fn negative(operand: Expression) -> Expression {
-    match operand {
-        Expression::Constant(Value::Int(int)) if int != i64::MIN => Expression::Constant(Value::Int(-int)),
-        Expression::Constant(Value::Float(float)) => Expression::Constant(Value::Float(-float)),
-        other => Expression::Negative(Box::new(other)),
     }
 }
 

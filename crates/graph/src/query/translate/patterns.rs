@@ -6,6 +6,7 @@ use open_cypher::ast::{
 };
 
 use super::Translator;
+use super::kinds::Kind;
 use crate::query::expression::{Expression, Operator};
 use crate::query::plan::{Hop, PathPattern, Towards, VertexPattern};
 
@@ -36,6 +37,7 @@ impl Translator<'_> {
             if self.names.insert(name.kind.text.clone(), slot).is_some() {
                 return Err(self.wrong("the variable has a value already", name.span));
             }
+            self.kinds.insert(slot, Kind::Path);
             path.slot = Some(slot);
         }
         Ok(path)
@@ -77,7 +79,7 @@ impl Translator<'_> {
             let PathFactorKind::Relationship(edge) = &factor.kind else {
                 return Err(self.refuse("this part of a path", factor.span, "write -[:TYPE]->"));
             };
-            let hop = self.hop(edge, factor.span)?;
+            let hop = self.hop(edge, factor.span, conditions)?;
             match factors.next().map(|factor| (&factor.kind, factor.span)) {
                 Some((PathFactorKind::Node(vertex), span)) => {
                     let vertex = self.vertex(vertex, span, conditions)?;
@@ -97,7 +99,11 @@ impl Translator<'_> {
     ) -> Result<VertexPattern, String> {
         let slot = match &pattern.variable {
             Some(name) => match self.names.get(&name.kind.text) {
-                Some(&slot) => slot,
+                Some(&slot) => {
+                    let known = Expression::Variable(slot);
+                    self.takes("the pattern of a vertex", &[Kind::Vertex], &known, name.span)?;
+                    slot
+                }
                 None => {
                     let slot = self.new_slot();
                     self.names.insert(name.kind.text.clone(), slot);
@@ -106,12 +112,13 @@ impl Translator<'_> {
             },
             None => self.new_slot(),
         };
+        self.kinds.entry(slot).or_insert(Kind::Vertex);
         let mut labels = Vec::new();
         if let Some(expression) = &pattern.labels {
             self.labels(expression, &mut labels)?;
         }
         if let Some(condition) = &pattern.where_clause {
-            self.expression(condition)?.conjuncts(conditions);
+            self.condition(condition)?.conjuncts(conditions);
         }
         Ok(VertexPattern {
             slot,
@@ -137,7 +144,12 @@ impl Translator<'_> {
         }
     }
 
-    fn hop(&mut self, pattern: &ast::RelationshipPattern, span: open_cypher::Span) -> Result<Hop, String> {
+    fn hop(
+        &mut self,
+        pattern: &ast::RelationshipPattern,
+        span: open_cypher::Span,
+        conditions: &mut Vec<Expression>,
+    ) -> Result<Hop, String> {
         if let Some(condition) = &pattern.where_clause {
             return Err(self.refuse("WHERE within an edge", condition.span, "put it behind the pattern"));
         }
@@ -145,16 +157,28 @@ impl Translator<'_> {
             return Err(self.refuse("a quantifier behind an edge", quantifier.span, "write -[:TYPE*1..3]->"));
         }
         let slot = self.new_slot();
-        if let Some(name) = &pattern.variable
-            && self.names.insert(name.kind.text.clone(), slot).is_some()
-        {
-            return Err(self.wrong("the variable has a value already", name.span));
+        let length = pattern.legacy_quantifier.as_ref();
+        let kind = if length.is_some() { Kind::List } else { Kind::Edge };
+        self.kinds.insert(slot, kind);
+        self.edges.insert(slot);
+        if let Some(name) = &pattern.variable {
+            match self.names.get(&name.kind.text) {
+                Some(known) if self.edges.contains(known) => {
+                    return Err(self.wrong("an edge stands once in a pattern", name.span));
+                }
+                // The edges that are found must be those that the variable has.
+                Some(&known) => {
+                    let known = Expression::Variable(known);
+                    self.takes("the pattern of an edge", &[kind], &known, name.span)?;
+                    conditions.push(equal(Expression::Variable(slot), known));
+                }
+                None => drop(self.names.insert(name.kind.text.clone(), slot)),
+            }
         }
         let mut types = Vec::new();
         if let Some(expression) = &pattern.labels {
             self.types(expression, &mut types)?;
         }
-        let length = pattern.legacy_quantifier.as_ref();
         Ok(Hop {
             slot,
             named: pattern.variable.is_some(),
@@ -202,7 +226,12 @@ impl Translator<'_> {
             _ => None,
         };
         match bounds {
-            Some((least, most)) if least <= most && most <= LENGTH_MAX => Ok((least, most)),
+            Some((least, most)) if least > most => Err(self.refuse(
+                &format!("a path of at least {least} and at most {most} edges"),
+                length.span,
+                "the lower bound comes first",
+            )),
+            Some((least, most)) if most <= LENGTH_MAX => Ok((least, most)),
             _ => Err(self.refuse(
                 "a path without a bound, or of more than 10 edges",
                 length.span,
