@@ -65,6 +65,13 @@ pub(crate) enum Found {
     Something(Option<u64>, Option<Vec<Mark>>),
 }
 
+impl Found {
+    /// Whether the file was made completely, as far as can be told. If it was not, no log beside it can have been begun.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Something(identity, marks) if identity.is_some() || marks.is_some())
+    }
+}
+
 impl HighWater {
     /// Reads the file in a directory. Changes nothing.
     pub(crate) fn find(dir: &Path) -> Result<Found, EngineError> {

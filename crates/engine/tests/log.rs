@@ -473,6 +473,32 @@ fn a_missing_segment_is_reported() {
 }
 
 #[test]
+fn a_last_segment_that_was_cleaned_away_is_not_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("dropped").unwrap();
+    // One batch, more than a segment and more garbage than is tolerated, is in a segment of its own.
+    put(&engine, &*table, b"long", &vec![1; 8 * SEGMENT_BYTES as usize]);
+    engine.sync().unwrap();
+    drop((table, engine));
+    // As if the process was killed before it had made the next one.
+    segments(dir.path())
+        .iter()
+        .skip(1)
+        .for_each(|unused| fs::remove_file(unused).unwrap());
+    let engine = open(dir.path());
+    engine.drop_table("dropped").unwrap();
+    wait_until("the segment is cleaned", || segments(dir.path()).is_empty());
+    drop(engine);
+    let engine = open(dir.path());
+    assert_eq!(engine.lost_writes(), None);
+    let table = engine.open_table("t").unwrap();
+    put(&engine, &*table, b"key", b"value");
+    drop((table, engine));
+    assert_eq!(all(&*open(dir.path()).open_table("t").unwrap()).len(), 1);
+}
+
+#[test]
 fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());

@@ -109,12 +109,13 @@ impl DiskEngine {
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
         let found = HighWater::find(dir)?;
-        let is_new = matches!(found, Found::Nothing) && !opened::is_there(dir);
+        let was_there = opened::is_there(dir);
+        let is_new = !found.is_whole() && !was_there;
         let (identity, marks) = match found {
-            Found::Nothing => (None, is_new.then(Vec::new)),
+            _ if is_new => (None, Some(Vec::new())),
+            Found::Nothing => (None, None),
             Found::Something(identity, marks) => (identity, marks),
         };
-        let was_there = opened::is_there(dir);
         if is_new {
             // From now on, a database without this file has lost it.
             HighWater::open(dir, None)?;

@@ -78,9 +78,11 @@ pub(super) struct Damage {
 /// [`EngineError::Corrupt`] if the directory cannot be used, or an error of the operating system.
 pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
     let Files { segments, lone_keys } = files(dir)?;
-    let (known_identity, marks, has_water) = match HighWater::find(dir)? {
-        high_water::Found::Nothing => (None, None, false),
-        high_water::Found::Something(identity, marks) => (identity, marks, true),
+    let water = HighWater::find(dir)?;
+    let was_made = water.is_whole();
+    let (known_identity, marks) = match water {
+        high_water::Found::Nothing => (None, None),
+        high_water::Found::Something(identity, marks) => (identity, marks),
     };
     let catalog = Catalog::read(dir)?;
     let is_new = segments.is_empty() && lone_keys.is_empty() && catalog.is_none();
@@ -122,7 +124,8 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
         let segment = found.segments.get(&number).cloned();
         segment.map_or(Ok(()), |segment| found.read_segment(&segment))?;
     }
-    if has_water || !is_new {
+    // Nothing is written before the making of the directory has ended.
+    if was_made || !is_new {
         found.compare_with_listed(dir)?;
         found.compare_with_marks(dir, marks.as_deref());
     }

@@ -73,6 +73,12 @@ impl Shared {
     /// stay: a restart would find it.
     fn delete_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         let number = segment.number();
+        let writer = self.writer.lock();
+        if writer.last == number {
+            // No segment follows yet, so the next start may begin with this number again: it must not miss what was synced.
+            self.high_water.note_durably(&[])?;
+        }
+        drop(writer);
         self.list_segments(Some(number))?;
         if let Err(error) = segment.delete()
             && segment.path().exists()

@@ -43,6 +43,7 @@ durable! {
     rot::a_damaged_log_loses_only_damaged_batches_and_reports_them,
     rot::a_log_is_cut_off_only_after_a_durable_copy,
     rot::a_partial_batch_at_the_end_is_not_damage,
+    shortened::a_directory_whose_making_was_interrupted_has_lost_nothing,
     shortened::a_log_shorter_than_before_is_a_loss,
     shortened::a_missing_log_is_a_loss,
     shortened::neither_a_clean_stop_nor_a_kill_is_a_loss,

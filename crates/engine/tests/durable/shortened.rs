@@ -89,6 +89,24 @@ pub fn a_missing_log_is_a_loss(kind: Kind) {
     });
 }
 
+pub fn a_directory_whose_making_was_interrupted_has_lost_nothing(kind: Kind) {
+    let source = tempfile::tempdir().unwrap();
+    written(kind, source.path());
+    // How much of the file is on the disk after a loss of power.
+    for length in [0, 24, 1000] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("high-water"), vec![0; length]).unwrap();
+        let Opened { engine, lost_writes } = kind.open(dir.path(), Options::default()).unwrap();
+        assert_eq!(lost_writes, None, "{length}");
+        drop(engine);
+        assert_eq!(kind.open(dir.path(), Options::default()).unwrap().lost_writes, None);
+    }
+    // Beside data it is damage.
+    is_noticed(kind, source.path(), "the high-water file is empty", |copy| {
+        fs::write(copy.join("high-water"), b"").unwrap();
+    });
+}
+
 pub fn neither_a_clean_stop_nor_a_kill_is_a_loss(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
