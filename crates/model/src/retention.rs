@@ -16,6 +16,8 @@ pub struct VersionSet {
     current: Option<VersionNumber>,
     /// The most recently current first.
     backups: Vec<VersionNumber>,
+    /// How often another version became current: a version may be current again.
+    swaps: u64,
 }
 
 /// Why a stored set of versions is invalid.
@@ -34,6 +36,11 @@ impl VersionSet {
     /// The versions kept besides the current one, most recently current first.
     pub fn backups(&self) -> &[VersionNumber] {
         &self.backups
+    }
+
+    /// How often another version became current.
+    pub fn swaps(&self) -> u64 {
+        self.swaps
     }
 
     /// The highest number ever given out.
@@ -66,6 +73,7 @@ impl VersionSet {
         if self.current == Some(version) {
             return;
         }
+        self.swaps += 1;
         self.backups.retain(|&backup| backup != version);
         if let Some(before) = self.current.replace(version) {
             self.backups.insert(0, before);
@@ -94,12 +102,24 @@ struct VersionSetText {
     last: Option<VersionNumber>,
     current: Option<VersionNumber>,
     backups: Vec<VersionNumber>,
+    #[serde(default)]
+    swaps: u64,
 }
 
 impl From<VersionSet> for VersionSetText {
     fn from(set: VersionSet) -> Self {
-        let VersionSet { last, current, backups } = set;
-        Self { last, current, backups }
+        let VersionSet {
+            last,
+            current,
+            backups,
+            swaps,
+        } = set;
+        Self {
+            last,
+            current,
+            backups,
+            swaps,
+        }
     }
 }
 
@@ -107,8 +127,18 @@ impl TryFrom<VersionSetText> for VersionSet {
     type Error = VersionSetError;
 
     fn try_from(text: VersionSetText) -> Result<Self, VersionSetError> {
-        let VersionSetText { last, current, backups } = text;
-        let set = Self { last, current, backups };
+        let VersionSetText {
+            last,
+            current,
+            backups,
+            swaps,
+        } = text;
+        let set = Self {
+            last,
+            current,
+            backups,
+            swaps,
+        };
         let mut numbers: Vec<_> = set.kept().collect();
         numbers.sort_unstable();
         if let Some(pair) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {

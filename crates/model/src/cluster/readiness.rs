@@ -139,8 +139,10 @@ pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber)
     };
     let store = &store.record;
     let layout = Layouts::default().of(&routing.record, view.replicas(store));
+    // A version may be current again: an older report that it is served does not count.
     let serving = |&node: &NodeId| {
-        let replica = replica(view, &layout, node, store, version);
+        let report = report(view, &layout, node, store).filter(|report| report.swaps >= store.versions.swaps());
+        let replica = report.and_then(|report| report.versions.get(&version));
         replica.is_some_and(|replica| replica.state == super::record::ReplicaState::Serving)
     };
     let nodes = layout.owned.keys().copied();

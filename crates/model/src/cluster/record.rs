@@ -343,6 +343,9 @@ pub struct StoreReport {
     pub id: u16,
     /// How many replicas the store has, as the node saw it.
     pub replicas: u32,
+    /// How often another version had become current, as the node saw it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub swaps: u64,
     /// Each version that is kept or being pushed; empty for a versioned store.
     pub versions: BTreeMap<VersionNumber, ReplicaReport>,
     /// For a versioned store: the partitions that moves under way give to the node, or leave with it, and that do not

@@ -273,6 +273,7 @@ impl Cluster {
         let of_store = report.stores.entry(name(store)).or_insert_with(|| StoreReport {
             id: record.id,
             replicas,
+            swaps: 0,
             versions: Default::default(),
             lacking: Default::default(),
             held: 0,
@@ -280,6 +281,7 @@ impl Cluster {
             bytes: 0,
         });
         (of_store.id, of_store.replicas) = (record.id, replicas);
+        of_store.swaps = record.versions.swaps();
         of_store.versions.insert(version, replica);
     }
 

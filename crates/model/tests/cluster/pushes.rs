@@ -1,7 +1,7 @@
 //! Pushes become current when they may, fail when they must, and always end.
 
 use fondaco_model::PushState;
-use fondaco_model::cluster::{ReplicaReport, ReplicaState, operator};
+use fondaco_model::cluster::{ReplicaReport, ReplicaState, not_serving, operator};
 
 use crate::fixture::{Cluster, name, node, version};
 
@@ -43,6 +43,27 @@ fn a_version_becomes_current_only_when_all_nodes_have_it() {
     assert_eq!(state(&cluster, "s"), PushState::Swapped);
     assert_eq!(cluster.store("s").versions.current(), Some(pushed));
     assert!(cluster.store("s").late.is_empty());
+}
+
+#[test]
+fn a_node_that_served_the_version_before_has_yet_to_see_that_it_is_current_again() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    let first = cluster.pushed(2, "s", "a");
+    let serving = |cluster: &mut Cluster, number: u32, current| {
+        cluster.report(number, "s", current, ReplicaReport::of(ReplicaState::Serving));
+    };
+    let waits_for = |cluster: &Cluster| not_serving(&cluster.view, &name("s"), first);
+    (1..=2).for_each(|number| serving(&mut cluster, number, first));
+    assert!(waits_for(&cluster).is_empty());
+    let second = cluster.pushed(2, "s", "b");
+    let change = operator::roll_back(&cluster.view, &name("s"), None).unwrap().unwrap();
+    serving(&mut cluster, 2, second);
+    // Node 1 has seen neither swap yet: it will serve the second version for a moment.
+    assert!(cluster.apply(&change));
+    assert_eq!(waits_for(&cluster), [node(1), node(2)].into());
+    (1..=2).for_each(|number| serving(&mut cluster, number, first));
+    assert!(waits_for(&cluster).is_empty());
 }
 
 #[test]

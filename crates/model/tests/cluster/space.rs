@@ -56,6 +56,7 @@ fn report(cluster: &mut Cluster, nodes: &[u32], held: u64, bytes: u64) {
         let store = StoreReport {
             id: cluster.store("s").id,
             replicas: 2,
+            swaps: 0,
             versions: Default::default(),
             lacking: PartitionSet::EMPTY,
             held,

@@ -59,6 +59,7 @@ impl Agent {
             let store = report.stores.entry(name.clone()).or_insert_with(|| StoreReport {
                 id: want.store.id,
                 replicas: view.replicas(want.store) as u32,
+                swaps: want.store.versions.swaps(),
                 versions: BTreeMap::new(),
                 lacking: PartitionSet::EMPTY,
                 held: 0,
@@ -96,6 +97,7 @@ impl Agent {
             let store = StoreReport {
                 id: store.id,
                 replicas: view.replicas(store) as u32,
+                swaps: 0,
                 versions: BTreeMap::new(),
                 lacking: held.map_or_else(|| planned.clone(), |held| planned.without(&held.synchronised)),
                 held: held.map_or(0, |held| held.held),
