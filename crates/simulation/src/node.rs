@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use fondaco_client::read::{Answer, Element};
 use fondaco_model::cluster::{
-    Agent, AgentAction, Announcement, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey, ServingSet,
+    Agent, AgentAction, Announcement, FailedFetch, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey,
+    ServingSet,
 };
 use fondaco_model::{PROTOCOL, PartitionSet};
 use fondaco_protocol::WireKey;
@@ -212,6 +213,7 @@ impl World {
         let fetch = RunningFetch {
             number,
             todo: partitions.iter().collect(),
+            partitions,
             source,
             build,
             peers,
@@ -261,7 +263,14 @@ impl World {
                 if let Some(error) = error {
                     node.failed.push(key.clone());
                     if let Some(agent) = &mut node.agent {
-                        agent.fetch_failed(&key.0, key.1, error.clone(), monotonic_ms);
+                        let failed = FailedFetch {
+                            source: fetch.source.clone(),
+                            manifest_checksum: checksum(fetch.build),
+                            partitions: fetch.partitions.clone(),
+                            error: error.clone(),
+                            for_good: false,
+                        };
+                        agent.fetch_failed(&key, failed, monotonic_ms);
                     }
                     self.note(|| format!("node {process}: fetch of {}-{} failed: {error}", key.0, key.1));
                 }

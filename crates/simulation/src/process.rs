@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Directory, Read, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Agent, ClusterView, Controller, LocalReplicas, ReplicaKey, ServingSet};
-use fondaco_model::{Identity, PartitionId};
+use fondaco_model::{Identity, PartitionId, PartitionSet};
 
 use crate::data::Disk;
 use crate::event::Event;
@@ -61,6 +61,7 @@ pub(crate) struct Node {
 pub(crate) struct RunningFetch {
     pub(crate) number: u64,
     pub(crate) todo: Vec<PartitionId>,
+    pub(crate) partitions: PartitionSet,
     pub(crate) source: String,
     pub(crate) build: u64,
     /// Other processes that may have the version.

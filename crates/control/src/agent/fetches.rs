@@ -12,7 +12,7 @@ use fondaco_fetch::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, PageCache, PeerClient, Sources,
     SystemClock, discard_leftovers,
 };
-use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
+use fondaco_model::cluster::{FailedFetch, LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet};
 use fondaco_node::{NodeMetrics, Settings};
 use parking_lot::Mutex;
@@ -64,18 +64,24 @@ pub(crate) struct Job {
     pub(crate) is_move: bool,
 }
 
+impl Job {
+    /// The fetch, which has failed.
+    fn failed(&self, error: String, for_good: bool) -> FailedFetch {
+        FailedFetch {
+            source: self.detail.source.clone(),
+            manifest_checksum: self.detail.manifest_checksum.clone(),
+            partitions: self.partitions.clone(),
+            error,
+            for_good,
+        }
+    }
+}
+
 /// The end of a fetch.
 pub(crate) struct Ended {
     pub(crate) key: ReplicaKey,
-    /// Why it failed; `None` if it succeeded or was stopped.
-    pub(crate) failure: Option<Failure>,
-}
-
-/// Why a fetch failed.
-pub(crate) struct Failure {
-    pub(crate) reason: String,
-    /// Whether an early retry is useless.
-    pub(crate) for_good: bool,
+    /// `None` if it succeeded or was stopped.
+    pub(crate) failed: Option<FailedFetch>,
 }
 
 /// The fetches of a node.
@@ -126,10 +132,11 @@ impl Fetches {
             unwanted: PartitionSet::EMPTY,
             thread: None,
         };
-        let inner = Arc::clone(&self.0);
+        let job = Arc::new(job);
+        let (inner, its_job) = (Arc::clone(&self.0), Arc::clone(&job));
         let thread = std::thread::Builder::new()
             .name("fetch".into())
-            .spawn(move || inner.run(&job, &control));
+            .spawn(move || inner.run(&its_job, &control));
         match thread {
             Ok(thread) => {
                 let thread = Some(thread);
@@ -137,11 +144,8 @@ impl Fetches {
             }
             Err(error) => {
                 let reason = ControlError::io("start", "fetch thread")(error).to_string();
-                let failure = Some(Failure {
-                    reason,
-                    for_good: false,
-                });
-                self.0.ended.lock().push(Ended { key, failure });
+                let failed = Some(job.failed(reason, false));
+                self.0.ended.lock().push(Ended { key, failed });
             }
         }
     }
@@ -238,7 +242,7 @@ impl Inner {
                 }
             }
         };
-        let failure = match outcome {
+        let failed = match outcome {
             Ok(()) => {
                 tracing::info!(%store, %version, "fetched and open");
                 None
@@ -259,17 +263,14 @@ impl Inner {
             Err(error) => {
                 tracing::warn!(%store, %version, %error, "a fetch failed");
                 let remedy = uploads::remedy(store, &job.detail.source, &error).unwrap_or_default();
-                Some(Failure {
-                    reason: format!("{error}{remedy}"),
-                    for_good: is_for_good(&error),
-                })
+                Some(job.failed(format!("{error}{remedy}"), is_for_good(&error)))
             }
         };
         // First the ended fetch is added, then the running one is removed: a thread that looks in between finds it
         // running, and looks again.
         self.ended.lock().push(Ended {
             key: job.key.clone(),
-            failure,
+            failed,
         });
         self.running.lock().remove(&job.key);
         self.parts.change_signal.raise();

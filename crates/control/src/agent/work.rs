@@ -1,6 +1,6 @@
 //! The thread of a node's agent: one look after the other, each followed by its actions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -216,6 +216,7 @@ impl Work {
         };
         let actions = agent.decide(view, &local, now_ms);
         self.note_unexplained(agent.unexplained());
+        self.note_failures(&agent);
         if let Err(error) = shared.disk.collect(|store| is_forgotten(view, store)) {
             tracing::warn!(%error, "cannot empty the trash: trying again");
         }
@@ -271,26 +272,21 @@ impl Work {
             .note(|status| status.unexplained.clone_from(unexplained));
     }
 
+    /// Takes note of why versions are not here.
+    fn note_failures(&self, agent: &Agent) {
+        let failures = agent.failures();
+        let failures: BTreeMap<_, _> = failures.map(|(key, error)| (key.clone(), error.to_owned())).collect();
+        if self.parts.shared.status.lock().failures != failures {
+            self.parts.shared.note(|status| status.failures = failures);
+        }
+    }
+
     /// Tells the agent of fetches that have ended.
     fn take_ended(&mut self, agent: &mut Agent, now_ms: u64) {
         for ended in self.parts.shared.fetches.take_ended() {
-            let (store, version) = &ended.key;
             self.is_dirty = true;
-            match ended.failure {
-                None => self
-                    .parts
-                    .shared
-                    .note(|status| drop(status.failures.remove(&ended.key))),
-                Some(failure) => {
-                    let reason = failure.reason.clone();
-                    match failure.for_good {
-                        true => agent.fetch_refused(store, *version, reason, now_ms),
-                        false => agent.fetch_failed(store, *version, reason, now_ms),
-                    }
-                    self.parts.shared.note(|status| {
-                        status.failures.insert(ended.key.clone(), failure.reason);
-                    });
-                }
+            if let Some(failed) = ended.failed {
+                agent.fetch_failed(&ended.key, failed, now_ms);
             }
         }
     }
@@ -358,7 +354,6 @@ impl Work {
                 Ok(())
             }
             AgentAction::Drop { store, version } => {
-                shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
                 let dropped = shared.disk.drop_version(&store, version);
                 self.look_again_after(&dropped);
                 dropped

@@ -32,8 +32,8 @@ mod view;
 
 pub use admission::{AdmissionError, Membership};
 pub use agent::{
-    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
-    LocalVersioned, REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
+    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, FailedFetch, LocalFetch, LocalReplicas,
+    LocalVersion, LocalVersioned, REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
 };
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fondaco_model::cluster::operator;
 use fondaco_model::cluster::{
-    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
-    ReplicaState, ReportRecord, ServingSet,
+    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, FailedFetch, LocalFetch, LocalReplicas,
+    LocalVersion, ReplicaState, ReportRecord, ServingSet,
 };
 use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
 
@@ -90,6 +90,30 @@ impl Node {
             bytes_total: 100,
         };
         self.local.fetches.insert((name(store), version), fetch);
+    }
+
+    /// All fetches among these actions fail.
+    fn fails(&mut self, actions: &[AgentAction], error: &str, now_ms: u64) {
+        for action in actions {
+            let AgentAction::Fetch {
+                store,
+                version,
+                partitions,
+                detail,
+                ..
+            } = action
+            else {
+                continue;
+            };
+            let failed = FailedFetch {
+                source: detail.source.clone(),
+                manifest_checksum: detail.manifest_checksum.clone(),
+                partitions: partitions.clone(),
+                error: error.to_owned(),
+                for_good: false,
+            };
+            self.agent.fetch_failed(&(store.clone(), *version), failed, now_ms);
+        }
     }
 
     fn state(&self, store: &str, number: u64) -> ReplicaState {
@@ -469,8 +493,7 @@ fn damaged_partitions_are_served_reported_and_fetched_again() {
     let report = &one.report.stores[&name("s")].versions[&version(1)];
     assert_eq!(report.state, ReplicaState::Serving);
     assert_eq!(report.error.as_deref(), Some("a page cannot be read"));
-    one.agent
-        .fetch_failed(&name("s"), version(1), "no node has it".to_owned(), 10_000);
+    one.fails(&actions, "no node has it", 10_000);
     assert!(
         fetches(&one.look(&cluster, 10_500)).is_empty(),
         "it is left alone for a while"
@@ -496,10 +519,9 @@ fn pushes_are_tried_finitely_and_kept_versions_for_ever() {
         let mut attempts = 0;
         for _ in 0..1_000 {
             *now_ms += 1_000;
-            if !fetches(&one.look(cluster, *now_ms)).is_empty() {
-                attempts += 1;
-                one.agent.fetch_failed(&name("s"), version(1), "no".to_owned(), *now_ms);
-            }
+            let actions = one.look(cluster, *now_ms);
+            attempts += fetches(&actions).len() as u32;
+            one.fails(&actions, "no", *now_ms);
         }
         attempts
     };
@@ -511,6 +533,65 @@ fn pushes_are_tried_finitely_and_kept_versions_for_ever() {
     cluster.settle();
     let tried = attempts(&cluster, &mut one, &mut now_ms);
     assert!((10..20).contains(&tried), "once a minute: {tried} in 1000 s");
+}
+
+/// Looks until all attempts to fetch something have failed.
+fn exhaust(one: &mut Node, cluster: &Cluster, now_ms: &mut u64) {
+    for _ in 0..FETCH_ATTEMPTS_MAX * 60 {
+        *now_ms += 1_000;
+        let actions = one.look(cluster, *now_ms);
+        one.fails(&actions, "no node has it", *now_ms);
+    }
+}
+
+#[test]
+fn a_partition_that_cannot_be_fetched_keeps_no_other_one_from_being_tried() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    cluster.pushed(1, "s", "a");
+    let mut one = Node::new(1);
+    one.catch_up(&cluster, 0);
+    let mut now_ms = 0;
+    let damage = |one: &mut Node, number: u32| {
+        let partition: PartitionSet = [PartitionId::new(number)].into_iter().collect();
+        let local = one.local.versions.get_mut(&(name("s"), version(1))).unwrap();
+        local.damaged = local.damaged.with(&partition);
+        partition
+    };
+    damage(&mut one, 3);
+    exhaust(&mut one, &cluster, &mut now_ms);
+    let actions = one.look(&cluster, now_ms);
+    assert!(fetches(&actions).is_empty(), "it was tried a moment ago");
+    // Another one is damaged, and tried at once.
+    let other = damage(&mut one, 5);
+    let actions = one.look(&cluster, now_ms);
+    let fetched = actions.iter().find_map(|action| match action {
+        AgentAction::Fetch { partitions, .. } => Some(partitions),
+        _ => None,
+    });
+    assert_eq!(fetched, Some(&other), "{actions:?}");
+}
+
+#[test]
+fn a_version_from_elsewhere_has_not_failed_yet() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    let mut one = Node::new(1);
+    let mut now_ms = 0;
+    cluster.create("s");
+    cluster.push("s", "a");
+    exhaust(&mut one, &cluster, &mut now_ms);
+    assert_eq!(one.state("s", 1), ReplicaState::Failed);
+    assert_eq!(one.agent.failures().count(), 1);
+    // The node sees the store that was dropped, and then another one with its name and the same build elsewhere.
+    cluster.change_store("s", |store| {
+        store.id += 1;
+        let detail = store.details.get_mut(&version(1)).unwrap();
+        detail.source = "file:///elsewhere/a".to_owned();
+    });
+    now_ms += 1_000;
+    assert_eq!(fetches(&one.look(&cluster, now_ms)), [("s", 1)]);
+    assert_eq!(one.state("s", 1), ReplicaState::Fetching);
+    assert_eq!(one.agent.failures().count(), 0);
 }
 
 #[test]

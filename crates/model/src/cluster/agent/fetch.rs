@@ -22,41 +22,8 @@ const MOVE_FETCHES_MAX: usize = 3;
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
 
-/// How often a fetch is tried before the node reports it as failed. After that, a fetch of a push is not retried; a kept
-/// version is retried from time to time, without end.
-pub const FETCH_ATTEMPTS_MAX: u32 = 5;
-
-/// The wait after the first failure; it doubles with each, in milliseconds.
-const RETRY_MS_MIN: u64 = 1_000;
-
-/// The longest wait, in milliseconds.
-const RETRY_MS_MAX: u64 = 60_000;
-
 /// How many nodes wait for one relay of a partition, and take it from there.
 const RELAY_FAN_OUT: usize = 2;
-
-/// The memory of a failed fetch.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Failure {
-    pub(super) attempts: u32,
-    pub(super) at_ms: u64,
-    pub(super) error: String,
-}
-
-impl Failure {
-    /// Whether the node reports it as failed.
-    pub(super) fn is_final(&self) -> bool {
-        self.attempts >= FETCH_ATTEMPTS_MAX
-    }
-
-    /// Whether it should be retried now.
-    fn is_due(&self, urgency: Urgency, at_ms: u64) -> bool {
-        let doublings = self.attempts.saturating_sub(1).min(16);
-        let wait_ms = (RETRY_MS_MIN << doublings).min(RETRY_MS_MAX);
-        let again = urgency != Urgency::Pushed || !self.is_final();
-        again && at_ms - self.at_ms >= wait_ms
-    }
-}
 
 impl Agent {
     /// Stops unwanted fetches, and begins missing ones: the most urgent first, as many as may run.
@@ -99,8 +66,14 @@ impl Agent {
                 self.failures.remove(key);
                 continue;
             }
-            let failure = self.failures.get(key);
-            if failure.is_none_or(|failure| failure.is_due(want.urgency, at_ms)) {
+            let partitions = match self.failures.get_mut(key) {
+                None => partitions,
+                Some(failures) => {
+                    failures.keep(&partitions);
+                    failures.due(&partitions, want.urgency, at_ms)
+                }
+            };
+            if !partitions.is_empty() {
                 missing.push((want.urgency, key, want, partitions));
             }
         }

@@ -8,6 +8,7 @@
 //! Besides its inputs, an agent remembers only times, failures, and its last report.
 
 mod evidence;
+mod failures;
 mod fetch;
 mod local;
 mod report;
@@ -25,8 +26,9 @@ use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
-use fetch::Failure;
-pub use fetch::{FETCH_ATTEMPTS_MAX, FETCHES_MAX};
+use failures::Failures;
+pub use failures::{FETCH_ATTEMPTS_MAX, FailedFetch};
+pub use fetch::FETCHES_MAX;
 pub use local::{LocalFetch, LocalReplicas, LocalVersion, LocalVersioned, ReplicaKey};
 pub use report::REPORT_PROGRESS_MS;
 pub use serving::{ServingSet, ServingStore};
@@ -94,7 +96,7 @@ pub struct Agent {
     node: NodeId,
     clock: WatchedClock,
     layouts: Layouts,
-    failures: BTreeMap<ReplicaKey, Failure>,
+    failures: BTreeMap<ReplicaKey, Failures>,
     /// Since when each unwanted version has been unwanted.
     unwanted_since_ms: BTreeMap<ReplicaKey, u64>,
     /// The unwanted partitions of wanted versions, and since when they have been unwanted.
@@ -154,7 +156,8 @@ impl Agent {
         let Some(wants) = wants(view, self.node, &mut self.layouts) else {
             return Vec::new();
         };
-        self.failures.retain(|key, _| wants.contains_key(key));
+        self.failures
+            .retain(|key, failures| wants.get(key).is_some_and(|want| failures.are_of(want.detail)));
         let mut actions = Vec::new();
         let drops = match view.remembered || view.is_partial {
             true => Vec::new(),
@@ -175,20 +178,15 @@ impl Agent {
     }
 
     /// To be called when a fetch has failed: it is retried after a while.
-    pub fn fetch_failed(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
+    pub fn fetch_failed(&mut self, key: &ReplicaKey, failed: FailedFetch, monotonic_ms: u64) {
         let at_ms = self.clock.look(monotonic_ms);
-        let failure = self.failures.entry((store.clone(), version)).or_default();
-        failure.attempts = failure.attempts.saturating_add(1);
-        failure.at_ms = at_ms;
-        failure.error = error;
+        self.failures.entry(key.clone()).or_default().add(failed, at_ms);
     }
 
-    /// To be called when a fetch has failed for a lasting reason: no attempts are left.
-    pub fn fetch_refused(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
-        self.fetch_failed(store, version, error, monotonic_ms);
-        if let Some(failure) = self.failures.get_mut(&(store.clone(), version)) {
-            failure.attempts = failure.attempts.max(FETCH_ATTEMPTS_MAX);
-        }
+    /// Why versions that the node wants are not here, as far as fetches of them have failed.
+    pub fn failures(&self) -> impl Iterator<Item = (&ReplicaKey, &str)> {
+        let failures = self.failures.iter();
+        failures.filter_map(|(key, failures)| Some((key, failures.error()?)))
     }
 
     /// To be called when the last report is gone or was not written: the next decision returns it again.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fetch::Failure;
+use super::failures::Failures;
 use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
 use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreRecord, StoreReport};
@@ -116,35 +116,38 @@ impl Agent {
         let stream_error = version.and_then(|version| version.stream_error.clone());
         let fetch = local.fetches.get(key);
         let brought = local.brought.get(key).copied().unwrap_or(0);
-        let failure = self.failures.get(key);
+        let failures = self.failures.get(key);
+        let gave_up = |partition| failures.is_some_and(|failures| failures.are_final_for(partition));
         let state = match open.covers(&want.owned) {
             true if want.urgency == Urgency::Current => ReplicaState::Serving,
             true => ReplicaState::Ready,
-            false if failure.is_some_and(|failure| failure.is_final()) => ReplicaState::Failed,
+            false if want.owned.iter().any(gave_up) => ReplicaState::Failed,
             false => ReplicaState::Fetching,
         };
         let built_for = want.detail.partitions;
         let count = view.partitions().unwrap_or(built_for);
-        let is_open = |partition: &PartitionId| open.contains(built_for.covering(*partition, count));
+        let of_version = |partition: PartitionId| built_for.covering(partition, count);
+        let is_open = |partition: &PartitionId| open.contains(of_version(*partition));
         let lacking: PartitionSet = want.told.iter().filter(|partition| !is_open(partition)).collect();
+        let gave_up = lacking.iter().map(of_version).any(gave_up);
         ReplicaReport {
             state,
-            gave_up: !lacking.is_empty() && failure.is_some_and(Failure::is_final),
             lacking,
+            gave_up,
             bytes_done: fetch.map_or(brought, |fetch| fetch.bytes_done),
             bytes_total: fetch.map_or(brought, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             reads_stream: has_files && !open.covers(&want.owned),
-            error: error(version.and_then(|version| version.damage.as_ref()), failure).or(stream_error),
+            error: error(version.and_then(|version| version.damage.as_ref()), failures).or(stream_error),
         }
     }
 }
 
 /// The damage, and why fetching again failed; either may be absent.
-fn error(damage: Option<&String>, failure: Option<&Failure>) -> Option<String> {
-    match (damage, failure) {
-        (Some(damage), Some(failure)) => Some(format!("{damage}; fetching it again failed: {}", failure.error)),
-        (damage, failure) => damage.or(failure.map(|failure| &failure.error)).cloned(),
+fn error(damage: Option<&String>, failures: Option<&Failures>) -> Option<String> {
+    match (damage, failures.and_then(Failures::error)) {
+        (Some(damage), Some(failure)) => Some(format!("{damage}; fetching it again failed: {failure}")),
+        (damage, failure) => damage.map(String::as_str).or(failure).map(str::to_owned),
     }
 }
 
