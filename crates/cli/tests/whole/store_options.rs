@@ -1,9 +1,11 @@
 //! Every option of stores with every kind of store: honoured, or refused with the kinds that have it.
 
+use std::fs::File;
+
 use fondaco_model::{StoreKind, StoreOption};
 use serde_json::{Value, json};
 
-use super::node::{Dev, Node};
+use super::node::{Dev, Node, fondaco, until};
 
 /// A value for each option, and the same as a store's document shows it.
 fn sample(option: &StoreOption) -> (&'static str, Value) {
@@ -149,4 +151,39 @@ fn options_that_are_true_or_false_take_their_values_in_the_same_ways() {
         assert_eq!(altered["everywhere"], false);
         dev.done(&["store", "drop", "b", "--yes", "--now"]);
     }
+}
+
+#[test]
+fn a_store_that_is_dropped_and_made_again_raises_no_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, log) = (dir.path().join("data"), dir.path().join("log"));
+    let mut command = fondaco();
+    command
+        .arg("dev")
+        .arg("--data")
+        .arg(data)
+        .stderr(File::create(&log).unwrap());
+    command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "info"]);
+    let node = Node::start(command);
+    const ROUNDS: usize = 50;
+    let kinds = [
+        json!({"name": "v", "kind": "versioned"}),
+        json!({"name": "h", "kind": "hybrid", "stream": {"source": "log"}}),
+    ];
+    for _ in 0..ROUNDS {
+        for store in &kinds {
+            node.http_post("/v1/stores", store.clone());
+            let url = format!(
+                "http://{}/v1/stores/{}?now=true",
+                node.http,
+                store["name"].as_str().unwrap()
+            );
+            ureq::delete(url).call().unwrap();
+        }
+    }
+    let logged = || std::fs::read_to_string(&log).unwrap();
+    until("all tables of the dropped stores are deleted", || {
+        logged().matches("table of a dropped store deleted").count() == ROUNDS
+    });
+    assert!(!logged().contains("no record names"), "{}", logged());
 }

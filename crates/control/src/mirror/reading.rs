@@ -1,7 +1,9 @@
 //! One pass over entries: it begins with the former view, and puts the records of the entries that it reads into it.
 //!
 //! An entry that cannot be parsed leaves its former record in place, and so does the missing entry of a store that no
-//! record declares dropped. Nothing of the pass is seen before the mirror accepts its result.
+//! record declares dropped. A store and the record of its dropping are read together, since the change of one entry may be told
+//! before that of the other: between them, its data would seem to be that of no store. Nothing of the pass is seen before the
+//! mirror accepts its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,13 +83,38 @@ impl<'a> Reading<'a> {
     }
 
     fn put(&mut self, path: &EntryPath, entry: Option<Entry>) -> Result<(), CoordinationError> {
+        let gone = self.put_alone(path, entry)?;
+        if let Some(other) = gone {
+            let other = layout::path(&other)?;
+            let entry = self.coordination.read(&other)?;
+            self.put_alone(&other, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an entry into the view. If that takes a store or the record of a dropped one away, returns the entry that may have the
+    /// store now.
+    fn put_alone(&mut self, path: &EntryPath, entry: Option<Entry>) -> Result<Option<RecordPath>, CoordinationError> {
+        let record = RecordPath::parse(path.as_str());
+        let store_in = |view: &ClusterView| match &record {
+            Some(RecordPath::Store(name)) => {
+                let id = view.stores.get(name)?.record.id;
+                Some((id, RecordPath::Dropped(id)))
+            }
+            Some(RecordPath::Dropped(id)) => {
+                let name = &view.dropped.get(id)?.record.record.definition.name;
+                Some((*id, RecordPath::Store(name.clone())))
+            }
+            _ => None,
+        };
+        let before = store_in(&self.found.view);
         let outcome = match path.as_str() {
             SETTINGS => parse(entry.as_ref()).map(|found| self.found.settings = found),
-            text => match RecordPath::parse(text) {
-                Some(RecordPath::Store(name)) if entry.is_none() && !self.is_adopted() && self.is_lost(&name)? => {
+            _ => match &record {
+                Some(RecordPath::Store(name)) if entry.is_none() && !self.is_adopted() && self.is_lost(name)? => {
                     Err(LOST.to_owned())
                 }
-                Some(record) => apply(&mut self.found.view, &record, entry.as_ref()),
+                Some(record) => apply(&mut self.found.view, record, entry.as_ref()),
                 // An entry of another process.
                 None => Ok(()),
             },
@@ -101,7 +128,8 @@ impl<'a> Reading<'a> {
                 self.found.problems.insert(path.clone(), reason);
             }
         }
-        Ok(())
+        let after = store_in(&self.found.view).map(|(id, _)| id);
+        Ok(before.filter(|(id, _)| Some(*id) != after).map(|(_, other)| other))
     }
 
     /// Whether the view continues the former one.
@@ -184,4 +212,57 @@ pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option
         })
     };
     entry.map(read).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_coordination::{EmbeddedCoordination, Revision};
+    use fondaco_model::StoreDefinition;
+    use fondaco_model::cluster::StoreRecord;
+
+    use super::*;
+
+    #[test]
+    fn data_of_a_store_is_explained_whichever_change_is_told_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordination = EmbeddedCoordination::open(dir.path()).unwrap().session();
+        let [store_path, dropped_path]: [EntryPath; 2] = ["stores/s", "dropped/5"].map(|path| path.parse().unwrap());
+        let store = |id| StoreRecord::new(StoreDefinition::batch("s".parse().unwrap()), id, id.into());
+        let dropped = DroppedStore {
+            record: store(5),
+            dropped_unix_ms: 8,
+            kept_until_unix_ms: 8,
+        };
+        let write = |path: &EntryPath, bytes: Vec<u8>| coordination.write(path, &bytes, None).unwrap();
+        let write_store = |id| write(&store_path, serde_json::to_vec(&store(id)).unwrap());
+        let delete = |path: &EntryPath, revision: Revision| coordination.delete(path, revision).unwrap();
+        let seen = |former: &Sighting, path: &EntryPath| {
+            let mut reading = Reading::new(&*coordination, former, Problems::new());
+            reading.read_some(&[path.clone()].into()).unwrap();
+            let view = reading.finish().view;
+            Sighting {
+                view: Arc::new(view),
+                ..Sighting::default()
+            }
+        };
+        // The numbers of stores that there are, and of dropped ones.
+        let numbers = |sighting: &Sighting| {
+            let stores: Vec<u16> = sighting.view.stores.values().map(|store| store.record.id).collect();
+            (stores, sighting.view.dropped.keys().copied().collect::<Vec<u16>>())
+        };
+        let created = write_store(5);
+        let before = seen(&Sighting::default(), &store_path);
+        delete(&store_path, created);
+        let dropping = write(&dropped_path, serde_json::to_vec(&dropped).unwrap());
+        let without = seen(&before, &store_path);
+        assert_eq!(numbers(&without), (vec![], vec![5]));
+        // Another store with its name.
+        let other = write_store(6);
+        assert_eq!(numbers(&seen(&before, &store_path)), (vec![6], vec![5]));
+        delete(&store_path, other);
+        // The dropped one is restored.
+        delete(&dropped_path, dropping);
+        write_store(5);
+        assert_eq!(numbers(&seen(&without, &dropped_path)), (vec![5], vec![]));
+    }
 }
