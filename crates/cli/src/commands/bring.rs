@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fondaco_control::http::{ClusterResource, NewPush, PushResource, VersionList};
-use fondaco_model::{PushState, StoreName};
+use fondaco_model::{PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
 
 use super::WrongUsage;
 use super::push_progress::{show, waiting_text};
+use super::rollout::is_away;
 use super::upload::{self, UploadResult};
 use crate::client::{Client, is_refused};
 use crate::interrupt::Interrupt;
@@ -22,6 +23,9 @@ use crate::progress::{Display, INTERVAL};
 
 /// How often a push is checked for a controller, which it needs.
 const LEADER_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long the request that begins a push is repeated, if its answers are lost.
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(10);
 
 /// A built version, and how it is to be brought to a cluster.
 #[derive(Clone, Copy)]
@@ -40,6 +44,8 @@ pub struct Built<'a> {
     pub started_unix_ms: Option<u64>,
     /// Whether it may be pushed though it was built from another version than the current one.
     pub any_base: bool,
+    /// The version that must still be the current one, if it matters.
+    pub if_current: Option<VersionNumber>,
     /// The run that the push belongs to.
     pub run: Option<&'a str>,
     /// Whether it is pushed even if its content is that of the current version.
@@ -97,6 +103,7 @@ pub fn bring(
         as_of_unix_ms: built.as_of_unix_ms,
         started_unix_ms: built.started_unix_ms,
         any_base: built.any_base,
+        if_current: built.if_current,
         run: built.run.map(str::to_owned),
         again: built.again,
     };
@@ -224,8 +231,17 @@ fn begin(
 ) -> anyhow::Result<PushResource> {
     let path = format!("/v1/stores/{name}/push");
     let mut is_noted = false;
+    let mut lost_since = None;
     loop {
         match client.post(&format!("/v1/stores/{name}/pushes"), request) {
+            // The request may have arrived. One of the same run begins nothing else.
+            Err(error) if is_away(&error) && request.run.is_some() && !interrupt.is_asked() => {
+                if lost_since.get_or_insert_with(Instant::now).elapsed() >= ASK_AGAIN_MAX {
+                    return Err(error.context("it is not known whether the push has begun"));
+                }
+                std::thread::sleep(INTERVAL);
+                continue;
+            }
             Err(error) if is_refused(&error, "push_in_progress") && !interrupt.is_asked() => {
                 if !is_noted {
                     output.note(&format!("{error}; waiting for it"));

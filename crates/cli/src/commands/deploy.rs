@@ -82,6 +82,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
             as_of_unix_ms: options.as_of,
             started_unix_ms: options.started,
             any_base: options.any_base,
+            if_current: None,
             run: None,
             again: options.rollout.again,
         };
@@ -105,9 +106,8 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         Ok(store.is_some_and(|store| store.stream.is_some()))
     })?;
     let interrupt = Interrupt::listen()?;
-    let run = options.rollout.run.as_deref();
     let place = match &through {
-        Some(through) if !rollout.know(name, run) => {
+        Some(through) if !rollout.know(name) => {
             let location: Location = options.source.parse()?;
             let dir = location.local_path().ok_or_else(|| not_local("--through"))?;
             through.send(dir, &interrupt, output)?
@@ -122,7 +122,8 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         as_of_unix_ms: options.as_of,
         started_unix_ms: options.started,
         any_base: options.any_base,
-        run,
+        if_current: None,
+        run: rollout.run(),
         again: options.rollout.again,
     };
     let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));

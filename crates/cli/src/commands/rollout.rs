@@ -1,9 +1,11 @@
 //! `--to` of `fondaco push` and `deploy`: a built version goes to several clusters, one after the other.
 //!
 //! The rule for failures: a cluster that cannot be reached before it has begun the push is left out, and the others go
-//! on. One that fails later stops the rollout: the version may be to blame. Either way the command fails at the end, and
+//! on. If the answer to the request that begins the push is lost, it is asked again: the run has an id, so that the push is not
+//! begun twice. One that fails later stops the rollout: the version may be to blame. Either way the command fails at the end, and
 //! its error says which clusters serve the version, how to go on, and how to go back.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -58,6 +60,8 @@ pub struct Rollout {
     clusters: Vec<Cluster>,
     is_several: bool,
     pause: Duration,
+    /// The id of the run. To several clusters every run has one.
+    run: Option<String>,
 }
 
 /// What became of the version in a cluster.
@@ -130,7 +134,13 @@ impl Rollout {
             clusters: ports.into_iter().map(cluster).collect::<anyhow::Result<_>>()?,
             is_several: !options.to.is_empty(),
             pause: Duration::from_millis(options.pause.unwrap_or(0)),
+            run: options.run.clone().or_else(|| (!options.to.is_empty()).then(new_run)),
         })
+    }
+
+    /// The id of the run, if it has one.
+    pub fn run(&self) -> Option<&str> {
+        self.run.as_deref()
     }
 
     /// Whether clusters were named by `--to`.
@@ -139,8 +149,8 @@ impl Rollout {
     }
 
     /// Whether each cluster knows the run: then no version is needed.
-    pub fn know(&self, store: &StoreName, run: Option<&str>) -> bool {
-        let known = |cluster: &Cluster| run.and_then(|run| push_of_run(&cluster.client, store, run).ok()?);
+    pub fn know(&self, store: &StoreName) -> bool {
+        let known = |cluster: &Cluster| push_of_run(&cluster.client, store, self.run()?).ok()?;
         self.clusters.iter().all(|cluster| known(cluster).is_some())
     }
 
@@ -275,8 +285,14 @@ impl Rollout {
     }
 }
 
+/// An id that no other run has.
+fn new_run() -> String {
+    // The operating system supplies the random keys of `RandomState`.
+    format!("push-{:016x}", RandomState::new().build_hasher().finish())
+}
+
 /// Whether this error means that a data center is down: no process answers, or it has lost its coordination service.
-fn is_away(error: &anyhow::Error) -> bool {
+pub fn is_away(error: &anyhow::Error) -> bool {
     ["unreachable", "unavailable"]
         .iter()
         .any(|code| is_refused(error, code))
@@ -308,6 +324,11 @@ impl Rolled {
         );
         if built.upload {
             text += " --upload";
+        }
+        // A cluster that could not be reached may have begun the push all the same. One that failed has ended this run.
+        let is_in = |state| self.clusters.iter().any(|outcome| outcome.state == state);
+        if let Some(run) = built.run.filter(|_| is_in(State::Unreachable) && !is_in(State::Failed)) {
+            text += &format!(" --run {run}");
         }
         for (option, time) in [("as-of", built.as_of_unix_ms), ("started", self.started_unix_ms)] {
             text += &time.map_or_else(String::new, |ms| format!(" --{option} {ms}"));

@@ -1,10 +1,12 @@
 //! Hybrid stores that count what a topic of a real Kafka says, while nodes are killed.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fondaco_testing::{Kafka, KafkaWriter, random};
+use fondaco_testing::{Answer, Kafka, KafkaWriter, random, relay};
+use parking_lot::Mutex;
 use redis::Commands as _;
 use serde_json::{Value, json};
 
@@ -199,6 +201,25 @@ fn overlays(cluster: &Cluster, version: u64) -> Vec<Value> {
     cluster.nodes().into_iter().flat_map(on_node).collect()
 }
 
+/// The version of the store is pushed again while its events are put into a new one: that is given up.
+fn a_compaction_gives_way_to_the_same_content(cluster: &Cluster, csv: &str) {
+    let mut again = cluster
+        .any()
+        .command(&["push", "s", csv, "--key", "key", "--quiet", "--again"]);
+    again.stdout(Stdio::null());
+    let again = Mutex::new(Some(again));
+    let way = relay(&cluster.any().http, move |request| {
+        if request.starts_with(b"POST /v1/stores/s/pushes ")
+            && let Some(mut again) = again.lock().take()
+        {
+            assert!(again.status().unwrap().success());
+        }
+        Answer::Arrives
+    });
+    let refused = cluster.any().refused(1, &["store", "compact", "s", "--http", &way]);
+    assert!(refused.contains("is not the current one any more"), "{refused}");
+}
+
 #[test]
 fn events_outlive_their_topic_in_compacted_versions() {
     let kafka = Kafka::start();
@@ -225,6 +246,8 @@ fn events_outlive_their_topic_in_compacted_versions() {
     story.tell(now - 90_000, 1);
     let old = story.sent.clone();
     story.tell(now - 5_000, 2);
+    story.check(&cluster);
+    a_compaction_gives_way_to_the_same_content(&cluster, csv.to_str().unwrap());
     story.check(&cluster);
     let compact = || cluster.any().json(&["store", "compact", "s", "--quiet"]);
     let compacted = compact();

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use fondaco_testing::{Answer, relay};
 use serde_json::{Value, json};
 
 use super::node::{Dev, Node, until, wait};
@@ -159,4 +161,40 @@ fn tries_at_the_same_time_join_and_a_cancelled_run_stays_cancelled() {
         "{refused}"
     );
     assert_eq!(push(&dev, &large, &["--run", "d", "--again"])["state"], "swapped");
+}
+
+/// A way to a node on which the answer to the first request for a push is lost. Returns its address.
+fn losing_an_answer(node: &Node) -> String {
+    let has_lost = AtomicBool::new(false);
+    relay(&node.http, move |request| {
+        let begins_push = request.starts_with(b"POST /v1/stores/s/pushes ");
+        match begins_push && !has_lost.swap(true, SeqCst) {
+            true => Answer::IsLost,
+            false => Answer::Arrives,
+        }
+    })
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_again() {
+    let [first, second] = [Dev::start(), Dev::start()];
+    let rows = rows(&first, "a", 50);
+    let to = format!("{},{}", first.http, losing_an_answer(&second));
+    let rolled = first.json(&arguments(&rows, &["--to", &to]));
+    let states: Vec<&Value> = rolled["clusters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["state"])
+        .collect();
+    assert_eq!(states, ["swapped", "swapped"], "{rolled}");
+    for node in [&first, &second] {
+        says(node, "a");
+        assert_eq!(versions(node), [1], "nothing was deployed twice");
+    }
+    // With an id of the caller's, too, and to one cluster.
+    let way = losing_an_answer(&second);
+    let again = first.json(&arguments(&rows, &["--run", "r", "--again", "--http", &way]));
+    assert_eq!(again["push"]["version"], 2, "{again}");
+    assert_eq!(versions(&second), [2, 1]);
 }

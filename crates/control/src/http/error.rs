@@ -403,7 +403,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::VersionNotReady { .. } => "version_failed",
         OperatorError::NoRollback { .. } => "no_rollback",
         OperatorError::PushInProgress { .. } => "push_in_progress",
-        OperatorError::BaseChanged { .. } => "base_changed",
+        OperatorError::BaseChanged { .. } | OperatorError::CurrentChanged { .. } => "base_changed",
         OperatorError::PushNotFound { .. } => "push_not_found",
         OperatorError::PushEnded { .. } => "push_ended",
         OperatorError::TooManyPushes { .. } => "too_many_pushes",

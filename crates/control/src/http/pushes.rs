@@ -71,6 +71,7 @@ pub(super) async fn start(
             base: set.base.filter(|_| !new.any_base),
             as_of_unix_ms: new.as_of_unix_ms,
             started_unix_ms: new.started_unix_ms,
+            if_current: new.if_current,
             run: run.clone(),
             again: new.again,
             ..set

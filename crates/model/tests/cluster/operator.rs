@@ -276,6 +276,28 @@ fn a_difference_is_pushed_only_onto_its_base() {
     assert_eq!(check(&cluster, &a), Ok(()), "it is current already");
 }
 
+#[test]
+fn a_push_for_one_version_is_refused_when_the_same_content_was_deployed_again() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let first = cluster.pushed(1, "s", "a");
+    let push = |cluster: &Cluster| {
+        let terms = PushTerms {
+            if_current: Some(first),
+            base: Some(detail("a").manifest_checksum),
+            ..PushTerms::default()
+        };
+        operator::push(&cluster.view, &name("s"), detail("b"), terms, 9)
+    };
+    assert!(push(&cluster).is_ok());
+    cluster.pushed(1, "s", "a");
+    let changed = OperatorError::CurrentChanged {
+        store: name("s"),
+        version: first,
+    };
+    assert_eq!(push(&cluster), Err(changed));
+}
+
 /// Creates a hybrid store that rewinds its stream by two milliseconds.
 fn create_hybrid(cluster: &mut Cluster, store: &str) {
     cluster.create(store);

@@ -12,7 +12,7 @@ use clap::{Args, Command, FromArgMatches};
 use fondaco_build::KnownIds;
 use fondaco_control::http::{NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
-use fondaco_model::{StoreName, ValueType};
+use fondaco_model::{StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 
@@ -166,7 +166,7 @@ struct RolloutResult {
 pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let mut rollout = Rollout::new(&options.rollout, &options.node)?;
     let name = &options.input.store.clone();
-    if rollout.know(name, options.rollout.run.as_deref()) {
+    if rollout.know(name) {
         let interrupt = Interrupt::listen()?;
         let known = Built {
             store: name,
@@ -176,7 +176,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
             as_of_unix_ms: None,
             started_unix_ms: None,
             any_base: false,
-            run: options.rollout.run.as_deref(),
+            if_current: None,
+            run: rollout.run(),
             again: false,
         };
         let mut rolled = rollout.bring(&known, &interrupt, output, |_| Ok(()));
@@ -258,7 +259,8 @@ pub fn push(mut options: PushOptions, output: &Output) -> anyhow::Result<()> {
         as_of_unix_ms: options.input.as_of,
         started_unix_ms: None,
         any_base: false,
-        run: options.rollout.run.as_deref(),
+        if_current: options.events_on.and_then(VersionNumber::new),
+        run: rollout.run(),
         again: options.rollout.again,
     };
     let rolled = rollout.bring(&version, &interrupt, output, prepare);

@@ -1,7 +1,7 @@
 //! Pushes.
 
-use fondaco_model::PushState;
 use fondaco_model::cluster::ReplicaState;
+use fondaco_model::{PushState, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,6 +30,11 @@ pub struct NewPush {
     /// Whether a version that was built from a difference may be pushed though its base is not the current version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any_base: bool,
+    /// The version that must be the current one, or else the push is refused: for what was made of that one and the events on top
+    /// of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub if_current: Option<VersionNumber>,
     /// An id that the caller chose for this run: a second request of the same run begins no other push, but is answered with the
     /// first one, whatever became of it. The header `Idempotency-Key` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -186,6 +186,14 @@ pub enum OperatorError {
         /// The checksum of the current version.
         current: String,
     },
+    /// The push was meant for a version that is not current.
+    #[error("version {version} of store {store:?} is not the current one any more: try again")]
+    CurrentChanged {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+    },
     /// The store was never pushed to.
     #[error("store {store:?} has no push: start one: fondaco push {store} INPUT… --key COLUMN")]
     PushNotFound {

@@ -26,6 +26,8 @@ pub struct PushTerms {
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
     /// same events count in all of them.
     pub started_unix_ms: Option<u64>,
+    /// The version that must be the current one: another one with the same content may have other events on top.
+    pub if_current: Option<VersionNumber>,
     /// The run that the push belongs to, as its caller names it.
     pub run: Option<String>,
     /// Whether to push a version with the content of the current one.
@@ -132,7 +134,7 @@ pub fn check_base(view: &ClusterView, name: &StoreName, base: &str, own: &str) -
 /// version is known to contain all events up to a time, those after it.
 ///
 /// # Errors
-/// No such store, a versioned one, another current version than the one it is built from, such a time for a batch store
+/// No such store, a versioned one, another current version than the one it is built from or meant for, such a time for a batch store
 /// or in the future, another push of it, too many pushes, a version beyond the store's space quota.
 pub fn push(
     view: &ClusterView,
@@ -147,9 +149,14 @@ pub fn push(
         as_of_unix_ms,
         cut_unix_ms,
         started_unix_ms,
+        if_current,
         run,
         again: _,
     } = terms;
+    if let Some(version) = if_current.filter(|_| if_current != before.record.versions.current()) {
+        let store = name.clone();
+        return Err(OperatorError::CurrentChanged { store, version });
+    }
     if let Some(base) = &base {
         check_base(view, name, base, &detail.manifest_checksum)?;
     }
