@@ -35,6 +35,13 @@ pub enum StreamError {
         topic: String,
     },
 
+    /// The brokers do not tell this user of the topic.
+    #[error("the brokers do not allow topic {topic:?} to be read: grant the operation Read on it")]
+    NotAllowed {
+        /// The topic.
+        topic: String,
+    },
+
     /// A partition that the topic does not have.
     #[error("topic {topic:?} has {partitions} partitions, and not number {partition}")]
     NoPartition {

@@ -13,7 +13,7 @@ pub trait Source: Send + Sync {
     /// How many partitions the topic has. It may grow.
     ///
     /// # Errors
-    /// [`StreamError::NoTopic`], or [`StreamError::Unavailable`].
+    /// [`StreamError::NoTopic`], [`StreamError::NotAllowed`], or [`StreamError::Unavailable`].
     fn partitions(&self) -> Result<u32, StreamError>;
 
     /// What told the topic from others of its name when its partitions were counted last: if it was made again, offsets were

@@ -358,7 +358,8 @@ fn events_are_read_in_no_consumer_group_by_a_user_who_may_read_the_topic() {
     let feed = feed(&cluster, "events", &overlay);
     let ingest = Ingest::start(1).unwrap();
     ingest.set_feeds(vec![Arc::clone(&feed)]);
-    eventually("the right to be missing", || feed.status().error);
+    let error = eventually("the right to be missing", || feed.status().error);
+    assert!(error.contains("grant the operation Read"), "{error}");
     kafka.allow("read", "events");
     wait_for(&overlay, "a", &value("1"));
     topic.send(1, Some("b"), Some("2"), None);

@@ -20,6 +20,7 @@ mod retries;
 mod security;
 mod starts;
 mod store_options;
+mod stream_problems;
 mod swaps;
 mod told;
 #[path = "../../../format/tests/written/files.rs"]

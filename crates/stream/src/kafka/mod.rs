@@ -222,11 +222,19 @@ impl Source for KafkaTopic {
         let ask = |consumer: &BaseConsumer| consumer.fetch_metadata(Some(&self.topic), ASK_MAX);
         let metadata = self.cluster.ask(&self.topic, ask)?;
         let found = metadata.topics().iter().find(|topic| topic.name() == self.topic);
-        let found = found.filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
-        let found = found.ok_or_else(|| StreamError::NoTopic {
-            topic: self.topic.clone(),
-        })?;
-        let partitions = found.partitions().len() as u32;
+        let partitions = found.map_or(0, |topic| topic.partitions().len()) as u32;
+        let topic = self.topic.clone();
+        match found.and_then(|topic| topic.error()).map(RDKafkaErrorCode::from) {
+            None if partitions > 0 => {}
+            None | Some(RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition) => {
+                return Err(StreamError::NoTopic { topic });
+            }
+            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => return Err(StreamError::NotAllowed { topic }),
+            Some(code) => {
+                let error = KafkaError::MetadataFetch(code);
+                return Err(self.cluster.unavailable(&topic, &error));
+            }
+        }
         // Without it, records of another topic could pass for those that follow what was read.
         let ask = |consumer: &BaseConsumer| identity_of(consumer, &self.topic, ASK_MAX);
         let identity = self.cluster.ask(&self.topic, ask)?;
