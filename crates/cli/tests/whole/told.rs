@@ -57,6 +57,37 @@ fn the_error_for_a_wrong_port_names_its_protocol() {
 }
 
 #[test]
+fn a_write_to_a_store_that_takes_none_names_its_kind() {
+    let dev = Dev::start();
+    dev.done(&["store", "create", "h", "--kind", "hybrid", "--stream", "log"]);
+    dev.push("b", rows(1));
+    let mut redis = dev.redis();
+    let writes = [
+        &["SET", "KEY", "v"][..],
+        &["DEL", "KEY"],
+        &["INCR", "KEY"],
+        &["APPEND", "KEY", "v"],
+        &["EXPIRE", "KEY", "10"],
+        &["MSET", "KEY", "v"],
+    ];
+    for (key, kind, other) in [
+        ("h:k", "a hybrid store", "batch store"),
+        ("b:k", "a batch store", "hybrid"),
+    ] {
+        for write in writes {
+            let words = write.iter().map(|&word| if word == "KEY" { key } else { word });
+            let mut command = redis::Cmd::new();
+            words.for_each(|word| _ = command.arg(word));
+            let refused = command.exec(&mut redis).unwrap_err().to_string();
+            assert!(
+                refused.contains(kind) && !refused.contains(other),
+                "{write:?} {key}: {refused}"
+            );
+        }
+    }
+}
+
+#[test]
 fn errors_for_programs_are_json_with_a_code() {
     let dev = Dev::start();
     for (code, exit, arguments) in [
