@@ -13,6 +13,7 @@ mod hedging;
 mod hot_get;
 mod hot_tail;
 mod loading;
+mod long_values;
 mod node_death;
 mod push_cluster;
 mod push_tail;
@@ -52,7 +53,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 34] = [
+pub const ROWS: [RowSpec; 35] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -112,6 +113,11 @@ pub const ROWS: [RowSpec; 34] = [
         name: "versioned-three",
         work: "the same on three nodes, N 3, R 2, W 2",
         measure: versioned::measure_three,
+    },
+    RowSpec {
+        name: "long-values",
+        work: "p99 of small GETs through a router, beside values of 15 MiB",
+        measure: long_values::measure,
     },
     RowSpec {
         name: "convergence",

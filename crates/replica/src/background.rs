@@ -98,7 +98,8 @@ impl Background {
     /// # Errors
     /// The error that the node returned, or that it did not answer in time.
     pub(crate) async fn ask(&self, node: NodeId, request: ReplicaRequest) -> Result<ReplicaReply, ReplicaError> {
-        let timeout = Duration::from_millis(request.timeout_ms) + GRACE;
+        // The connections to other nodes know whether bytes of a long value move, and answer sooner if none do.
+        let timeout = self.shared.options.peer_timeout_max + GRACE;
         let until = self.shared.host.now() + timeout;
         let (sender, mut receiver) = oneshot::channel();
         // If the chore has stopped waiting, the reply is dropped.

@@ -38,8 +38,10 @@ pub struct ReplicaOptions {
     /// The rate limit of background reads of tables, in bytes a second: building hash trees at the start, and sweeping
     /// for tombstones. `None` for no limit.
     pub scan_bytes_per_second: Option<u64>,
-    /// Timeout of background requests to other nodes.
+    /// Timeout of background requests to other nodes that do nothing.
     pub peer_timeout: Duration,
+    /// The most that a background request takes while bytes of a long value move.
+    pub peer_timeout_max: Duration,
     /// The boot id of the machine. If it is unknown, a loss of power cannot be detected by it.
     pub boot_id: Option<String>,
 }
@@ -61,6 +63,7 @@ impl Default for ReplicaOptions {
             exchange_bytes_per_second: Some(32 << 20),
             scan_bytes_per_second: Some(256 << 20),
             peer_timeout: Duration::from_secs(5),
+            peer_timeout_max: Duration::from_secs(60),
             boot_id: None,
         }
     }

@@ -7,8 +7,8 @@ use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, Replica
 
 /// The other nodes of the cluster.
 pub trait Peers: fmt::Debug + Send + Sync + 'static {
-    /// Sends a request to a node. Returns at once; `answer` is called once, within the request's timeout or soon after,
-    /// with an error if the node cannot be reached.
+    /// Sends a request to a node. Returns at once; `answer` is called once, with an error if the node cannot be reached: within the
+    /// request's timeout or soon after, or within that time since bytes of a long value last moved.
     fn ask(&self, node: NodeId, request: ReplicaRequest, answer: OnReply);
 }
 

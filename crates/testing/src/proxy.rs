@@ -8,6 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use socket2::SockRef;
+
+/// How much a connection receives before the proxy reads it.
+const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
 
 /// Forwards bytes between its own port and a server's, until it is cut.
 pub struct Proxy {
@@ -45,6 +49,8 @@ impl Proxy {
     pub fn listening_on(ip: &str, server_port: u16) -> Self {
         let listener = TcpListener::bind(format!("{ip}:0"));
         let listener = listener.unwrap_or_else(|error| panic!("cannot listen on {ip}: {error}"));
+        // As in a slow network, the sender notices soon how fast its bytes move. Connections inherit it.
+        let _ = SockRef::from(&listener).set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
         let address = listener.local_addr().expect("it is bound");
         let network = Arc::new(Network {
             server: (Ipv4Addr::LOCALHOST, server_port).into(),

@@ -22,7 +22,8 @@ use tempfile::TempDir;
 
 /// The longest time that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const STORE_ID: u16 = 1;
+/// The number of the versioned store.
+pub const STORE_ID: u16 = 1;
 
 /// The parameters of a cluster.
 pub struct Shape {
@@ -36,6 +37,9 @@ pub struct Shape {
     pub value_type: ValueType,
     /// Creates the storage engine of each node.
     pub engine: Box<dyn Fn(NodeId) -> Arc<dyn Engine>>,
+    /// How replicas reach each other in the background.
+    pub background: Arc<dyn Peers>,
+    pub replica_options: ReplicaOptions,
 }
 
 impl Default for Shape {
@@ -50,6 +54,12 @@ impl Default for Shape {
             default_store: None,
             value_type: ValueType::default(),
             engine: Box::new(|_| Arc::new(MemoryEngine::new())),
+            background: Arc::new(Nobody),
+            replica_options: ReplicaOptions {
+                shards: 2,
+                readers: 2,
+                ..ReplicaOptions::default()
+            },
         }
     }
 }
@@ -72,7 +82,7 @@ pub struct Node {
     replicas: Option<Arc<Replicas>>,
 }
 
-/// Peers that refuse every request: there are no hints or comparisons in these tests.
+/// Peers that refuse every request: there are no hints or comparisons in most tests.
 #[derive(Debug)]
 struct Nobody;
 
@@ -89,13 +99,9 @@ impl Cluster {
         let ids: Vec<NodeId> = (1..=shape.nodes).map(|number| NodeId::new(number).unwrap()).collect();
         let start = |&id: &NodeId| {
             let engines = Engines::new((shape.engine)(id));
-            let options = ReplicaOptions {
-                shards: 2,
-                readers: 2,
-                ..ReplicaOptions::default()
-            };
+            let (options, peers) = (shape.replica_options.clone(), Arc::clone(&shape.background));
             let home = dir.path().join(id.to_string());
-            let replicas = Replicas::open(&home, &engines, Arc::new(Nobody), options).unwrap();
+            let replicas = Replicas::open(&home, &engines, peers, options).unwrap();
             Node::start(Member::Node(id), Some(Arc::new(replicas)), &shape)
         };
         let nodes: Vec<Node> = ids.iter().map(start).collect();
@@ -208,8 +214,13 @@ impl Node {
 
     /// Publishes a topology to this node.
     pub fn publish(&self, topology: &Topology) {
+        let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
+        self.publish_with(topology, table);
+    }
+
+    /// Publishes a topology, and the routing table that the replicas follow.
+    pub fn publish_with(&self, topology: &Topology, table: RoutingTable) {
         if let (Some(replicas), Member::Node(node)) = (&self.replicas, &self.member) {
-            let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
             let stores = topology.stores.iter().filter_map(|(name, store)| {
                 Some(ReplicatedStore {
                     id: store.id,
@@ -238,6 +249,11 @@ impl Node {
         let membership = Membership::new(Arc::new(topology.clone()), self.member.clone());
         self.catalog
             .publish(Catalog::default().in_cluster(Arc::new(membership)));
+    }
+
+    /// The replicas of a node.
+    pub fn replicas(&self) -> &Replicas {
+        self.replicas.as_ref().expect("a router has none")
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -152,6 +152,7 @@ impl Replica {
             exchange_bytes_per_second: None,
             scan_bytes_per_second: None,
             peer_timeout: PEER_TIMEOUT,
+            peer_timeout_max: PEER_TIMEOUT,
             boot_id: Some(self.boots.to_string()),
             ..ReplicaOptions::default()
         };
