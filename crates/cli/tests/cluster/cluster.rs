@@ -208,13 +208,34 @@ impl Cluster {
         }
     }
 
+    /// The same, each beside the others: for members that wait before they serve.
+    pub fn launch_all_at_once(&mut self) {
+        let names: Vec<String> = self.members.keys().cloned().collect();
+        let commands: Vec<Command> = names.iter().map(|name| self.logged(name)).collect();
+        let started: Vec<Node> = std::thread::scope(|scope| {
+            let starting: Vec<_> = commands
+                .into_iter()
+                .map(|command| scope.spawn(|| Node::start(command)))
+                .collect();
+            starting.into_iter().map(|node| node.join().unwrap()).collect()
+        });
+        for (name, process) in names.iter().zip(started) {
+            self.member(name).process = Some(process);
+        }
+    }
+
     /// Starts a member.
     pub fn launch(&mut self, name: &str) {
+        let process = Node::start(self.logged(name));
+        self.member(name).process = Some(process);
+    }
+
+    /// The command that starts a member, which writes to its log.
+    fn logged(&mut self, name: &str) -> Command {
         let log = File::options().create(true).append(true).open(self.log(name)).unwrap();
         let mut command = self.command(name);
         command.args(["--log", "info"]).stderr(log);
-        let process = Node::start(command);
-        self.member(name).process = Some(process);
+        command
     }
 
     /// Starts a member that is expected to fail; returns its exit code and its error output.

@@ -65,10 +65,8 @@ fn processes_started_before_zookeeper_join_when_it_is_up() {
     let mut zookeeper = ZooKeeper::start();
     zookeeper.kill();
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
-    std::thread::scope(|scope| {
-        // Each process waits for a while, and then continues without ZooKeeper.
-        scope.spawn(|| cluster.launch_all());
-    });
+    // Each process waits for a while, and then continues without ZooKeeper.
+    cluster.launch_all_at_once();
     assert!(!is_ready(cluster.get("node-1")) && !is_ready(cluster.get("router-1")));
     let refused = cluster.get("node-1").refused(1, &["store", "create", "s"]);
     assert!(refused.contains("no answer from ZooKeeper"), "{refused}");
