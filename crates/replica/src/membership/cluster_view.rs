@@ -142,10 +142,7 @@ impl Replicas {
                 let store = store.name.to_string();
                 return Err(ReplicasError::BeingDeleted { store });
             }
-            None => {
-                self.shared.dropping.will_open(&name);
-                engine.open_table(&name)?
-            }
+            None => engine.open_table(&name)?,
         };
         let promises_more = |before: &HeldStore| {
             before.settings.durability == Durability::Log && store.settings.durability == Durability::Fsync

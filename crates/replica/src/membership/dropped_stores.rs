@@ -41,8 +41,6 @@ pub(crate) struct Dropping {
 struct State {
     /// The tables of the newest state; `None` if it allows no deletion, or all were deleted.
     wanted: Option<Arc<Tables>>,
-    /// Tables that were opened for a newer state than that.
-    opened: BTreeSet<String>,
     /// Tables whose stores no record names.
     unexplained: BTreeSet<String>,
     /// The table that is being deleted.
@@ -60,14 +58,7 @@ impl Dropping {
 
     /// Sets the tables of a new state; `None` if no table may be deleted.
     pub(crate) fn want(&self, wanted: Option<Tables>) {
-        let mut state = self.state();
-        state.opened.clear();
-        state.wanted = wanted.map(Arc::new);
-    }
-
-    /// A table is about to be opened for a state that is not set yet: it is not one without a record.
-    pub(crate) fn will_open(&self, table: &str) {
-        self.state().opened.insert(table.to_owned());
+        self.state().wanted = wanted.map(Arc::new);
     }
 
     /// The tables whose stores no record names.
@@ -76,12 +67,11 @@ impl Dropping {
     }
 
     /// Takes note of tables that this state does not name, unless a newer one has arrived.
-    fn note_unexplained(&self, mut unexplained: BTreeSet<String>, wanted: &Arc<Tables>) {
+    fn note_unexplained(&self, unexplained: BTreeSet<String>, wanted: &Arc<Tables>) {
         let mut state = self.state();
         if !state.is_newest(wanted) {
             return;
         }
-        unexplained.retain(|table| !state.opened.contains(table));
         for table in unexplained.difference(&state.unexplained) {
             tracing::error!(
                 table,
@@ -183,37 +173,4 @@ async fn wait_committed(background: &Background) -> bool {
         let _ = background.between(shard, || ()).await;
     }
     !background.has_ended()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::{Host, LocalHost};
-
-    #[test]
-    fn tables_of_new_stores_are_not_reported_before_their_state_is_known() {
-        let dir = tempfile::tempdir().unwrap();
-        let host: Arc<dyn Host> = Arc::new(LocalHost::new(dir.path()));
-        let dropping = Dropping::new(Signal::new(&host));
-        let tables = |wanted: &[&str]| Tables {
-            wanted: wanted.iter().map(|&table| table.to_owned()).collect(),
-            dropped: BTreeMap::new(),
-        };
-        let found: BTreeSet<String> = ["lost".to_owned(), "new".to_owned()].into();
-        let newest = || dropping.state().wanted.clone().unwrap();
-        // The chore looks at the tables of the engine after one was opened for the next state, and before that is set.
-        dropping.want(Some(tables(&[])));
-        let old = newest();
-        dropping.will_open("new");
-        dropping.note_unexplained(found.clone(), &old);
-        assert_eq!(dropping.unexplained(), ["lost"]);
-        // Or it ends after that.
-        dropping.want(Some(tables(&["new"])));
-        dropping.note_unexplained(found.clone(), &old);
-        assert_eq!(dropping.unexplained(), ["lost"]);
-        // If its record is lost, it is reported.
-        dropping.want(Some(tables(&[])));
-        dropping.note_unexplained(found, &newest());
-        assert_eq!(dropping.unexplained(), ["lost", "new"]);
-    }
 }
