@@ -51,6 +51,11 @@ pub trait Engine: Send + Sync + 'static {
     /// The disk space that the engine uses, in bytes, including its logs; for a volatile engine, the memory.
     fn disk_bytes(&self) -> u64;
 
+    /// The bytes of the records that are live, as far as the engine counts them; otherwise the [space](Self::disk_bytes) that it uses.
+    fn live_bytes(&self) -> u64 {
+        self.disk_bytes()
+    }
+
     /// Asks the engine to free space as soon as possible, where it is worth the work: writes are refused because the
     /// disk is full.
     fn make_room(&self) {}

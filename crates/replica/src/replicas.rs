@@ -235,6 +235,11 @@ impl Replicas {
         self.shared.engines.iter().map(|engine| engine.disk_bytes()).sum()
     }
 
+    /// The bytes of live records of all stores, and of the events of hybrid stores, as far as the engines count them.
+    pub fn live_bytes(&self) -> u64 {
+        self.shared.engines.iter().map(|engine| engine.live_bytes()).sum()
+    }
+
     /// A counter, since the start.
     pub fn counter(&self, counter: ReplicaCounter) -> u64 {
         self.shared.metrics.get(counter)

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use fondaco_engine::Engine;
 use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord};
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{PartitionCount, PartitionSet, StoreName, StreamSettings, StreamSource, VersionNumber};
+use fondaco_model::{
+    PartitionCount, PartitionId, PartitionSet, StoreName, StreamSettings, StreamSource, VersionNumber,
+};
 use fondaco_replica::Engines;
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
@@ -383,6 +385,14 @@ impl Streams {
         let own = state.feeds.iter().filter(|((name, _), _)| name == store);
         own.map(|((_, version), feed)| (*version, Arc::clone(feed.overlay())))
             .collect()
+    }
+
+    /// The partitions that overlays hold, once for each of them, by the present number of partitions.
+    pub(crate) fn held(&self, count: PartitionCount) -> Vec<PartitionId> {
+        let state = self.state.lock();
+        let overlays = state.feeds.values().map(|feed| feed.overlay());
+        let held = overlays.map(|overlay| overlay.ready().among(overlay.options().partitions, count));
+        held.flat_map(|held| held.iter().collect::<Vec<_>>()).collect()
     }
 
     /// Why not all of these partitions of a version answer: their stream has yet to be read, and what keeps the node from

@@ -158,7 +158,7 @@ impl Meter {
         }
     }
 
-    /// The bytes of each partition on this node, all stores together. Those of versioned stores are divided evenly.
+    /// The bytes of each partition on this node, all stores together. Those of versioned stores and overlays are divided evenly.
     fn sizes(&self, count: PartitionCount) -> Vec<(PartitionId, u64)> {
         let mut sizes = BTreeMap::<PartitionId, u64>::new();
         for version in self.agent.open_versions() {
@@ -184,9 +184,10 @@ impl Meter {
             .filter(|status| status.partitions == count);
         let held: Vec<PartitionId> = versioned
             .flat_map(|status| status.held.iter().collect::<Vec<_>>())
+            .chain(self.agent.streams().held(count))
             .collect();
         if !held.is_empty() {
-            let each = replicas.bytes() / held.len() as u64;
+            let each = replicas.live_bytes() / held.len() as u64;
             held.into_iter()
                 .for_each(|partition| *sizes.entry(partition).or_default() += each);
         }

@@ -228,8 +228,21 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
             .then_some(())?;
         (client.ask(&format!("GET pymk:{}", key(KEYS / 2 - 1))) == last).then_some(())
     });
-    let plan = json!({"add": [3], "remove": [1, 2], "run": true});
-    let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
+    let large: Vec<Value> = (0..64)
+        .map(|number| event(&format!("large-{number}"), &"x".repeat(64 << 10)))
+        .collect();
+    large.chunks(8).for_each(|events| log(&cluster, &json!(events)));
+    let plan = |more: &str| {
+        let plan = json!({"add": [3], "remove": [1, 2], more: true});
+        cluster.client.call("POST", "/v1/plans", plan)
+    };
+    let bytes = eventually("plans to count the bytes of events", || {
+        let (status, answer) = plan("dry_run");
+        assert_eq!(status, 200, "{answer}");
+        answer["bytes"].as_u64().filter(|bytes| *bytes > 4 << 20)
+    });
+    assert!(bytes < 6 << 20, "space that was only reserved does not count: {bytes}");
+    let (status, answer) = plan("run");
     assert_eq!(status, 202, "{answer}");
     let path = format!("/v1/plans/{}", answer["number"]);
     // While they move, no answer is without its events.

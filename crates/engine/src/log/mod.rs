@@ -433,6 +433,11 @@ impl Engine for LogEngine {
         directory::used_bytes(&self.shared.dir)
     }
 
+    fn live_bytes(&self) -> u64 {
+        let writer = self.shared.writer.lock();
+        writer.uses.values().map(|used| used.live_bytes).sum()
+    }
+
     fn writes_at_once(&self) -> bool {
         !self.shared.cleaning.is_behind()
     }
