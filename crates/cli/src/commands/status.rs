@@ -69,11 +69,9 @@ pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
 }
 
 fn text(status: &Status) -> String {
-    let mut text = process_text(&status.process);
-    match &status.cluster {
-        Some(_) if status.process.role == Role::Single => {}
-        Some(cluster) => text.push_str(&cluster_text(cluster, &status.process.warnings)),
-        None => text.push_str("\nno cluster yet: it is not initialised\n"),
+    let mut text = summary(status) + "\n\n" + &process_text(&status.process);
+    if let Some(cluster) = status.cluster.as_ref().filter(|_| status.process.role != Role::Single) {
+        text.push_str(&cluster_text(cluster, &status.process.warnings));
     }
     if !status.stores.is_empty() {
         text.push('\n');
@@ -87,6 +85,35 @@ fn text(status: &Status) -> String {
         text.push_str(&table(&header, &streams, &[false, true, true, false, false]));
     }
     text
+}
+
+/// The health of the cluster in a line.
+fn summary(status: &Status) -> String {
+    let Some(cluster) = &status.cluster else {
+        return "no cluster yet: it is not initialised".to_owned();
+    };
+    let live = cluster.nodes.iter().filter(|node| node.live).count();
+    let short = match cluster.partitions_short {
+        0 => "all partitions have as many ready replicas as wanted".to_owned(),
+        short => format!(
+            "{short} of {} partitions have fewer ready replicas than wanted",
+            cluster.partitions
+        ),
+    };
+    let has_problem = |stream: &StreamStatus| {
+        let mut versions = stream.versions.iter();
+        !stream.failed.is_empty() || versions.any(|version| version.error.is_some() || !version.lost.is_empty())
+    };
+    let is_behind =
+        |store: &&StoreResource| !store.late.is_empty() || status.streams.get(&store.name).is_some_and(has_problem);
+    let behind: Vec<&str> = (status.stores.iter().filter(is_behind))
+        .map(|store| store.name.as_str())
+        .collect();
+    let behind = match behind.as_slice() {
+        [] => "no store is behind".to_owned(),
+        names => format!("behind: {}", names.join(", ")),
+    };
+    format!("{live} of {} nodes live; {short}; {behind}", cluster.nodes.len())
 }
 
 fn process_text(process: &NodeStatus) -> String {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
+use serde_json::json;
+
 use super::cluster::{Cluster, Shape};
 use super::node::until;
 use super::readers::{Readers, none_since};
@@ -94,15 +96,37 @@ fn killing_and_restarting_every_node_in_turn_loses_no_data() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
+    let until_told = |cluster: &Cluster, summary: &str| {
+        until(summary, || {
+            let status = cluster.get("router-1").done(&["status"]);
+            status.lines().next() == Some(summary)
+        });
+    };
     for name in cluster.nodes() {
         let number = cluster.number(&name);
         cluster.kill(&name);
         cluster.until_live(number, false);
         assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1), "without {name}");
+        let routing = cluster.any().http_get("/v1/routing");
+        let owners = routing["owners"].as_array().unwrap();
+        let short = owners
+            .iter()
+            .filter(|owners| owners.as_array().unwrap().contains(&json!(number)));
+        let (short, all) = (short.count(), owners.len());
+        until_told(
+            &cluster,
+            &format!(
+                "2 of 3 nodes live; {short} of {all} partitions have fewer ready replicas than wanted; no store is behind"
+            ),
+        );
         cluster.launch(&name);
         cluster.until_ready();
         assert_eq!(cluster.number(&name), number);
     }
+    until_told(
+        &cluster,
+        "3 of 3 nodes live; all partitions have as many ready replicas as wanted; no store is behind",
+    );
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
 }
 

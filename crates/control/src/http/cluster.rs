@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::cluster::{ClusterView, NodeMark};
+use fondaco_model::cluster::{ClusterView, NodeMark, Topology};
 use fondaco_model::{NodeId, SlotPrefix, StoreName};
 
 use super::app::App;
@@ -227,6 +227,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         leader: leader.map(|leader| leader.http),
         nodes: nodes_of(mirror),
         routers: routers.collect(),
+        partitions_short: Topology::of(&view).map_or(0, |topology| topology.short_partitions().len() as u64),
         protocol: view.protocol(),
         problems,
     })

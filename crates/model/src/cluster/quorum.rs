@@ -83,6 +83,34 @@ impl Topology {
         lost
     }
 
+    /// The partitions of which a store has fewer ready replicas than it should: nodes are absent, or late.
+    pub fn short_partitions(&self) -> PartitionSet {
+        let longest = self.owners.iter().map(Vec::len).max().unwrap_or(0);
+        let everyone: Vec<NodeId> = self.owning().into_iter().collect();
+        // Most stores have the same terms.
+        let terms: BTreeSet<_> = self
+            .stores
+            .values()
+            .map(|store| (store.replicas, &store.late))
+            .collect();
+        let is_short = |owners: &Vec<NodeId>| {
+            terms.iter().any(|&(replicas, late)| {
+                let (owners, wanted) = match replicas {
+                    EVERYWHERE => (&everyone, everyone.len()),
+                    replicas => (owners, longest.min(replicas as usize)),
+                };
+                let mut live = self.live_among(&owners[..owners.len().min(wanted)]);
+                live.retain(|node| !late.contains(node));
+                live.len() < wanted
+            })
+        };
+        let lists = self.partitions.partitions().zip(&self.owners);
+        lists
+            .filter(|(_, owners)| is_short(owners))
+            .map(|(partition, _)| partition)
+            .collect()
+    }
+
     fn has_read_quorum(&self, settings: &VersionedSettings, owners: &[NodeId]) -> bool {
         let live = self.live_among(owners);
         live.len() as u32 >= settings.reads && self.other_zones(&live) >= settings.zone_reads

@@ -132,6 +132,22 @@ fn a_batch_store_needs_a_live_replica_of_each_partition() {
 }
 
 #[test]
+fn partitions_of_absent_or_late_nodes_have_too_few_ready_replicas() {
+    let mut cluster = Cluster::of(4, 16, 2);
+    cluster.create("v");
+    cluster.pushed(4, "v", "build");
+    let short = |cluster: &Cluster| Topology::of(&cluster.view).unwrap().short_partitions();
+    assert!(short(&cluster).is_empty());
+    let owned = cluster.table().owned(2);
+    cluster.change_store("v", |store| store.late = [node(1)].into());
+    assert_eq!(short(&cluster), owned[&node(1)]);
+    cluster.leave(2);
+    assert_eq!(short(&cluster), owned[&node(1)].with(&owned[&node(2)]));
+    cluster.change_store("v", |store| store.definition.everywhere = true);
+    assert_eq!(short(&cluster).len(), 16);
+}
+
+#[test]
 fn a_node_reports_its_number_of_keys_rounded() {
     let mut cluster = Cluster::of(1, 8, 1);
     create(&mut cluster, &VersionedChange::default());

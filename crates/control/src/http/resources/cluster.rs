@@ -32,6 +32,9 @@ pub struct ClusterResource {
     pub nodes: Vec<ClusterNode>,
     /// The live routers.
     pub routers: Vec<ClusterRouter>,
+    /// Of how many partitions a store has fewer ready replicas than it should: nodes are absent, or do not have its current version.
+    #[serde(default)]
+    pub partitions_short: u64,
     /// The protocol in force, which processes write: the lowest one that a member speaks.
     #[serde(default = "first_protocol")]
     pub protocol: u32,
