@@ -45,6 +45,8 @@ pub enum Way {
     Index {
         /// The edges of both vertices.
         edges: u64,
+        /// How many partitions were asked.
+        partitions: usize,
     },
 }
 
@@ -218,13 +220,11 @@ pub async fn common(
     description: &Description,
     (one, other): (u64, u64),
 ) -> Result<Common, String> {
-    let way = way(source, relation, (one, other)).await?;
+    let tags = keys::tags(description.partitions);
+    let way = way(source, relation, tags.len(), (one, other)).await?;
     let ids = match way {
         Way::Lists { .. } => lists(source, relation, (one, other)).await?,
-        Way::Index { .. } => {
-            let tags = keys::tags(description.partitions);
-            index(source, relation, &tags, (one, other)).await?
-        }
+        Way::Index { .. } => index(source, relation, &tags, (one, other)).await?,
     };
     Ok(Common { ids, way })
 }
@@ -240,21 +240,25 @@ pub async fn has_common(
     description: &Description,
     (one, other): (u64, u64),
 ) -> Result<(bool, Way), String> {
-    let way = way(source, relation, (one, other)).await?;
-    if let Way::Lists { .. } = way {
-        return Ok((!lists(source, relation, (one, other)).await?.is_empty(), way));
-    }
     let tags = keys::tags(description.partitions);
+    let way = way(source, relation, tags.len(), (one, other)).await?;
+    let Way::Index { edges, .. } = way else {
+        return Ok((!lists(source, relation, (one, other)).await?.is_empty(), way));
+    };
     let (first, rest) = tags.split_at(tags.len().div_ceil(FIRST_PART));
-    for part in [first, rest] {
-        if !index(source, relation, part, (one, other)).await?.is_empty() {
-            return Ok((true, way));
-        }
+    if !index(source, relation, first, (one, other)).await?.is_empty() {
+        let partitions = first.len();
+        return Ok((true, Way::Index { edges, partitions }));
     }
-    Ok((false, way))
+    Ok((!index(source, relation, rest, (one, other)).await?.is_empty(), way))
 }
 
-async fn way(source: &impl Source, relation: Relation<'_>, (one, other): (u64, u64)) -> Result<Way, String> {
+async fn way(
+    source: &impl Source,
+    relation: Relation<'_>,
+    partitions: usize,
+    (one, other): (u64, u64),
+) -> Result<Way, String> {
     // An index has those vertices that have an edge to both.
     let indexed = relation.edge_type.indexed && (relation.edge_type.symmetric || relation.direction == Direction::In);
     if !indexed {
@@ -266,7 +270,7 @@ async fn way(source: &impl Source, relation: Relation<'_>, (one, other): (u64, u
         _ => 0,
     };
     Ok(match edges >= INDEX_FROM_EDGES {
-        true => Way::Index { edges },
+        true => Way::Index { edges, partitions },
         false => Way::Lists { edges: Some(edges) },
     })
 }

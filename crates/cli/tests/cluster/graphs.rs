@@ -94,6 +94,56 @@ fn graphs_answer_alike_at_router_and_nodes() {
 }
 
 #[test]
+fn every_operation_explains_how_it_found_its_answer() {
+    let (dir, dev) = cluster();
+    let redis = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    let explained = |redis: &mut redis::Connection, asked: &str| -> String {
+        let (operation, vertices) = asked.split_once(' ').unwrap();
+        let command = format!("FONDACO.GRAPH {operation} EXPLAIN social KNOWS {vertices}");
+        ask::<Vec<String>>(redis, &command, &[]).join("\n")
+    };
+    for (asked, part) in [
+        ("NEIGHBOURS ann", "one list of 2 vertices"),
+        ("NETWORK ann", "network of the first vertex"),
+        ("SIZE ann", "network of the first vertex"),
+        ("DISTANCES ann dan", "lists of vertices further than 2 away"),
+        ("PATH ann dan", "lists of the vertices before the last"),
+        (
+            "COMMON ann cid",
+            "both lists, intersected where they are: they have only 4 edges",
+        ),
+        (
+            "HASCOMMON ann cid",
+            "both lists, intersected where they are: they have only 4 edges",
+        ),
+    ] {
+        let lines = explained(redis, asked);
+        assert!(
+            lines.contains(part) && lines.contains("requests to nodes"),
+            "{asked}: {lines}"
+        );
+    }
+    let misplaced = ["FONDACO.GRAPH", "HASCOMMON", "social", "KNOWS", "ann", "cid", "EXPLAIN"];
+    refused(redis, &misplaced, "EXPLAIN come before the graph");
+
+    // Two vertices with long lists in common.
+    let hubs = ["ann", "bob"].map(|hub| (0..5000).map(|other| format!("{hub},v{other}\n")).collect::<String>());
+    let knows = format!("from,to\n{}", hubs.concat());
+    push(&dev, dir.path(), &knows, &["--unknown-vertices", "add"]);
+    until("the new version answers", || {
+        explained(redis, "COMMON ann bob").contains("10000 edges")
+    });
+    let all = explained(redis, "COMMON ann bob");
+    let first = explained(redis, "HASCOMMON ann bob");
+    let partitions = |lines: &str| -> u64 {
+        let (_, rest) = lines.split_once("the index of ").unwrap_or_else(|| panic!("{lines}"));
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(partitions(&first) * 8, partitions(&all), "{first}\n{all}");
+    assert!(ask::<bool>(redis, "FONDACO.GRAPH HASCOMMON social KNOWS ann bob", &[]));
+}
+
+#[test]
 fn queries_over_http_have_objects_for_vertices_and_edges() {
     let (_dir, dev) = cluster();
     let query = json!({

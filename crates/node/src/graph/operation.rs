@@ -156,6 +156,9 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
         Operation::Path => {
             let to = known(1)?;
             let network = network_of().await?;
+            lines.push(
+                "lists of the vertices before the last, if it is not next to the first (non-union, one group)".into(),
+            );
             match shortest_path(source, relation, (first, &network), to).await? {
                 Some(path) => Answered::Vertices(Some(graph.told(&path, question).await?)),
                 None => Answered::Vertices(None),
@@ -243,9 +246,9 @@ fn way(way: Way) -> String {
         Way::Lists { edges: Some(edges) } => {
             format!("both lists, intersected where they are: they have only {edges} edges")
         }
-        Way::Index { edges } => {
-            format!("the index of each partition, by all groups: both vertices have {edges} edges (early-terminable)")
-        }
+        Way::Index { edges, partitions } => format!(
+            "the index of {partitions} partitions, by all groups: both vertices have {edges} edges (early-terminable)"
+        ),
     }
 }
 

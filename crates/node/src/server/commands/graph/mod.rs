@@ -111,7 +111,7 @@ fn parse<'a>(arguments: &[&'a [u8]], limit_max: usize) -> Result<(Question, &'a 
     let (least, most) = operation.vertices();
     if !(least..=most).contains(&question.vertices.len()) {
         return Err(format!(
-            "ERR {name} is about {}: {} were given",
+            "ERR {name} is about {}: {} were given; IN, IDS, LIMIT and EXPLAIN come before the graph",
             match (least, most) {
                 (1, 1) => "one vertex",
                 (2, 2) => "two vertices",
