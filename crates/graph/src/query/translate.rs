@@ -63,7 +63,7 @@ struct Translator<'a> {
 /// The error to answer with.
 pub(super) fn translate(text: &str) -> Result<Translated, String> {
     check_size(text)?;
-    let parsed = parse(text).map_err(|errors| {
+    let parsed = parse(&with_aggregates_as_names(text)).map_err(|errors| {
         let Some(first) = errors.diagnostics().first() else {
             return "ERR the query is not openCypher".to_owned();
         };
@@ -130,6 +130,28 @@ fn check_size(text: &str) -> Result<(), String> {
             "LIMIT the query has {operators} operators, keywords and brackets, over the limit of {OPERATORS_MAX}"
         )),
     }
+}
+
+/// The query with other names, as long, for `collect` and `count`: behind `null AS` or `END AS` the parser takes the words for the begin of a
+/// subquery. Names of functions are read from the text itself.
+fn with_aggregates_as_names(text: &str) -> String {
+    let tokens = lex(text).tokens;
+    let tokens: Vec<_> = tokens.iter().filter(|token| !token.kind.is_trivia()).collect();
+    let mut written = text.to_owned();
+    for next in tokens.windows(3) {
+        let is = |name: &str| {
+            next[0]
+                .span
+                .text(text)
+                .is_some_and(|word| word.eq_ignore_ascii_case(name))
+        };
+        let is_call = next[1].kind == TokenKind::LeftParen && next[2].span.text(text) != Some("*");
+        if is_call && (is("collect") || is("count")) {
+            let end = next[0].span.end();
+            written.replace_range(end - 1..end, "_");
+        }
+    }
+    written
 }
 
 /// Where something stands, as `line:column`, and what.

@@ -203,6 +203,10 @@ const TABLE: &[(&str, &str)] = &[
         "MATCH (a:Person) WITH a.name AS x, a.age AS a WHERE a > 40 RETURN x, a",
         "cid 50",
     ),
+    (
+        "UNWIND [1, 2] AS x WITH x, CASE x WHEN 3 THEN 4 END AS y, null AS z RETURN Collect (x) AS c, count (x), COUNT(*)",
+        "[1,2] 2 2",
+    ),
     // A variable that has an edge stands for it.
     (
         "MATCH (a {name: 'ann'})-[r:KNOWS]-(b) MATCH (b)-[r]-(c) RETURN b.name, c.name",

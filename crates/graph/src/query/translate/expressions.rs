@@ -208,9 +208,8 @@ impl Translator<'_> {
     }
 
     fn function(&mut self, function: &ast::FunctionInvocation, span: open_cypher::Span) -> Result<Expression, String> {
-        let parts: Vec<&str> = function.name.parts.iter().map(|part| part.kind.text.as_str()).collect();
-        let name = parts.join(".");
-        let is = |known: &str| known.eq_ignore_ascii_case(&name);
+        let name = function.name.span.text(self.text).unwrap_or_default().trim_matches('`');
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
         if is("shortestPath")
             && let [argument] = &function.arguments[..]
             && let ExprKind::Pattern(pattern) = &argument.kind
@@ -244,7 +243,7 @@ impl Translator<'_> {
         if let ([argument], [written]) = (&arguments[..], &function.arguments[..])
             && !known.takes().is_empty()
         {
-            self.takes(&name, known.takes(), argument, written.span)?;
+            self.takes(name, known.takes(), argument, written.span)?;
         }
         Ok(Expression::Function(known, arguments))
     }
