@@ -122,7 +122,9 @@ impl Operator {
 
     /// Changes a store's definition.
     pub(crate) fn alter(&self, name: &StoreName, change: &StoreChange) -> Result<(), ControlError> {
-        self.change_store(name, |view| operator::alter_store(view, name, change).map(Some))
+        self.change_with_reports(name, |view| {
+            operator::alter_store(view, name, change, now_unix_ms()).map(Some)
+        })
     }
 
     /// Drops a store with all its versions. Its data is kept for the configured time, or deleted `now`.

@@ -202,7 +202,7 @@ impl PushCheck {
 /// The partitions of a version of a store, built for so many, that a node should hold; `None` if unknown.
 fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord, built_for: PartitionCount) -> Option<PartitionSet> {
     let table = &view.routing.as_ref()?.record;
-    let partitions: PartitionSet = table.partitions_of(node, view.replicas(store)).collect();
+    let partitions: PartitionSet = table.partitions_of(node, view.copies(store)).collect();
     Some(partitions.among(table.partitions(), built_for))
 }
 

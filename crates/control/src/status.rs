@@ -20,6 +20,8 @@ pub(crate) struct StoreStatus {
     pub(crate) definition: StoreDefinition,
     /// How many nodes hold each partition.
     pub(crate) replicas: u32,
+    /// How many nodes are to hold each partition, while a plan changes that.
+    pub(crate) replicas_next: Option<u32>,
     /// When it was created, in milliseconds since 1970.
     pub(crate) created_unix_ms: u64,
     /// Its versions, the current one first, then those most recently current.
@@ -140,8 +142,12 @@ impl<'a> Seen<'a> {
         });
         let topology = self.topology.as_ref();
         StoreStatus {
-            definition: record.definition.clone(),
+            definition: StoreDefinition {
+                versioned: view.settings(record),
+                ..record.definition.clone()
+            },
             replicas: shown_replicas(view, record),
+            replicas_next: replicas_next(view, record),
             created_unix_ms: record.created_unix_ms,
             versions: versions.collect(),
             push: self.push(record),
@@ -204,6 +210,14 @@ fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
             .map_or(1, |cluster| cluster.nodes_initial as usize)
     };
     replicas.min(longest.unwrap_or_else(nodes_initial)) as u32
+}
+
+/// The number of replicas that a plan under way gives a store.
+fn replicas_next(view: &ClusterView, record: &StoreRecord) -> Option<u32> {
+    let plans = view.plans.values().filter(|plan| plan.record.state.is_under_way());
+    let mut counts = plans.filter_map(|plan| plan.record.count.as_ref());
+    let count = counts.find(|count| count.id == record.id)?;
+    Some(count.next.replicas).filter(|&next| next as usize != view.replicas(record))
 }
 
 /// About how many keys a versioned store has, from the reports of the nodes that hold its partitions.

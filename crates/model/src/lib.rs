@@ -43,7 +43,7 @@ pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementE
 pub use protocol::PROTOCOL;
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
-pub use routing::{EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps};
+pub use routing::{Copies, Counts, EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps};
 pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use store_option::StoreOption;
 pub use stream::{Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};

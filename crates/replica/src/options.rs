@@ -165,11 +165,11 @@ pub struct ReplicatedStore {
     pub name: StoreName,
     /// When it was created, in milliseconds since 1970: it distinguishes stores that had the same number.
     pub created_unix_ms: u64,
-    /// How many nodes hold each of its partitions.
+    /// How many nodes hold each of its partitions, unless the routing table says otherwise.
     pub replicas: usize,
     /// The type of its values. It never changes.
     pub value_type: ValueType,
-    /// The settings of its operator.
+    /// The settings of its operator. The routing table may have other quorums.
     pub settings: VersionedSettings,
     /// Whether it was dropped and can be restored: its partitions are compared and moved as those of any store, but no
     /// client reads or writes it.

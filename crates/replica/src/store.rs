@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change as UpdateChange, EngineKind, Other, Update, VersionedSettings, has_enough};
 use fondaco_model::{
-    NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
+    Copies, NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
 };
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 
@@ -56,10 +56,11 @@ pub(crate) struct HeldStore {
     pub(crate) id: u16,
     pub(crate) created_unix_ms: u64,
     pub(crate) name: StoreName,
-    pub(crate) replicas: usize,
+    pub(crate) copies: Copies,
     pub(crate) value_type: ValueType,
     /// The epoch of the routing table that its partitions follow from.
     pub(crate) epoch: u64,
+    /// With the quorums of the owners.
     pub(crate) settings: VersionedSettings,
     /// Whether it was dropped and can be restored: then no client reads or writes it.
     pub(crate) is_dropped: bool,
@@ -265,11 +266,11 @@ impl Holding {
 
     /// The same node may be returned twice.
     fn all_others(&self, store: &HeldStore, partition: PartitionId) -> impl Iterator<Item = NodeId> {
-        let replicas = store.replicas;
+        let copies = store.copies;
         self.cluster.iter().flat_map(move |cluster| {
-            let owners = cluster.table.owners(partition).iter().take(replicas);
+            let owners = cluster.table.owners(partition).iter().take(copies.owners);
             let joint = cluster.table.joint(partition).into_iter();
-            let all = owners.chain(joint.flat_map(move |joint| joint.iter().take(replicas)));
+            let all = owners.chain(joint.flat_map(move |joint| joint.iter().take(copies.joint)));
             all.copied().filter(|&node| node != cluster.node)
         })
     }
@@ -278,7 +279,7 @@ impl Holding {
     pub(crate) fn owners(&self, store: &HeldStore, partition: PartitionId) -> &[NodeId] {
         let Some(cluster) = &self.cluster else { return &[] };
         let owners = cluster.table.owners(partition);
-        &owners[..owners.len().min(store.replicas)]
+        &owners[..owners.len().min(store.copies.owners)]
     }
 
     /// Whether a partition has everything that the owners had when it was assigned to this node: this node is an owner,

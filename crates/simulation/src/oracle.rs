@@ -254,8 +254,8 @@ impl World {
             let mut wanted = BTreeMap::new();
             for (name, store) in &view.stores {
                 let record = &store.record;
-                let replicas = view.replicas(record);
-                let partitions: PartitionSet = table.record.partitions_of(agent.node(), replicas).collect();
+                let copies = view.copies(record);
+                let partitions: PartitionSet = table.record.partitions_of(agent.node(), copies).collect();
                 let partitions = partitions.among(table.record.partitions(), self.partitions);
                 if !partitions.is_empty() {
                     let kept = record.versions.kept();

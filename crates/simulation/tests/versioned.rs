@@ -69,6 +69,10 @@ fn replicas_become_equal_and_no_guarantee_is_broken() {
         |outcome| outcome.unreadable,
     ];
     assert!(
+        sum(|outcome| outcome.counts) > seeds / 20,
+        "too seldom the number of replicas changes to show anything"
+    );
+    assert!(
         damage.into_iter().all(|of| sum(of) > seeds / 20),
         "too little happens to processes and disks to show anything"
     );

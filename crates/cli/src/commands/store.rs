@@ -67,7 +67,7 @@ pub struct CreateOptions {
     #[arg(long, value_name = "COUNT")]
     backups: Option<u32>,
 
-    /// How many nodes hold each partition; the default is the cluster's number of replicas
+    /// How many nodes hold each partition, up to the number of nodes; the default is the cluster's number of replicas
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
@@ -160,8 +160,8 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     backups: Option<u32>,
 
-    /// How many nodes hold each partition; 0 is the cluster's number of replicas. It cannot be altered for a versioned
-    /// store
+    /// How many nodes hold each partition, up to the number of nodes; 0 is the cluster's number of replicas. Of a versioned store a
+    /// plan changes it
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
@@ -330,9 +330,10 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
             }
         ),
         Some(settings) => format!(
-            "created store {}\n{}next: {}, with any Redis client\n",
+            "created store {}\n{}{}next: {}, with any Redis client\n",
             store.name,
             versioned_options::text(settings),
+            versioned_options::away_text(settings, store.replicas),
             match store.value_type {
                 ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
                 ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
@@ -473,6 +474,11 @@ fn show_text(store: &StoreResource) -> String {
         store.replicas,
         if store.everywhere { ", on every node" } else { "" }
     );
+    if let Some(next) = store.replicas_next {
+        text.push_str(&format!(
+            "a plan gives it {next} replica(s): fondaco rebalance status\n"
+        ));
+    }
     if !store.value_type.is_bytes() {
         text.push_str(&format!("values are of type {}\n", store.value_type));
     }

@@ -91,6 +91,27 @@ impl VersionedArguments {
     }
 }
 
+/// What it means for a store that a node is away, if it needs all replicas of a key to read or to write it.
+pub fn away_text(settings: &VersionedResource, replicas: u32) -> String {
+    let stops = match (
+        settings.reads == replicas,
+        settings.writes == replicas && !settings.sloppy,
+    ) {
+        _ if replicas < 2 => return String::new(),
+        (true, true) => "neither read nor written",
+        (true, false) => "not read",
+        (false, true) => "not written",
+        (false, false) => return String::new(),
+    };
+    let remedy = match replicas {
+        2 => "--replicas 3 keeps both, and --reads 1 keeps reads",
+        _ => "fewer --reads or --writes keep it",
+    };
+    format!(
+        "while one of the {replicas} nodes of a key is away, the key is {stops} (NOQUORUM): {remedy}; see fondaco store alter --help\n"
+    )
+}
+
 /// The settings of a store, as text.
 pub fn text(settings: &VersionedResource) -> String {
     let preferred = |count: u32, required: u32, done: &str| match count > required {

@@ -8,12 +8,12 @@ use super::readers::Readers;
 use super::values::read_all;
 
 /// How many nodes would answer for a key.
-fn places(cluster: &Cluster) -> usize {
+pub fn places(cluster: &Cluster) -> usize {
     let found = cluster.try_get(cluster.any(), "/v1/where?key=s:1");
     found.map_or(0, |place| place["owners"].as_array().map_or(0, Vec::len))
 }
 
-fn replicas(cluster: &Cluster) -> Value {
+pub fn replicas(cluster: &Cluster) -> Value {
     cluster.any().json(&["store", "show", "s"])["replicas"].clone()
 }
 
@@ -76,7 +76,7 @@ fn stores_become_everywhere_and_follow_new_nodes() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-fn readers_go_on(readers: &Readers) {
+pub fn readers_go_on(readers: &Readers) {
     let before = readers.answers();
     until("reads go on", || readers.answers() > before + 1000);
 }

@@ -28,6 +28,7 @@ mod operations;
 mod programs;
 mod pushes;
 mod readers;
+mod replicas;
 mod rollouts;
 mod runbook;
 mod security;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fondaco_model::cluster::Topology;
-use fondaco_model::versioned::{self, KEEPERS_MAX, VersionedSettings};
+use fondaco_model::versioned::{self, KEEPERS_MAX, Quorums, VersionedSettings};
 use fondaco_model::{NodeId, Slot, StoreName};
 use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
@@ -30,6 +30,8 @@ pub(super) struct Store {
     pub(super) name: StoreName,
     pub(super) id: u16,
     pub(super) settings: VersionedSettings,
+    /// The quorums of the nodes that take writes besides the owners.
+    pub(super) joint: Quorums,
 }
 
 impl Store {
@@ -43,6 +45,10 @@ impl Store {
                 name: name.clone(),
                 id: store.id,
                 settings: *settings,
+                joint: directory
+                    .topology()
+                    .joint_quorums(store)
+                    .unwrap_or_else(|| settings.quorums(store.replicas)),
             }),
             None => Err(ClientError::NotVersioned { store: name.clone() }),
         }
@@ -62,7 +68,7 @@ impl Store {
     }
 
     /// The other nodes that take the writes of the partition of a slot while a plan changes its owners: the next or the former
-    /// owners; `None` if they are the current ones.
+    /// owners; `None` if they are the current ones, with the same quorums.
     pub(super) fn joint_owners(&self, directory: &Directory, slot: Slot) -> Option<Nodes> {
         let topology = directory.topology();
         let partition = topology.partitions.partition_of(slot);
@@ -72,7 +78,8 @@ impl Store {
         let joint: Nodes = joint.filter(|&node| directory.member(node).is_some()).collect();
         let now = self.owners(directory, slot);
         let is_same = joint.len() == now.len() && joint.iter().all(|node| now.contains(node));
-        (!is_same).then_some(joint)
+        let has_same_quorums = self.joint == self.settings.quorums(store.replicas);
+        (!is_same || !has_same_quorums).then_some(joint)
     }
 }
 

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::cluster::{ClusterView, NodeMark, Topology};
-use fondaco_model::{NodeId, SlotPrefix, StoreName};
+use fondaco_model::{Copies, NodeId, SlotPrefix, StoreName};
 
 use super::app::App;
 use super::body::{JsonBody, PathTexts, QueryOf};
@@ -121,7 +121,10 @@ pub(super) async fn place(
     let table = &table.record;
     let slot = SlotPrefix::of(&name).slot(key.as_bytes());
     let partition = table.partitions().partition_of(slot);
-    let replicas = view.replicas(store);
+    let Copies {
+        owners: replicas,
+        joint,
+    } = view.copies(store);
     let owner = |&node: &NodeId| {
         let record = view.nodes.get(&node).map(|node| &node.record);
         KeyOwner {
@@ -145,7 +148,7 @@ pub(super) async fn place(
         slot: slot.get(),
         partition: partition.get(),
         owners: owners.iter().map(owner).collect(),
-        next: next.iter().take(replicas).map(|node| node.get()).collect(),
+        next: next.iter().take(joint).map(|node| node.get()).collect(),
     }))
 }
 

@@ -419,7 +419,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::NodeNotFound { .. } => "node_not_found",
         OperatorError::NodeAbsent { .. } => "node_absent",
         OperatorError::NodeInUse { .. } => "node_in_use",
-        OperatorError::Placement(_) => "placement",
+        OperatorError::ShortLists { .. } | OperatorError::Placement(_) => "placement",
         OperatorError::TooManyUsers { .. } => "too_many_users",
         OperatorError::UserNotFound { .. } => "user_not_found",
     }

@@ -198,7 +198,7 @@ pub(crate) fn input_of(
         number: 0,
         at_unix_ms: now,
         placement: cluster.placement,
-        replicas: cluster.replicas,
+        replicas: view.list_length(),
         plan: plans().find(|plan| plan.state.is_under_way()).map(|plan| plan.number),
         nodes: view.nodes.iter().map(node).collect(),
         partitions: table.partitions().partitions().map(partition).collect(),
@@ -229,7 +229,8 @@ fn proposed_already(view: &ClusterView, decision: &Decision) -> Option<u64> {
 /// The replicas that have left nodes since a time, by whatever plan.
 fn departures(view: &ClusterView, since_unix_ms: u64) -> Vec<Departure> {
     let plans = view.plans.values().map(|plan| &plan.record);
-    let run = plans.filter(|plan| !matches!(plan.state, PlanState::Proposed | PlanState::Replaced));
+    let run =
+        plans.filter(|plan| !matches!(plan.state, PlanState::Proposed | PlanState::Replaced) && plan.count.is_none());
     let moves = run.flat_map(|plan| {
         let at_unix_ms = plan.ended_unix_ms.unwrap_or(plan.made_unix_ms);
         let moves = plan

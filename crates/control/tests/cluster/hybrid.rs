@@ -264,6 +264,55 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
 }
 
 #[test]
+fn a_hybrid_store_gets_and_gives_up_replicas_under_reads() {
+    let cluster = TestCluster::start_with(|config| config.cluster.replicas = 1);
+    create(&cluster, json!({"source": "log:2"}));
+    let builds = Builds::beside();
+    push(&cluster, json!({"source": builds.build(1)}));
+    let events: Vec<Value> = (0..KEYS / 2)
+        .map(|number| event(&key(number), &format!("event-{number}")))
+        .collect();
+    log(&cluster, &json!(events));
+    let is_whole = |client: &mut Resp| {
+        (0..KEYS).all(|number| {
+            let answer = client.ask(&format!("GET pymk:{}", key(number)));
+            match number < KEYS / 2 {
+                true => answer == format!("event-{number}"),
+                false => answer == value(1, number, PADDING),
+            }
+        })
+    };
+    let mut clients: Vec<Resp> = ["router-1", "node-1", "node-3"]
+        .map(|member| cluster.resp_of(member))
+        .into();
+    eventually("all events to be served", || {
+        clients.iter_mut().all(is_whole).then_some(())
+    });
+    for replicas in [3, 1, 3] {
+        eventually("the number to be changed", || {
+            let change = json!({"replicas": replicas});
+            let (status, _) = cluster.client.call("PATCH", "/v1/stores/pymk", change);
+            assert!(clients.iter_mut().all(is_whole));
+            (status == 200).then_some(())
+        });
+        // While nodes fetch the version and read the stream, no answer is without its events.
+        eventually("the nodes to have their partitions", || {
+            assert!(clients.iter_mut().all(is_whole));
+            let owners = cluster.client.get("/v1/where?key=pymk:member-0")["owners"].clone();
+            let store = cluster.client.get("/v1/stores/pymk");
+            (owners.as_array()?.len() == replicas && store["late"] == json!([])).then_some(())
+        });
+        cluster.wait_ready();
+    }
+    cluster.stop("node-1");
+    cluster.stop("node-2");
+    let mut last = cluster.resp_of("node-3");
+    eventually("the node that is left to have everything", || {
+        is_whole(&mut last).then_some(())
+    });
+}
+
+#[test]
 fn streams_of_other_stores_are_refused() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));

@@ -1,6 +1,6 @@
 //! Which partitions of a store each node holds, according to the routing table.
 //!
-//! It depends only on the table and on the number of replicas, which few stores set. So it is computed once for each
+//! It depends only on the table and on the number of copies, which few stores set. So it is computed once for each
 //! such number, and kept until the table changes.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::node::NodeId;
 use crate::partition_set::PartitionSet;
-use crate::routing::RoutingTable;
+use crate::routing::{Copies, RoutingTable};
 
 /// The nodes of a store with their partitions.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    fn of(table: &RoutingTable, replicas: usize, last_steps: Arc<BTreeMap<NodeId, u64>>) -> Self {
+    fn of(table: &RoutingTable, copies: Copies, last_steps: Arc<BTreeMap<NodeId, u64>>) -> Self {
         Self {
-            owned: table.owned(replicas),
-            planned: table.to_be_owned(replicas),
+            owned: table.owned(copies.owners),
+            planned: table.to_be_owned(copies.joint),
             last_steps,
             epoch: table.epoch(),
         }
@@ -54,18 +54,18 @@ impl Layout {
 pub(super) struct Layouts {
     epoch: u64,
     last_steps: Arc<BTreeMap<NodeId, u64>>,
-    by_replicas: BTreeMap<usize, Arc<Layout>>,
+    by_copies: BTreeMap<Copies, Arc<Layout>>,
 }
 
 impl Layouts {
-    /// The layout of a store with so many replicas.
-    pub(super) fn of(&mut self, table: &RoutingTable, replicas: usize) -> Arc<Layout> {
+    /// The layout of a store with so many copies.
+    pub(super) fn of(&mut self, table: &RoutingTable, copies: Copies) -> Arc<Layout> {
         if self.epoch != table.epoch() {
-            self.by_replicas.clear();
+            self.by_copies.clear();
             self.epoch = table.epoch();
             self.last_steps = Arc::new(table.last_steps());
         }
-        let made = || Arc::new(Layout::of(table, replicas, Arc::clone(&self.last_steps)));
-        Arc::clone(self.by_replicas.entry(replicas).or_insert_with(made))
+        let made = || Arc::new(Layout::of(table, copies, Arc::clone(&self.last_steps)));
+        Arc::clone(self.by_copies.entry(copies).or_insert_with(made))
     }
 }

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::placement::{Move, moves_of};
 use crate::routing::{RoutingTable, Stage};
+use crate::versioned::Quorums;
 
 /// How many moves of a plan a node takes part in at a time, unless the plan says otherwise.
 pub const MOVES_PER_NODE: u32 = 2;
@@ -50,6 +52,9 @@ pub struct PlanRecord {
     /// stays.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub replaced: BTreeSet<NodeId>,
+    /// The store whose number of replicas it changes: its lists are then those of the store. `None` if it moves partitions of all stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<PlanCount>,
     /// Who made it: an operator or the analyzer.
     pub by: PlanMaker,
     /// The operator's name, if the control port knew it.
@@ -66,6 +71,20 @@ pub struct PlanRecord {
     /// When it ended, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_unix_ms: Option<u64>,
+}
+
+/// A change of the number of replicas of a versioned store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanCount {
+    /// The store.
+    pub store: StoreName,
+    /// Its number.
+    pub id: u16,
+    /// Its quorums when the plan was made.
+    pub now: Quorums,
+    /// Its next quorums.
+    pub next: Quorums,
 }
 
 /// Who made a plan.
@@ -141,13 +160,44 @@ impl PlanRecord {
     /// The partitions that are still to be moved, with their next owners.
     pub fn remaining<'a>(&'a self, table: &'a RoutingTable) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
         let next = self.next.iter().map(|(&partition, next)| (partition, next.as_slice()));
-        next.filter(|(partition, next)| !self.given_up.contains_key(partition) && table.owners(*partition) != *next)
+        next.filter(|(partition, _)| !self.given_up.contains_key(partition) && !self.is_moved(table, *partition))
+    }
+
+    /// Whether the next owners of one of its partitions are the owners. Those of a store may be the same if there are few nodes.
+    fn is_moved(&self, table: &RoutingTable, partition: PartitionId) -> bool {
+        match &self.count {
+            Some(count) => table
+                .counts()
+                .get(&count.id)
+                .is_some_and(|counts| counts.now == count.next),
+            None => self.next.get(&partition).map(Vec::as_slice) == Some(table.owners(partition)),
+        }
+    }
+
+    /// The owners of a partition, as far as the plan is about them.
+    pub fn owners<'a>(&self, table: &'a RoutingTable, partition: PartitionId) -> &'a [NodeId] {
+        let owners = table.owners(partition);
+        let Some(count) = &self.count else { return owners };
+        let now = table.counts().get(&count.id).map_or(count.now, |counts| counts.now);
+        &owners[..owners.len().min(now.replicas as usize)]
+    }
+
+    /// Whether a move that has begun, to these owners, is one of the plan.
+    pub fn is_of(&self, partition: PartitionId, next: &[NodeId], table: &RoutingTable) -> bool {
+        let planned = self.next.get(&partition);
+        match &self.count {
+            None => planned.is_some_and(|planned| planned == next),
+            Some(count) => {
+                let counts = table.counts().get(&count.id);
+                counts.is_some_and(|counts| counts.joint == Some(count.next))
+            }
+        }
     }
 
     /// Whether its partitions have the owners that they had when it was made, and none of them moves.
     pub fn fits(&self, table: &RoutingTable) -> bool {
         let mut before = self.before.iter();
-        before.all(|(&partition, owners)| table.owners(partition) == owners && table.joint(partition).is_none())
+        before.all(|(&partition, owners)| self.owners(table, partition) == owners && table.joint(partition).is_none())
     }
 
     /// The nodes that it gives partitions to.
@@ -169,7 +219,7 @@ impl PlanRecord {
             _ if self.given_up.contains_key(&partition) => MoveState::GivenUp,
             _ if self.state == PlanState::Proposed => MoveState::Waiting,
             Some(Stage::Begun { .. }) if self.state.is_under_way() => MoveState::Moving,
-            _ if self.next.get(&partition).map(Vec::as_slice) == Some(table.owners(partition)) => MoveState::Done,
+            _ if self.is_moved(table, partition) => MoveState::Done,
             _ if self.state.is_end() => MoveState::GivenUp,
             _ => MoveState::Waiting,
         }

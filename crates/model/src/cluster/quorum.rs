@@ -11,7 +11,7 @@ use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::routing::EVERYWHERE;
-use crate::versioned::VersionedSettings;
+use crate::versioned::{Quorums, VersionedSettings};
 
 /// The partitions of a store that have too few live replicas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +31,13 @@ impl LostQuorum {
 }
 
 /// Stores with equal terms have lost the same quorums.
-type Terms<'a> = (u32, &'a Option<VersionedSettings>, bool, &'a BTreeSet<NodeId>);
+type Terms<'a> = (
+    u32,
+    &'a Option<VersionedSettings>,
+    Option<Quorums>,
+    bool,
+    &'a BTreeSet<NodeId>,
+);
 
 impl Topology {
     /// The stores with a partition that has too few live replicas, in the order of their names.
@@ -40,7 +46,13 @@ impl Topology {
         let mut known: Vec<(Terms<'_>, LostQuorum)> = Vec::new();
         let mut all = Vec::new();
         for (name, store) in &self.stores {
-            let terms = (store.replicas, &store.versioned, store.current.is_some(), &store.late);
+            let terms = (
+                store.replicas,
+                &store.versioned,
+                self.joint_quorums(store),
+                store.current.is_some(),
+                &store.late,
+            );
             let found = known.iter().position(|(others, _)| *others == terms);
             let at = found.unwrap_or_else(|| {
                 known.push((terms, self.lost_quorum(store)));
@@ -125,7 +137,9 @@ impl Topology {
         owners: &[NodeId],
     ) -> bool {
         let joint: Vec<NodeId> = self.joint_replicas(store, partition).collect();
-        self.has_write_quorum(settings, owners) && (joint.is_empty() || self.has_write_quorum(settings, &joint))
+        let of_joint = self.joint_quorums(store);
+        let of_joint = of_joint.map_or(*settings, |quorums| settings.with_quorums(&quorums));
+        self.has_write_quorum(settings, owners) && (joint.is_empty() || self.has_write_quorum(&of_joint, &joint))
     }
 
     fn has_write_quorum(&self, settings: &VersionedSettings, owners: &[NodeId]) -> bool {

@@ -12,6 +12,7 @@ use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
+use crate::routing::Copies;
 use crate::version::VersionNumber;
 
 /// A node's report about a store, if it still holds.
@@ -83,7 +84,7 @@ pub(super) fn unready_among(
     replicas: usize,
 ) -> Option<PartitionId> {
     let table = &view.routing.as_ref()?.record;
-    let layout = Layouts::default().of(table, replicas);
+    let layout = Layouts::default().of(table, Copies::of(replicas));
     let nodes = layout.owned.keys();
     let left = nodes.fold(all(&layout), |left, &node| {
         left.without(&proved(view, &layout, node, store, version))
@@ -102,7 +103,7 @@ pub(super) fn late_among(
     let Some(routing) = &view.routing else {
         return store.late.clone();
     };
-    let layout = Layouts::default().of(&routing.record, replicas);
+    let layout = Layouts::default().of(&routing.record, Copies::of(replicas));
     let has = |node: NodeId| proved(view, &layout, node, store, version);
     let late = store.late.iter().copied();
     let mut late: BTreeSet<NodeId> = late.filter(|&node| has(node) != *layout.owned_by(node)).collect();
@@ -138,7 +139,7 @@ pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber)
         return BTreeSet::new();
     };
     let store = &store.record;
-    let layout = Layouts::default().of(&routing.record, view.replicas(store));
+    let layout = Layouts::default().of(&routing.record, view.copies(store));
     // A version may be current again: an older report that it is served does not count.
     let serving = |&node: &NodeId| {
         let report = report(view, &layout, node, store).filter(|report| report.swaps >= store.versions.swaps());

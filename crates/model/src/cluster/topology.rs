@@ -16,11 +16,12 @@ use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
 use crate::protocol;
+use crate::routing::Counts;
 #[cfg(doc)]
 use crate::routing::EVERYWHERE;
 use crate::value_type::ValueType;
 use crate::version::VersionNumber;
-use crate::versioned::VersionedSettings;
+use crate::versioned::{Quorums, VersionedSettings};
 
 /// The position of the number of adoptions in a revision: above ZooKeeper's bits, which are an epoch of 20 bits in
 /// practice, and a counter of 32 bits.
@@ -46,6 +47,9 @@ pub struct Topology {
     /// or, after the switch, the former ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joint: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// The quorums of versioned stores whose number of replicas has changed or is changing, by the numbers of the stores.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<u16, Counts>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, TopologyNode>,
     /// The RESP addresses of the live routers, sorted. They divide quotas, and [keys](Self::router_for).
@@ -166,6 +170,7 @@ impl Topology {
             partitions,
             owners,
             joint: BTreeMap::new(),
+            counts: BTreeMap::new(),
             nodes: nodes.into_iter().collect(),
             routers: Vec::new(),
             protocol: protocol::first(),
@@ -211,7 +216,7 @@ impl Topology {
                 read_keys_per_second: record.definition.read_keys_per_second,
                 fan_out: record.definition.fan_out,
                 value_type: record.definition.value_type,
-                versioned: record.definition.versioned,
+                versioned: view.settings(record),
             };
             (name.clone(), store)
         };
@@ -232,6 +237,7 @@ impl Topology {
                 .changes()
                 .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
+            counts: table.counts().clone(),
             nodes: view.nodes.iter().map(node).collect(),
             routers: routers.into_iter().collect(),
             protocol: view.protocol(),
@@ -264,6 +270,7 @@ impl Topology {
             joined.epoch = former.epoch;
             joined.owners.clone_from(&former.owners);
             joined.joint.clone_from(&former.joint);
+            joined.counts.clone_from(&former.counts);
         }
         for (&id, node) in &former.nodes {
             // A node is never forgotten.
@@ -279,7 +286,20 @@ impl Topology {
                 Some(_) | None => {}
             }
         }
-        joined
+        joined.counted()
+    }
+
+    /// The topology with the quorums that the routing table gives stores, whatever their records say: those are written
+    /// separately.
+    #[must_use]
+    pub fn counted(mut self) -> Self {
+        for store in self.stores.values_mut() {
+            if let (Some(settings), Some(counts)) = (&mut store.versioned, self.counts.get(&store.id)) {
+                *settings = settings.with_quorums(&counts.now);
+                store.replicas = counts.now.replicas;
+            }
+        }
+        self
     }
 
     /// The nodes that have a partition: those that have a store which is [`EVERYWHERE`].
@@ -294,7 +314,15 @@ impl Topology {
         store: &'a TopologyStore,
         partition: PartitionId,
     ) -> impl Iterator<Item = NodeId> + 'a {
-        holders(store, self.owners.get(partition.get() as usize))
+        holders(store, store.replicas, self.owners.get(partition.get() as usize))
+    }
+
+    /// The quorums of the additional nodes that take the writes of a versioned store under a plan: those of the owners, unless the
+    /// store's number of replicas changes.
+    pub fn joint_quorums(&self, store: &TopologyStore) -> Option<Quorums> {
+        let now = store.versioned?.quorums(store.replicas);
+        let counts = self.counts.get(&store.id);
+        Some(counts.and_then(|counts| counts.joint).unwrap_or(now))
     }
 
     /// The additional nodes that take the writes of a partition of a store, since a plan under way changes its owners;
@@ -304,14 +332,21 @@ impl Topology {
         store: &'a TopologyStore,
         partition: PartitionId,
     ) -> impl Iterator<Item = NodeId> + 'a {
-        holders(store, self.joint.get(&partition))
+        let copies = self
+            .joint_quorums(store)
+            .map_or(store.replicas, |quorums| quorums.replicas);
+        holders(store, copies, self.joint.get(&partition))
     }
 }
 
 /// The nodes of a list that have a store and may be asked for it.
-fn holders<'a>(store: &'a TopologyStore, nodes: Option<&'a Vec<NodeId>>) -> impl Iterator<Item = NodeId> + 'a {
+fn holders<'a>(
+    store: &'a TopologyStore,
+    copies: u32,
+    nodes: Option<&'a Vec<NodeId>>,
+) -> impl Iterator<Item = NodeId> + 'a {
     let nodes = nodes.map_or(&[][..], Vec::as_slice).iter().copied();
-    let holders = nodes.take(store.replicas as usize);
+    let holders = nodes.take(copies as usize);
     holders.filter(|node| !store.late.contains(node))
 }
 
@@ -335,6 +370,14 @@ mod tests {
                 match write % 8 {
                     0 => {
                         next.epoch += 1;
+                        let quorums = VersionedSettings::of(2).quorums(1 + next.epoch as u32 % 3);
+                        next.counts.insert(
+                            1,
+                            Counts {
+                                now: quorums,
+                                joint: None,
+                            },
+                        );
                         match next.joint.pop_first() {
                             Some((_, owners)) => next.owners[0] = owners,
                             None => drop(next.joint.insert(PartitionId::new(0), vec![node_id(write)])),
@@ -344,7 +387,7 @@ mod tests {
                     2 => drop(next.stores.remove(&name(write))),
                     _ => drop(next.stores.insert(name(write), store(next.revision))),
                 }
-                states.push(next);
+                states.push(next.counted());
             }
             Self(states)
         }
@@ -390,7 +433,7 @@ mod tests {
         TopologyStore {
             revision,
             current: VersionNumber::new(revision),
-            ..TopologyStore::batch(1)
+            ..TopologyStore::versioned(2, VersionedSettings::of(2))
         }
     }
 
@@ -403,6 +446,7 @@ mod tests {
             stores: stores.stores.clone(),
             ..table.clone()
         }
+        .counted()
     }
 
     proptest! {
@@ -420,6 +464,9 @@ mod tests {
                 prop_assert_eq!(joined.epoch, known.epoch.max(told.epoch));
                 let newer = if told.epoch > known.epoch { &told } else { &known };
                 prop_assert_eq!((&joined.owners, &joined.joint), (&newer.owners, &newer.joint));
+                let counts = newer.counts.get(&1);
+                let is_counted = |store: &TopologyStore| counts.is_none_or(|counts| store.replicas == counts.now.replicas);
+                prop_assert!(joined.stores.values().all(is_counted), "as the later routing table says");
                 for (id, node) in known.nodes.iter().chain(&told.nodes) {
                     prop_assert!(joined.nodes[id].revision >= node.revision);
                 }

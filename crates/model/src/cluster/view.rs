@@ -14,7 +14,8 @@ use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
 use crate::protocol::PROTOCOL;
-use crate::routing::{EVERYWHERE, RoutingTable};
+use crate::routing::{Copies, EVERYWHERE, RoutingTable};
+use crate::versioned::VersionedSettings;
 
 /// An entry with its revision: a conditional write names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,14 +136,52 @@ impl ClusterView {
         })
     }
 
-    /// How many replicas a store has: the operator's number, or the cluster's, and never more than that; or
-    /// [`EVERYWHERE`].
+    /// How many replicas a store has: the operator's number, or the cluster's, even if there are fewer nodes; or [`EVERYWHERE`].
     pub fn replicas(&self, store: &StoreRecord) -> usize {
+        self.copies(store).owners
+    }
+
+    /// The same, and the number that it is about to have, or had.
+    pub fn copies(&self, store: &StoreRecord) -> Copies {
+        let replicas = self.replicas_defined(store);
+        let table = self.routing.as_ref().map(|table| &table.record);
+        let table = table.filter(|_| store.definition.versioned.is_some());
+        table.map_or(Copies::of(replicas), |table| table.copies(store.id, replicas))
+    }
+
+    /// The settings of a versioned store, with the quorums of the owners.
+    pub fn settings(&self, store: &StoreRecord) -> Option<VersionedSettings> {
+        let settings = store.definition.versioned?;
+        let counts = self
+            .routing
+            .as_ref()
+            .and_then(|table| table.record.counts().get(&store.id));
+        Some(counts.map_or(settings, |counts| settings.with_quorums(&counts.now)))
+    }
+
+    /// The number in its definition.
+    fn replicas_defined(&self, store: &StoreRecord) -> usize {
         if store.definition.everywhere {
             return EVERYWHERE as usize;
         }
         let cluster = self.cluster.as_ref();
         let cluster = cluster.map_or(1, |cluster| cluster.placement.replicas(cluster.replicas));
-        store.definition.replicas.map_or(cluster, |own| own.min(cluster)) as usize
+        store.definition.replicas.unwrap_or(cluster) as usize
+    }
+
+    /// How many nodes a list of the routing table should have, if there are so many: enough for each store, and for those
+    /// that can be restored.
+    pub fn list_length(&self) -> u32 {
+        let Some(cluster) = &self.cluster else { return 1 };
+        if cluster.placement.is_whole() {
+            return cluster.replicas;
+        }
+        let dropped = self.dropped.values().map(|dropped| &dropped.record.record);
+        let stores = self.stores.values().map(|store| &store.record).chain(dropped);
+        let own = stores.filter_map(|store| store.definition.replicas);
+        let counts = self.routing.iter().flat_map(|table| table.record.counts().values());
+        let counted = counts.flat_map(|counts| [Some(counts.now), counts.joint]).flatten();
+        let all = own.chain(counted.map(|quorums| quorums.replicas));
+        all.max().unwrap_or(0).max(cluster.replicas)
     }
 }

@@ -55,10 +55,12 @@ impl Placement {
     /// How many nodes of a list hold a store without a number of replicas of its own: the cluster's number, or the
     /// whole list if the nodes determine it (*grouped*: one in each group; *all*).
     pub fn replicas(self, of_cluster: u32) -> u32 {
-        match self {
-            Self::Ring | Self::Zoned => of_cluster,
-            Self::Grouped | Self::All => u32::MAX,
-        }
+        if self.is_whole() { u32::MAX } else { of_cluster }
+    }
+
+    /// Whether the nodes determine how long lists are.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Grouped | Self::All)
     }
 }
 

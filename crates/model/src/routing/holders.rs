@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::RoutingTable;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
@@ -11,18 +13,50 @@ use crate::partition_set::PartitionSet;
 /// As a number of replicas: every node that has a partition has all partitions of the store. No list has so many nodes.
 pub const EVERYWHERE: u32 = u32::MAX - 1;
 
+/// How many nodes of a partition's lists have a store: of the owners, and of the other list while the partition moves. They differ only
+/// while the store's number of replicas changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Copies {
+    /// Of the owners.
+    pub owners: usize,
+    /// Of the next owners, or of the former ones after the switch.
+    pub joint: usize,
+}
+
+impl Copies {
+    /// The same number of each list.
+    pub fn of(replicas: usize) -> Self {
+        Self {
+            owners: replicas,
+            joint: replicas,
+        }
+    }
+}
+
 impl RoutingTable {
-    /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
-    /// the first owners before or after its move under way.
-    pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
-        let among = |list: &[NodeId]| list.iter().take(replicas).any(|&n| n == node);
-        among(self.owners(partition)) || self.joint(partition).is_some_and(among)
+    /// How many nodes have a store with this number, which otherwise has so many replicas.
+    pub fn copies(&self, store: u16, replicas: usize) -> Copies {
+        match self.counts.get(&store) {
+            None => Copies::of(replicas),
+            Some(counts) => Copies {
+                owners: counts.now.replicas as usize,
+                joint: counts.joint.unwrap_or(counts.now).replicas as usize,
+            },
+        }
     }
 
-    /// The partitions that a node should hold of a store with so many replicas, in order.
-    pub fn partitions_of(&self, node: NodeId, replicas: usize) -> impl Iterator<Item = PartitionId> + '_ {
-        let holds = move |&partition: &PartitionId| self.holds(node, partition, replicas);
-        let has_all = replicas == EVERYWHERE as usize && self.partitions.partitions().any(|one| holds(&one));
+    /// Whether a node must have a partition of a store with so many copies: as one of its first owners, or as one of
+    /// the first owners before or after its move under way.
+    pub fn holds(&self, node: NodeId, partition: PartitionId, copies: Copies) -> bool {
+        let among = |list: &[NodeId], copies: usize| list.iter().take(copies).any(|&n| n == node);
+        let joint = self.joint(partition);
+        among(self.owners(partition), copies.owners) || joint.is_some_and(|joint| among(joint, copies.joint))
+    }
+
+    /// The partitions that a node should hold of a store with so many copies, in order.
+    pub fn partitions_of(&self, node: NodeId, copies: Copies) -> impl Iterator<Item = PartitionId> + '_ {
+        let holds = move |&partition: &PartitionId| self.holds(node, partition, copies);
+        let has_all = copies.owners == EVERYWHERE as usize && self.partitions.partitions().any(|one| holds(&one));
         let partitions = self.partitions.partitions();
         partitions.filter(move |partition| has_all || holds(partition))
     }

@@ -12,6 +12,9 @@
 //! So of two consecutive tables, a read at a quorum of one never misses a write at a quorum of the other. Tables that
 //! are further apart may: for each partition, a table says which earlier ones may still be used, for reads and for
 //! writes ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
+//!
+//! The number of replicas of a versioned store changes in the same steps: all partitions move at once, to the same owners, of which the
+//! store then uses more, or fewer. Until the end the table names both numbers ([`Counts`]), with the quorums of each.
 
 mod holders;
 mod stored;
@@ -23,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
-pub use holders::EVERYWHERE;
+use crate::versioned::Quorums;
+pub use holders::{Copies, EVERYWHERE};
 use stored::RoutingTableText;
 
 /// How many epochs with switches a table remembers. Of partitions whose last switch was earlier, it knows only that.
@@ -42,6 +46,19 @@ pub struct RoutingTable {
     switches: BTreeMap<u64, PartitionSet>,
     /// All other partitions have had their owners since this epoch, or for longer.
     since: u64,
+    /// The versioned stores whose number of replicas has changed or is changing, by their numbers.
+    counts: BTreeMap<u16, Counts>,
+}
+
+/// The quorums of a versioned store whose number of replicas has changed or is changing. Those in the store's own record do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Those of the owners.
+    pub now: Quorums,
+    /// While they change, those of the other lists: the next ones, or the former ones after the switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joint: Option<Quorums>,
 }
 
 /// The stage of a partition's move.
@@ -88,6 +105,8 @@ pub struct Steps {
     pub finish: PartitionSet,
     /// Begun moves that are given up: the owners stay.
     pub cancel: PartitionSet,
+    /// A versioned store whose quorums are to change, by its number, with the present and the next ones: moves of all partitions begin.
+    pub count: Option<(u16, Quorums, Quorums)>,
 }
 
 /// Why lists of nodes are not a routing table.
@@ -153,6 +172,7 @@ impl RoutingTable {
             moves: BTreeMap::new(),
             switches: BTreeMap::new(),
             since: 1,
+            counts: BTreeMap::new(),
         })
     }
 
@@ -163,7 +183,18 @@ impl RoutingTable {
     pub fn after(&self, steps: &Steps) -> Result<Self, RoutingTableError> {
         let mut table = self.clone();
         let at = self.epoch + 1;
-        for partition in steps.cancel.iter() {
+        // While a number of replicas changes, its moves switch together, or not at all.
+        let is_counting = self.is_counting();
+        let begun: PartitionSet = self.begun().map(|(partition, ..)| partition).collect();
+        let taken = |steps| {
+            if !is_counting || PartitionSet::covers(steps, &begun) {
+                steps
+            } else {
+                const { &PartitionSet::EMPTY }
+            }
+        };
+        let (cancel, switch) = (taken(&steps.cancel), taken(&steps.switch));
+        for partition in cancel.iter() {
             if matches!(table.moves.get(&partition), Some(Stage::Begun { .. })) {
                 table.moves.remove(&partition);
             }
@@ -174,7 +205,7 @@ impl RoutingTable {
             }
         }
         let mut switched = PartitionSet::EMPTY;
-        for partition in steps.switch.iter() {
+        for partition in switch.iter() {
             if let Some(stage @ Stage::Begun { .. }) = table.moves.get_mut(&partition) {
                 let owners = &mut table.owners[partition.get() as usize];
                 let former = std::mem::replace(owners, stage.joint().to_vec());
@@ -182,17 +213,33 @@ impl RoutingTable {
                 switched.insert(partition);
             }
         }
+        if is_counting && !switched.is_empty() {
+            table.counts.values_mut().for_each(Counts::switch);
+        }
         table.note_switches(at, switched);
+        if table.moves.is_empty() {
+            table.counts.values_mut().for_each(|counts| counts.joint = None);
+        }
         for (&partition, next) in &steps.begin {
             check_list(self.partitions, partition, next)?;
             if self.owners(partition) == *next {
                 continue;
             }
-            if table.moves.contains_key(&partition) {
+            if table.moves.contains_key(&partition) || table.is_counting() {
                 return Err(RoutingTableError::Moving { partition });
             }
             let next = next.clone();
             table.moves.insert(partition, Stage::Begun { at, next });
+        }
+        if let Some((store, now, next)) = steps.count {
+            if let Some(&partition) = table.moves.keys().next() {
+                return Err(RoutingTableError::Moving { partition });
+            }
+            let joint = Some(next);
+            table.counts.insert(store, Counts { now, joint });
+            let lists = table.owners.iter().cloned();
+            let stages = lists.map(|next| Stage::Begun { at, next });
+            table.moves = table.partitions.partitions().zip(stages).collect();
         }
         if table != *self {
             table.epoch = at;
@@ -243,6 +290,7 @@ impl RoutingTable {
                 .map(|(&at, set)| (at, set.among(self.partitions, partitions)))
                 .collect(),
             since: self.since,
+            counts: self.counts.clone(),
         })
     }
 
@@ -331,6 +379,31 @@ impl RoutingTable {
         }
     }
 
+    /// The stores whose number of replicas has changed or is changing.
+    pub fn counts(&self) -> &BTreeMap<u16, Counts> {
+        &self.counts
+    }
+
+    /// Whether the number of replicas of a store is changing.
+    pub fn is_counting(&self) -> bool {
+        self.counts.values().any(|counts| counts.joint.is_some())
+    }
+
+    /// The table with other quorums of a store whose number of replicas has changed; `None` if it has not, or is changing.
+    pub fn with_quorums(&self, store: u16, quorums: Quorums) -> Option<Self> {
+        let counts = self.counts.get(&store).filter(|counts| counts.joint.is_none())?;
+        let mut table = self.clone();
+        table.epoch += u64::from(counts.now != quorums);
+        table.counts.insert(
+            store,
+            Counts {
+                now: quorums,
+                joint: None,
+            },
+        );
+        Some(table)
+    }
+
     /// Whether partitions are moving.
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
@@ -393,6 +466,14 @@ impl RoutingTable {
     }
 }
 
+impl Counts {
+    fn switch(&mut self) {
+        if let Some(joint) = &mut self.joint {
+            std::mem::swap(&mut self.now, joint);
+        }
+    }
+}
+
 fn check(partitions: PartitionCount, lists: &[Vec<NodeId>]) -> Result<(), RoutingTableError> {
     if lists.len() != partitions.get() as usize {
         return Err(RoutingTableError::WrongLength {
@@ -423,6 +504,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::versioned::VersionedSettings;
 
     pub(super) fn nodes(numbers: &[u32]) -> Vec<NodeId> {
         numbers.iter().filter_map(|&number| NodeId::new(number)).collect()
@@ -445,19 +527,70 @@ mod tests {
         let first = PartitionId::new(0);
         let fourth = NodeId::new(4).unwrap();
         assert_eq!(planned.owners(first), nodes(&[1, 2]));
-        assert!(planned.holds(fourth, first, 2) && planned.holds(NodeId::FIRST, first, 2));
+        assert!(planned.holds(fourth, first, Copies::of(2)) && planned.holds(NodeId::FIRST, first, Copies::of(2)));
         assert_eq!(planned.finished().owners(first), nodes(&[4, 2]));
         assert_eq!(planned.cancelled().owners(first), nodes(&[1, 2]));
         let switched = planned.switched();
         assert_eq!(switched.owners(first), nodes(&[4, 2]));
         assert_eq!(switched.joint(first).unwrap(), nodes(&[1, 2]));
-        assert!(switched.holds(NodeId::FIRST, first, 2), "it still takes writes");
+        assert!(
+            switched.holds(NodeId::FIRST, first, Copies::of(2)),
+            "it still takes writes"
+        );
         assert_eq!(switched.cancelled(), switched, "it is too late");
         assert_eq!(switched.finished(), planned.finished());
-        assert!(!planned.finished().holds(NodeId::FIRST, first, 2));
+        assert!(!planned.finished().holds(NodeId::FIRST, first, Copies::of(2)));
         let epochs = [&planned, &switched, &planned.finished(), &planned.cancelled()].map(RoutingTable::epoch);
         assert_eq!(epochs, [2, 3, 4, 3]);
         assert_eq!(four().finished(), four());
+    }
+
+    #[test]
+    fn a_number_of_replicas_changes_for_all_partitions_together() {
+        let quorums = |replicas| VersionedSettings::of(replicas).quorums(replicas);
+        let counted = |table: &RoutingTable| table.copies(7, 9);
+        let copies = |owners, joint| Copies { owners, joint };
+        let begun = four().after(&Steps {
+            count: Some((7, quorums(2), quorums(1))),
+            ..Steps::default()
+        });
+        let begun = begun.unwrap();
+        assert_eq!((begun.epoch(), counted(&begun)), (2, copies(2, 1)));
+        assert_eq!(begun.copies(8, 9), Copies::of(9), "another store");
+        let first = PartitionId::new(0);
+        let some = PartitionSet::from_iter([first]);
+        for steps in [
+            Steps {
+                switch: some.clone(),
+                ..Steps::default()
+            },
+            Steps {
+                cancel: some,
+                ..Steps::default()
+            },
+        ] {
+            assert_eq!(begun.after(&steps), Ok(begun.clone()));
+        }
+        let moved = Steps {
+            begin: [(first, nodes(&[4, 5]))].into(),
+            ..Steps::default()
+        };
+        assert!(begun.after(&moved).is_err());
+        let (switched, finished) = (begun.switched(), begun.finished());
+        assert_eq!(counted(&switched), copies(1, 2));
+        assert_eq!((counted(&finished), finished.is_counting()), (Copies::of(1), false));
+        assert_eq!(counted(&begun.cancelled()), Copies::of(2));
+        let second = NodeId::new(2).unwrap();
+        let holds = |table: &RoutingTable| table.holds(second, first, counted(table));
+        assert!(holds(&begun) && holds(&switched) && !holds(&finished));
+        assert_eq!(switched.all_owners(), four().all_owners());
+        assert_eq!((finished.reads_since(first), finished.writes_since(first)), (3, 2));
+        let raised = finished.with_quorums(7, Quorums { reads: 2, ..quorums(1) });
+        assert!(switched.with_quorums(7, quorums(2)).is_none() && raised.is_some_and(|table| table.epoch() == 5));
+        for table in [begun, switched, finished] {
+            let text = serde_json::to_string(&table).unwrap();
+            assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
+        }
     }
 
     /// For each of four partitions, the step that its move takes at the same time, if it can; and its next owners.

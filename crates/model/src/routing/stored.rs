@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{RoutingTable, RoutingTableError, Stage, check, check_list};
+use super::{Counts, RoutingTable, RoutingTableError, Stage, check, check_list};
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
@@ -32,6 +32,8 @@ pub(super) struct RoutingTableText {
     switches: BTreeMap<u64, PartitionSet>,
     #[serde(default = "first_epoch", skip_serializing_if = "is_first_epoch")]
     since: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counts: BTreeMap<u16, Counts>,
 }
 
 fn first_epoch() -> u64 {
@@ -51,6 +53,7 @@ impl From<RoutingTable> for RoutingTableText {
             moves,
             switches,
             since,
+            counts,
         } = table;
         let (mut next, mut former) = (Lists::new(), Lists::new());
         for (partition, stage) in moves {
@@ -68,6 +71,7 @@ impl From<RoutingTable> for RoutingTableText {
             former,
             switches,
             since,
+            counts,
         }
     }
 }
@@ -84,6 +88,7 @@ impl TryFrom<RoutingTableText> for RoutingTable {
             former,
             switches,
             since,
+            counts,
         } = text;
         check(partitions, &owners)?;
         let by_partition = |lists: Lists| {
@@ -121,6 +126,7 @@ impl TryFrom<RoutingTableText> for RoutingTable {
             moves,
             switches,
             since,
+            counts,
         })
     }
 }

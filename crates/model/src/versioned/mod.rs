@@ -18,6 +18,7 @@ mod codec;
 mod collection;
 mod counter;
 mod handoff;
+mod quorums;
 mod record;
 mod replica;
 mod resolution;
@@ -36,6 +37,7 @@ pub use codec::RecordError;
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};
 pub use handoff::{KEEPERS_MAX, hint_keepers};
+pub use quorums::Quorums;
 pub use record::{
     RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, SUMS_MAX,
     Sibling,

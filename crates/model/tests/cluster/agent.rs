@@ -7,7 +7,7 @@ use fondaco_model::cluster::{
     Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, FailedFetch, LocalFetch, LocalReplicas,
     LocalVersion, ReplicaState, ReportRecord, ServingSet,
 };
-use fondaco_model::{PartitionId, PartitionSet, VersionNumber};
+use fondaco_model::{Copies, PartitionId, PartitionSet, VersionNumber};
 
 use crate::fixture::{Cluster, name, node, version};
 
@@ -142,7 +142,7 @@ fn a_node_fetches_and_reports_its_partitions_of_a_push() {
     let mut two = Node::new(2);
     let actions = two.look(&cluster, 0);
     let table = &cluster.view.routing.as_ref().unwrap().record;
-    let own: PartitionSet = table.partitions_of(node(2), 2).collect();
+    let own: PartitionSet = table.partitions_of(node(2), Copies::of(2)).collect();
     let fetch = actions
         .iter()
         .find(|action| matches!(action, AgentAction::Fetch { .. }));
@@ -605,7 +605,7 @@ fn partitions_that_moved_away_are_dropped_after_a_grace() {
     cluster.settle();
     cluster.change_store("s", |store| store.definition.replicas = Some(1));
     let table = &cluster.view.routing.as_ref().unwrap().record;
-    let own: PartitionSet = table.partitions_of(node(1), 1).collect();
+    let own: PartitionSet = table.partitions_of(node(1), Copies::of(1)).collect();
     for second in 1..=4 {
         one.look(&cluster, second * 1_000);
     }

@@ -1,9 +1,10 @@
 //! Requests of operators, and their refusals.
 
-use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, PushTerms, StoreChange};
+use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, PlanRequest, PushTerms, StoreChange};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, VersionEvents};
 use fondaco_model::{
-    PartitionId, Placement, PushState, STORES_MAX, StoreDefinition, StoreKind, StreamSettings, StreamSource,
+    Copies, PartitionId, Placement, PushState, RoutingTable, STORES_MAX, StoreDefinition, StoreKind, StreamSettings,
+    StreamSource,
 };
 
 use crate::fixture::{Cluster, detail, name, node, version};
@@ -77,7 +78,7 @@ fn invalid_definitions_are_refused() {
     let spoil: [fn(&mut StoreDefinition); 4] = [
         |store| store.backups = 101,
         |store| store.replicas = Some(0),
-        |store| store.replicas = Some(3),
+        |store| store.replicas = Some(4),
         |store| store.read_keys_per_second = Some(0),
     ];
     for spoil in spoil {
@@ -91,6 +92,89 @@ fn invalid_definitions_are_refused() {
     }
 }
 
+/// The owners of all partitions, and those that they had before at the beginning of each list.
+fn assert_longer(before: &RoutingTable, after: &RoutingTable, length: usize) {
+    for partition in before.partitions().partitions() {
+        let (was, is) = (before.owners(partition), after.owners(partition));
+        assert_eq!((is.len(), &is[..was.len()]), (length, was));
+    }
+    assert!(!after.is_moving() && after.epoch() > before.epoch());
+}
+
+#[test]
+fn lists_become_longer_for_a_store_with_more_replicas_than_the_cluster() {
+    let mut cluster = Cluster::of(4, 8, 2);
+    cluster.create("s");
+    let before = cluster.table().clone();
+    let three = StoreDefinition {
+        replicas: Some(3),
+        ..definition("t")
+    };
+    let create = operator::create_store(&cluster.view, three, 7).unwrap();
+    assert!(cluster.apply(&create));
+    assert_longer(&before, cluster.table(), 3);
+    assert_eq!(
+        cluster.view.replicas(cluster.store("s")),
+        2,
+        "other stores stay as they are"
+    );
+
+    let (before, current) = (cluster.table().clone(), cluster.pushed(4, "s", "a"));
+    let replicas = |replicas| StoreChange {
+        replicas: Some(Some(replicas)),
+        ..StoreChange::default()
+    };
+    let raised = operator::alter_store(&cluster.view, &name("s"), &replicas(4), 9).unwrap();
+    assert!(cluster.apply(&raised));
+    assert_longer(&before, cluster.table(), 4);
+    let lowered = operator::alter_store(&cluster.view, &name("s"), &replicas(1), 9);
+    assert!(
+        matches!(lowered, Err(OperatorError::VersionNotReady { .. })),
+        "the reports are of before: {lowered:?}"
+    );
+    cluster.ready(1..=4, "s", current);
+    let lowered = operator::alter_store(&cluster.view, &name("s"), &replicas(1), 9).unwrap();
+    assert!(cluster.apply(&lowered));
+    // Plans keep what stores need: now three again.
+    let even = PlanRequest {
+        even: true,
+        ..PlanRequest::default()
+    };
+    let plan = cluster.propose(&even).unwrap();
+    let next = &cluster.view.plans[&plan].record.next;
+    assert!(next.len() == 8 && next.values().all(|list| list.len() == 3));
+}
+
+#[test]
+fn lists_do_not_become_longer_while_partitions_move_or_versioned_stores_would_get_owners() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    let versioned = StoreDefinition {
+        kind: StoreKind::Versioned,
+        versioned: Some(operator::versioned_settings(&cluster.view, None, &Default::default()).unwrap()),
+        ..definition("v")
+    };
+    let create = operator::create_store(&cluster.view, versioned, 7).unwrap();
+    assert!(cluster.apply(&create));
+    let three = || StoreDefinition {
+        replicas: Some(3),
+        ..definition("t")
+    };
+    let still = cluster.table().clone();
+    let mut lists = still.all_owners().to_vec();
+    lists[0].reverse();
+    cluster.change_table(|table| table.with_plan(lists.clone()).unwrap());
+    let refused = operator::create_store(&cluster.view, three(), 7);
+    assert!(
+        matches!(refused, Err(OperatorError::PlanInProgress { .. })),
+        "{refused:?}"
+    );
+    // Its lists have one node less than it should have.
+    lists.iter_mut().for_each(|list| list.truncate(1));
+    cluster.change_table(|table| table.with_plan(lists).unwrap().finished());
+    let refused = operator::create_store(&cluster.view, three(), 7);
+    assert_eq!(refused, Err(OperatorError::ShortLists { store: name("v") }));
+}
+
 #[test]
 fn an_alteration_changes_named_settings_and_drops_surplus_versions() {
     let mut cluster = Cluster::of(2, 8, 2);
@@ -102,7 +186,7 @@ fn an_alteration_changes_named_settings_and_drops_surplus_versions() {
         backups: Some(0),
         ..StoreChange::default()
     };
-    let change = operator::alter_store(&cluster.view, &name("s"), &change).unwrap();
+    let change = operator::alter_store(&cluster.view, &name("s"), &change, 9).unwrap();
     assert!(cluster.apply(&change));
     let store = cluster.store("s");
     assert_eq!(store.versions.backups(), []);
@@ -126,13 +210,13 @@ fn a_store_leaves_other_nodes_only_if_its_owners_have_it() {
             ..StoreChange::default()
         };
         // The reports are of before.
-        let refused = operator::alter_store(&cluster.view, &name("s"), &back);
+        let refused = operator::alter_store(&cluster.view, &name("s"), &back, 9);
         assert!(
             matches!(refused, Err(OperatorError::VersionNotReady { .. })),
             "{refused:?}"
         );
         cluster.ready([1, 2], "s", current);
-        let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+        let change = operator::alter_store(&cluster.view, &name("s"), &back, 9).unwrap();
         assert!(cluster.apply(&change));
     }
 }
@@ -146,7 +230,7 @@ fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
     let table = cluster.table().clone();
     let lacks = |number: u32, also: Option<PartitionId>| {
         let all = table.partitions().partitions();
-        let lacking = all.filter(|&one| Some(one) == also || !table.holds(node(number), one, 2));
+        let lacking = all.filter(|&one| Some(one) == also || !table.holds(node(number), one, Copies::of(2)));
         ReplicaReport {
             lacking: lacking.collect(),
             ..ReplicaReport::of(ReplicaState::Failed)
@@ -162,7 +246,7 @@ fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
         everywhere: Some(false),
         ..StoreChange::default()
     };
-    let refused = operator::alter_store(&cluster.view, &name("s"), &back);
+    let refused = operator::alter_store(&cluster.view, &name("s"), &back, 9);
     assert!(
         matches!(refused, Err(OperatorError::VersionNotReady { partition, .. }) if partition == lost),
         "{refused:?}"
@@ -173,7 +257,7 @@ fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
     };
     cluster.report(has.get(), "s", current, lacks(has.get(), None));
     cluster.change_store("s", |store| store.late = (1..=4).map(node).collect());
-    let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+    let change = operator::alter_store(&cluster.view, &name("s"), &back, 9).unwrap();
     assert!(cluster.apply(&change));
     assert_eq!(cluster.store("s").late, [lacking].into());
 }
@@ -192,7 +276,7 @@ fn a_late_node_is_asked_for_what_only_it_has() {
     });
     for number in 1..=4 {
         // The small nodes have no room for more than what they had as the first owners.
-        let lacking = |one: &PartitionId| !table.holds(node(number), *one, 1);
+        let lacking = |one: &PartitionId| !table.holds(node(number), *one, Copies::of(1));
         let report = match small.contains(&node(number)) {
             true => ReplicaReport {
                 lacking: table.partitions().partitions().filter(lacking).collect(),
@@ -206,7 +290,7 @@ fn a_late_node_is_asked_for_what_only_it_has() {
         replicas: Some(Some(2)),
         ..StoreChange::default()
     };
-    let change = operator::alter_store(&cluster.view, &name("s"), &back).unwrap();
+    let change = operator::alter_store(&cluster.view, &name("s"), &back, 9).unwrap();
     assert!(cluster.apply(&change));
     assert!(
         !cluster.store("s").late.contains(&small[0]),
@@ -225,7 +309,7 @@ fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
             everywhere,
             ..StoreChange::default()
         };
-        let change = operator::alter_store(&cluster.view, &name("s"), &change)?;
+        let change = operator::alter_store(&cluster.view, &name("s"), &change, 9)?;
         assert!(cluster.apply(&change));
         let definition = &cluster.store("s").definition;
         Ok((definition.replicas, definition.everywhere))
@@ -481,11 +565,11 @@ fn fewer_replicas_must_have_all_kept_versions() {
         replicas: Some(Some(1)),
         ..StoreChange::default()
     };
-    let refused = operator::alter_store(&cluster.view, &name("s"), &change);
+    let refused = operator::alter_store(&cluster.view, &name("s"), &change, 9);
     assert!(
         matches!(refused, Err(OperatorError::VersionNotReady { .. })),
         "{refused:?}"
     );
     cluster.ready([1], "s", version(1));
-    assert!(operator::alter_store(&cluster.view, &name("s"), &change).is_ok());
+    assert!(operator::alter_store(&cluster.view, &name("s"), &change, 9).is_ok());
 }

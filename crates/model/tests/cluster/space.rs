@@ -12,7 +12,7 @@ fn set_quota(cluster: &mut Cluster, quota: Option<u64>) {
         space_quota_bytes: Some(quota),
         ..StoreChange::default()
     };
-    let change = operator::alter_store(&cluster.view, &name("s"), &change).unwrap();
+    let change = operator::alter_store(&cluster.view, &name("s"), &change, 9).unwrap();
     assert!(cluster.apply(&change));
 }
 

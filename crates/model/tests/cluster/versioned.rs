@@ -2,7 +2,7 @@
 
 use fondaco_model::cluster::operator::{self, OperatorError, PlanRequest, StoreChange, versioned_settings};
 use fondaco_model::cluster::{
-    Agent, AgentAction, LocalReplicas, LocalVersioned, NodeMark, ReportRecord, StoreRecord, Topology,
+    Agent, AgentAction, LocalReplicas, LocalVersioned, NodeMark, PlanState, StoreRecord, Topology,
 };
 use fondaco_model::versioned::{
     EngineKind, Handoff, KEEPERS_MAX, SettingsError, VersionedChange, VersionedSettings, hint_keepers,
@@ -122,7 +122,7 @@ fn invalid_settings_are_refused() {
 fn only_settings_that_move_no_data_can_be_altered() {
     let mut cluster = Cluster::of(3, 8, 3);
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
-    let alter = |cluster: &Cluster, change: StoreChange| operator::alter_store(&cluster.view, &name("v"), &change);
+    let alter = |cluster: &Cluster, change: StoreChange| operator::alter_store(&cluster.view, &name("v"), &change, 9);
     let versioned = |change: VersionedChange| StoreChange {
         versioned: Some(change),
         ..StoreChange::default()
@@ -138,19 +138,13 @@ fn only_settings_that_move_no_data_can_be_altered() {
         engine: Some(EngineKind::Memory),
         ..VersionedChange::default()
     });
-    let replicas = StoreChange {
-        replicas: Some(Some(2)),
-        ..StoreChange::default()
-    };
-    for (change, what) in [(engine, "engine"), (replicas, "number of replicas")] {
-        let store = name("v");
-        assert_eq!(
-            alter(&cluster, change),
-            Err(OperatorError::Unchangeable { store, what })
-        );
-    }
+    let (store, what) = (name("v"), "engine");
+    assert_eq!(
+        alter(&cluster, engine),
+        Err(OperatorError::Unchangeable { store, what })
+    );
     cluster.create("b");
-    let refused = operator::alter_store(&cluster.view, &name("b"), &one_read);
+    let refused = operator::alter_store(&cluster.view, &name("b"), &one_read, 9);
     assert_eq!(refused, Err(OperatorError::NotVersioned { store: name("b") }));
 }
 
@@ -172,6 +166,158 @@ fn a_versioned_store_refuses_push_swap_and_rollback() {
     assert!(!cluster.view.stores.contains_key("v"));
 }
 
+/// The partitions of these clusters.
+fn all() -> PartitionSet {
+    (0..16).map(PartitionId::new).collect()
+}
+
+/// A node that has these partitions of the store reports.
+fn report(cluster: &mut Cluster, store: u16, number: u32, synchronised: PartitionSet) {
+    let mut local = LocalReplicas::default();
+    local.versioned.insert(
+        name("v"),
+        LocalVersioned {
+            id: store,
+            partitions: cluster.view.partitions().unwrap(),
+            synchronised,
+            held: 0,
+            keys: 0,
+            bytes: 0,
+        },
+    );
+    let actions = Agent::new(node(number)).decide(&cluster.view, &local, 0);
+    let report = actions.into_iter().find_map(|action| match action {
+        AgentAction::Report(report) => Some(report),
+        _ => None,
+    });
+    cluster.view.reports.insert(node(number), report.unwrap());
+}
+
+fn with_replicas(replicas: u32) -> StoreChange {
+    StoreChange {
+        replicas: Some(Some(replicas)),
+        ..StoreChange::default()
+    }
+}
+
+fn alter(cluster: &mut Cluster, change: &StoreChange) -> Result<(), OperatorError> {
+    let change = operator::alter_store(&cluster.view, &name("v"), change, 9)?;
+    assert!(cluster.apply(&change));
+    cluster.settle();
+    Ok(())
+}
+
+/// N of the owners, and of the other nodes that take writes, as coordinators know them; and the number in the store's record.
+fn numbers(cluster: &Cluster) -> (u32, u32, u32) {
+    let topology = Topology::of(&cluster.view).unwrap();
+    let store = &topology.stores["v"];
+    let count = |nodes: Vec<NodeId>| nodes.len() as u32;
+    let partition = PartitionId::new(3);
+    let owners = count(topology.replicas(store, partition).collect());
+    assert_eq!(owners, store.replicas);
+    let joint = count(topology.joint_replicas(store, partition).collect());
+    let defined = cluster.store("v").definition.replicas.unwrap_or(2);
+    (owners, joint, defined)
+}
+
+#[test]
+fn a_versioned_store_gets_and_gives_up_a_replica_once_the_next_owners_have_all_writes() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let id = cluster.store("v").id;
+    for (before, after) in [(2, 3), (3, 2)] {
+        assert_eq!(numbers(&cluster), (before, 0, before));
+        alter(&mut cluster, &with_replicas(after)).unwrap();
+        assert_eq!(numbers(&cluster), (before, after, before), "writes go to both");
+        let busy = alter(&mut cluster, &with_replicas(1));
+        assert!(matches!(busy, Err(OperatorError::PlanInProgress { .. })), "{busy:?}");
+        for number in 1..=3 {
+            // A node that gets a partition has nothing of it yet.
+            let has = match after > before {
+                true => cluster.table().owned(before as usize)[&node(number)].clone(),
+                false => PartitionSet::EMPTY,
+            };
+            report(&mut cluster, id, number, has);
+        }
+        cluster.wait(60_000);
+        assert_eq!(numbers(&cluster), (before, after, before), "not all have all");
+        for number in 1..=3 {
+            report(&mut cluster, id, number, all());
+        }
+        cluster.settle();
+        assert_eq!(
+            numbers(&cluster),
+            (after, before, after),
+            "former owners may not know yet"
+        );
+        for number in 1..=3 {
+            report(&mut cluster, id, number, all());
+        }
+        cluster.settle();
+        assert_eq!(numbers(&cluster), (after, 0, after));
+        let plan = &cluster.view.plans.values().last().unwrap().record;
+        assert_eq!((plan.state, plan.moves().len()), (PlanState::Done, 16));
+        assert!(plan.given_up.is_empty());
+    }
+    // A change of quorums alone takes effect at once.
+    let one_read = StoreChange {
+        versioned: Some(VersionedChange {
+            reads: Some(1),
+            ..VersionedChange::default()
+        }),
+        ..StoreChange::default()
+    };
+    alter(&mut cluster, &one_read).unwrap();
+    let topology = Topology::of(&cluster.view).unwrap();
+    assert_eq!(topology.stores["v"].versioned.unwrap().reads, 1);
+}
+
+#[test]
+fn a_number_of_replicas_with_which_reads_would_miss_writes_is_refused() {
+    let mut cluster = Cluster::of(4, 16, 3);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let refused = |cluster: &mut Cluster, change: &StoreChange| alter(cluster, change).unwrap_err().to_string();
+    let text = refused(&mut cluster, &with_replicas(1));
+    assert!(text.contains("fondaco store alter v --replicas 2"), "{text}");
+    let text = refused(&mut cluster, &with_replicas(5));
+    assert!(text.contains("fondaco rebalance run --add"), "{text}");
+    let quorums = |reads, writes| StoreChange {
+        versioned: Some(VersionedChange {
+            reads: Some(reads),
+            writes: Some(writes),
+            ..VersionedChange::default()
+        }),
+        ..StoreChange::default()
+    };
+    alter(&mut cluster, &quorums(1, 3)).unwrap();
+    let text = refused(&mut cluster, &with_replicas(4));
+    assert!(text.contains("--reads R --writes W"), "{text}");
+    let text = refused(&mut cluster, &with_replicas(2));
+    assert!(text.contains("writes 3: use 1 to 2"), "{text}");
+    cluster.leave(4);
+    let all = StoreChange {
+        replicas: Some(Some(4)),
+        ..quorums(2, 3)
+    };
+    let absent = alter(&mut cluster, &all);
+    assert_eq!(absent, Err(OperatorError::NodeAbsent { node: node(4) }));
+    cluster.announce(announcement(4));
+    alter(&mut cluster, &all).unwrap();
+    assert_eq!(numbers(&cluster), (3, 4, 2));
+}
+
+#[test]
+fn a_number_of_replicas_stays_if_a_next_owner_stays_away() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    alter(&mut cluster, &with_replicas(3)).unwrap();
+    cluster.leave(3);
+    cluster.wait(610_000);
+    assert_eq!(numbers(&cluster), (2, 0, 2));
+    let plan = &cluster.view.plans.values().last().unwrap().record;
+    assert_eq!((plan.state, plan.given_up.len()), (PlanState::Done, 16));
+}
+
 /// A plan gives partitions of a store to a node, which reports that it has nothing of it yet, and then that it has all.
 fn move_after_reports(mut cluster: Cluster, store: &StoreRecord) {
     cluster.announce(announcement(4));
@@ -181,36 +327,13 @@ fn move_after_reports(mut cluster: Cluster, store: &StoreRecord) {
         moves_per_node: Some(100),
         ..PlanRequest::default()
     });
-    let all: PartitionSet = (0..16).map(PartitionId::new).collect();
-    let report = |cluster: &Cluster, number: u32, synchronised: PartitionSet| -> ReportRecord {
-        let mut local = LocalReplicas::default();
-        local.versioned.insert(
-            name("v"),
-            LocalVersioned {
-                id: store.id,
-                partitions: cluster.view.partitions().unwrap(),
-                synchronised,
-                held: 0,
-                keys: 0,
-                bytes: 0,
-            },
-        );
-        let actions = Agent::new(node(number)).decide(&cluster.view, &local, 0);
-        let report = actions.into_iter().find_map(|action| match action {
-            AgentAction::Report(report) => Some(report),
-            _ => None,
-        });
-        report.unwrap()
-    };
-    for number in 1..=4 {
-        let synchronised = if number == 4 { PartitionSet::EMPTY } else { all.clone() };
-        let report = report(&cluster, number, synchronised);
-        cluster.view.reports.insert(node(number), report);
+    for number in 1..=3 {
+        report(&mut cluster, store.id, number, all());
     }
+    report(&mut cluster, store.id, 4, PartitionSet::EMPTY);
     cluster.wait(60_000);
     assert!(cluster.table().begun().next().is_some(), "node 4 has nothing yet");
-    let complete = report(&cluster, 4, all);
-    cluster.view.reports.insert(node(4), complete);
+    report(&mut cluster, store.id, 4, all());
     cluster.settle();
     let table = cluster.table();
     assert!(table.begun().next().is_none());

@@ -345,7 +345,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
         };
     };
     let partition = holding.partition_at(hint.position);
-    if cluster.table.holds(node, partition, store.replicas) {
+    if cluster.table.holds(node, partition, store.copies) {
         return match holding.is_live(node) {
             true => Destination::Node(node),
             false => Destination::Away,

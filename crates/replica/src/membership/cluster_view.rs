@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::versioned::Durability;
-use fondaco_model::{NodeId, PartitionCount, PartitionId, Stage};
+use fondaco_model::{Copies, NodeId, PartitionCount, PartitionId, Stage};
 
 use crate::error::ReplicasError;
 use crate::membership::dropped_stores::{STORE_PREFIX, Tables};
@@ -117,7 +117,7 @@ impl Replicas {
         };
         let is_shared = |partition: &&Arc<Partition>| {
             let owners = view.table.owners(partition.id());
-            let owners = &owners[..owners.len().min(store.replicas)];
+            let owners = &owners[..owners.len().min(store.copies.owners)];
             // A partition that only this node owns is on no other node: it is behind only if a loss is known.
             let may_wait = owners.len() > 1 || is_durable && self.shared.is_lost(store);
             may_wait && owners.contains(&view.node)
@@ -151,8 +151,10 @@ impl Replicas {
             // From now on a loss of power takes no acknowledged write.
             engine.sync()?;
         }
+        let copies = view.table.copies(store.id, store.replicas);
+        let counts = view.table.counts().get(&store.id);
         // Most changes of a cluster concern something else.
-        let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
+        let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.copies == copies);
         let (partitions, surplus) = match unchanged {
             Some(before) => (Arc::clone(&before.partitions), Arc::clone(&before.surplus)),
             None => {
@@ -164,16 +166,16 @@ impl Replicas {
                         .collect(),
                     None => found_in(&table, view.table.partitions())?,
                 };
-                divided(view, store, known)
+                divided(view, copies, known)
             }
         };
         Ok(HeldStore {
             id: store.id,
             created_unix_ms: store.created_unix_ms,
             name: store.name.clone(),
-            replicas: store.replicas,
+            copies,
             value_type: store.value_type,
-            settings: store.settings,
+            settings: counts.map_or(store.settings, |counts| store.settings.with_quorums(&counts.now)),
             is_dropped: store.is_dropped,
             exceeded_quota_bytes: store.exceeded_quota_bytes,
             engine: Arc::clone(engine),
@@ -273,16 +275,12 @@ impl ReplicatedStore {
 }
 
 /// The partitions of a store that the node holds, and those that it has but no longer holds.
-fn divided(
-    view: &ReplicaView,
-    store: &ReplicatedStore,
-    known: BTreeMap<u32, Arc<Partition>>,
-) -> (Held, Arc<[Arc<Partition>]>) {
+fn divided(view: &ReplicaView, copies: Copies, known: BTreeMap<u32, Arc<Partition>>) -> (Held, Arc<[Arc<Partition>]>) {
     let count = view.table.partitions();
     let mut known = among(count, known);
     let mut held = BTreeMap::new();
     for id in count.partitions() {
-        if !view.table.holds(view.node, id, store.replicas) {
+        if !view.table.holds(view.node, id, copies) {
             continue;
         }
         let partition = known
@@ -291,7 +289,7 @@ fn divided(
         match (partition.is_held(), view.table.moves().get(&id)) {
             (false, _) => partition.take_back(view.table.epoch()),
             (true, Some(Stage::Begun { at, .. })) if partition.assigned_epoch() < *at => {
-                let mut owners = view.table.owners(id).iter().take(store.replicas);
+                let mut owners = view.table.owners(id).iter().take(copies.owners);
                 if !owners.any(|owner| *owner == view.node) {
                     partition.begin_anew(view.table.epoch());
                 }

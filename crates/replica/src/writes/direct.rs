@@ -297,7 +297,7 @@ impl Holding {
     /// Whether the store is still as it was when `store` was loaded: no partition has moved or is about to move.
     pub(crate) fn is_unchanged(&self, store: &HeldStore) -> bool {
         let now = self.stores.get(&store.id);
-        now.is_some_and(|now| now.name == store.name && now.epoch == store.epoch && now.replicas == store.replicas)
+        now.is_some_and(|now| now.name == store.name && now.epoch == store.epoch && now.copies == store.copies)
     }
 }
 

@@ -131,6 +131,7 @@ impl World {
 
     fn replicas_of(&self, partition: PartitionId) -> impl Iterator<Item = &Replica> {
         let owners = self.table.owners(partition);
+        let owners = &owners[..owners.len().min(self.copies().owners)];
         let replicas = self.processes.iter().filter_map(|process| process.replica.as_ref());
         replicas.filter(move |replica| owners.contains(&replica.node))
     }

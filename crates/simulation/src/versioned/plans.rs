@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fondaco_model::{Member, NodeId, PartitionId, PartitionSet, Placement, Shares, Stage, Steps, replan};
+use fondaco_model::versioned::Quorums;
+use fondaco_model::{Copies, Member, NodeId, PartitionId, PartitionSet, Placement, Shares, Stage, Steps, replan};
 
 use super::message::{Event, Happening};
 use super::replica::STORE_ID;
@@ -53,6 +54,9 @@ impl World {
         if !self.table.is_moving() && self.table.partitions().get() < PARTITIONS_MAX && self.rng.u8(..8) == 0 {
             return self.split();
         }
+        if self.may_count() && self.rng.u8(..3) == 0 {
+            return self.change_replicas();
+        }
         let is_shuffled = self.scenario.placement == Placement::Ring && self.rng.bool();
         let next = match is_shuffled {
             true => Some(self.shuffled_owners()),
@@ -82,6 +86,48 @@ impl World {
             let (epoch, partitions) = (self.table.epoch(), self.table.partitions());
             self.note(|| format!("partitions are split: epoch {epoch}, there are {partitions}"));
         }
+    }
+
+    /// Whether the store's number of replicas may change now: disks are not lost, as acknowledged writes could be on only one.
+    fn may_count(&self) -> bool {
+        let scenario = &self.scenario;
+        scenario.flaw.is_none() && !scenario.loses_disk && scenario.replicas > 1 && !self.table.is_moving()
+    }
+
+    /// The quorums of the store now.
+    fn quorums(&self) -> Quorums {
+        let counts = self.table.counts().get(&STORE_ID);
+        let first = || self.scenario.settings.quorums(self.scenario.replicas);
+        counts.map_or_else(first, |counts| counts.now)
+    }
+
+    /// The store's number of replicas begins to change, with quorums that an operator may choose: those of a store whose reads see
+    /// every write go on to do so.
+    fn change_replicas(&mut self) {
+        let (now, is_strict) = (self.quorums(), self.scenario.promise().reads_see_writes);
+        let replicas = self.rng.u32(1..=self.scenario.replicas);
+        let (reads, writes) = (self.rng.u32(1..=replicas), self.rng.u32(1..=replicas));
+        let next = Quorums {
+            replicas,
+            reads,
+            writes,
+            preferred_reads: self.rng.u32(reads..=replicas),
+            preferred_writes: self.rng.u32(writes..=replicas),
+            zone_reads: 0,
+            zone_writes: 0,
+        };
+        if next.replicas == now.replicas || is_strict && !(next.overlap() && next.follow(&now)) {
+            return;
+        }
+        self.outcome.counts += 1;
+        let count = Some((STORE_ID, now, next));
+        self.step(
+            "counted",
+            &Steps {
+                count,
+                ..Steps::default()
+            },
+        );
     }
 
     /// All of them, or a random half.
@@ -157,7 +203,13 @@ impl World {
     /// Whether all next owners of a partition have reported that they have everything that the owners have. They may
     /// have lost it since.
     fn are_ready(&self, partition: PartitionId, next: &[NodeId]) -> bool {
-        next.iter().all(|&node| self.has_proved(partition, node))
+        let mut next = next.iter().take(self.copies().joint);
+        next.all(|&node| self.has_proved(partition, node))
+    }
+
+    /// How many nodes of each list have the store.
+    pub(super) fn copies(&self) -> Copies {
+        self.table.copies(STORE_ID, self.scenario.replicas as usize)
     }
 
     /// Whether a node has reported, since the last step that concerned it, that it has all of a partition.
@@ -186,11 +238,14 @@ impl World {
 
     /// Whether former owners refuse all readers that do not know the switch.
     fn is_known(&self, switched_at: u64, former: &[NodeId]) -> bool {
+        let counts = self.table.counts().get(&STORE_ID);
+        let reads = counts.and_then(|counts| counts.joint).unwrap_or(self.quorums()).reads;
+        let former = &former[..former.len().min(self.copies().joint)];
         let count = former.iter().filter(|&&node| self.knows(node, switched_at)).count();
         former
             .iter()
             .all(|&node| self.knows(node, switched_at) || !self.is_seen(node))
-            && count + self.scenario.settings.reads as usize > former.len()
+            && count + reads as usize > former.len()
     }
 
     /// Whether a node uses the table of an epoch, or a later one.

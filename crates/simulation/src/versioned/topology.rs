@@ -41,6 +41,7 @@ impl World {
                 .changes()
                 .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
+            counts: table.counts().clone(),
             ..Topology::first(
                 table.partitions(),
                 table.all_owners().to_vec(),
@@ -48,6 +49,7 @@ impl World {
                 [(self.store.name.clone(), store)],
             )
         }
+        .counted()
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Outcome {
     pub forgotten: u64,
     /// How often each partition was split in two.
     pub splits: u32,
+    /// How often the number of replicas began to change.
+    pub counts: u64,
     /// Steps of plans that move partitions: begun, cancelled, switched or finished.
     pub steps_of_plans: u64,
     /// How often processes ended.

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Change, Update, VectorClock};
+use fondaco_model::versioned::{Change, Quorums, Update, VectorClock};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::PutOver;
 use smallvec::SmallVec;
@@ -128,6 +128,12 @@ enum Outcome {
     Open,
     Ready(Result<Written, ClientError>),
     Taken,
+}
+
+/// Replicas that must have a quorum with the record.
+struct Group<'a> {
+    nodes: &'a Nodes,
+    quorums: Quorums,
 }
 
 /// Why a replica is asked.
@@ -265,6 +271,12 @@ impl Write {
 
     /// Takes the owners from the newest directory. The state of former owners stays, except for their failures.
     fn find_owners(&mut self, moment: &Moment<'_>) {
+        // With the quorums of the same table.
+        if let Ok(store) = Store::of(moment.latest, self.store.name.as_str())
+            && store.id == self.store.id
+        {
+            self.store = store;
+        }
         let mut nodes = self.store.owners(moment.latest, self.key.slot());
         match self.intent {
             // All coordinators that change the key thus meet at one replica, which lets only the first one pass.
@@ -301,8 +313,16 @@ impl Write {
     }
 
     /// The groups of replicas, each of which must have a quorum with the record.
-    fn groups(&self) -> impl Iterator<Item = &Nodes> {
-        std::iter::once(&self.current).chain(&self.joint)
+    fn groups(&self) -> impl Iterator<Item = Group<'_>> {
+        let current = Group {
+            nodes: &self.current,
+            quorums: self.store.settings.quorums(self.current.len() as u32),
+        };
+        let joint = self.joint.iter().map(|nodes| Group {
+            nodes,
+            quorums: self.store.joint,
+        });
+        std::iter::once(current).chain(joint)
     }
 
     /// Takes the next steps after an event.
@@ -353,16 +373,18 @@ impl Write {
             QuorumPart::Reads => owner.seen == Step::Done,
             QuorumPart::Writes => owner.kept == Step::Done,
         };
-        let is_short = |group: &&Nodes| !self.is_quorum(self.holders(group), moment);
+        let is_short = |group: &Group<'_>| !self.is_quorum(&group.quorums, self.holders(group.nodes), moment);
         let group = match part {
             QuorumPart::Reads => None,
             QuorumPart::Writes => self.groups().find(is_short),
         };
-        let group = group.unwrap_or(&self.current);
+        let (group, quorums) = group.map_or((&self.current, settings.quorums(0)), |group| {
+            (group.nodes, group.quorums)
+        });
         let in_group = |owner: &&Owner| group.contains(&owner.node);
         let (mut had, required, zones_required): (Nodes, u32, u32) = match part {
             QuorumPart::Reads => (Nodes::new(), settings.reads, 0),
-            QuorumPart::Writes => (self.holders(group), settings.writes, settings.zone_writes),
+            QuorumPart::Writes => (self.holders(group), quorums.writes, quorums.zone_writes),
         };
         // A replica that may still do it is not missing: the write fails early because that replica would not be
         // enough.

@@ -1,9 +1,10 @@
 //! After a replica has taken the write: other replicas get its record, or hints are kept for them.
 
 use fondaco_model::NodeId;
+use fondaco_model::versioned::Quorums;
 use smallvec::SmallVec;
 
-use super::{Purpose, Step, Write};
+use super::{Group, Purpose, Step, Write};
 use crate::asks::NEVER;
 use crate::operation::Moment;
 use crate::quorum::PREFERRED_WAIT_US;
@@ -52,18 +53,18 @@ impl Write {
     /// asked to take it.
     fn is_needed(&self, node: NodeId, moment: &Moment<'_>) -> bool {
         let is_counted = |step: Step| matches!(step, Step::Done | Step::Asked);
-        let is_short = |group: &Nodes| {
-            let owners = self.owners.iter().filter(|owner| group.contains(&owner.node));
+        let is_short = |group: &Group<'_>| {
+            let owners = self.owners.iter().filter(|owner| group.nodes.contains(&owner.node));
             let counted = owners.filter(|owner| is_counted(owner.kept));
-            !self.is_quorum(counted.map(|owner| owner.node).collect(), moment)
+            !self.is_quorum(&group.quorums, counted.map(|owner| owner.node).collect(), moment)
         };
-        self.groups().any(|group| group.contains(&node) && is_short(group))
+        self.groups()
+            .any(|group| group.nodes.contains(&node) && is_short(&group))
     }
 
     /// Whether these nodes are as many, and in as many zones, as must have the record.
-    pub(super) fn is_quorum(&self, holders: Nodes, moment: &Moment<'_>) -> bool {
-        let settings = &self.store.settings;
-        holders.len() as u32 >= settings.writes && self.home.other_zones(holders, moment.latest) >= settings.zone_writes
+    pub(super) fn is_quorum(&self, quorums: &Quorums, holders: Nodes, moment: &Moment<'_>) -> bool {
+        holders.len() as u32 >= quorums.writes && self.home.other_zones(holders, moment.latest) >= quorums.zone_writes
     }
 
     /// If hints must count as copies in further zones: the zones in which a hint would not. A hint counts for the zone
@@ -142,10 +143,10 @@ impl Write {
         if !self.is_open() {
             return;
         }
-        let settings = &self.store.settings;
-        let has_quorum = |group: &Nodes| self.is_quorum(self.holders(group), moment);
+        let has_quorum = |group: Group<'_>| self.is_quorum(&group.quorums, self.holders(group.nodes), moment);
         if self.groups().all(has_quorum) {
-            let has_preferred = |group: &Nodes| self.holders(group).len() as u32 >= settings.preferred_writes;
+            let has_preferred =
+                |group: Group<'_>| self.holders(group.nodes).len() as u32 >= group.quorums.preferred_writes;
             let are_preferred = self.groups().all(has_preferred);
             let more_may_come = self.owners.iter().any(|owner| owner.kept == Step::Asked);
             let is_time = moment.now_us >= self.settle_at_us;

@@ -90,7 +90,8 @@ pub struct StoreChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100)]
     pub backups: Option<u32>,
-    /// How many nodes hold each partition; 0 for the number that the cluster's placement gives.
+    /// How many nodes hold each partition; 0 for the number that the cluster's placement gives. Of a versioned store it changes by a
+    /// plan, with the quorums that are given: majorities stay majorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// Whether each node holds all partitions.
@@ -154,6 +155,9 @@ pub struct StoreResource {
     pub backups: u32,
     /// How many nodes hold each partition.
     pub replicas: u32,
+    /// How many nodes are to hold each partition of a versioned store, while a plan changes that; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_next: Option<u32>,
     /// Whether each node holds all partitions.
     #[serde(default)]
     pub everywhere: bool,
@@ -220,6 +224,7 @@ impl From<StoreStatus> for StoreResource {
             kind: definition.kind,
             backups: definition.backups,
             replicas: status.replicas,
+            replicas_next: status.replicas_next,
             everywhere: definition.everywhere,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,

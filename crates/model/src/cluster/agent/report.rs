@@ -10,6 +10,7 @@ use crate::cluster::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
+use crate::routing::Copies;
 
 /// How often a report is written that only updates the progress of fetches, in milliseconds.
 pub const REPORT_PROGRESS_MS: u64 = 2_000;
@@ -27,7 +28,7 @@ impl Agent {
         self.add_versioned(view, local, &mut report);
         if let Some((last, last_ms)) = &self.reported {
             let holds = view.routing.as_ref().is_some_and(|table| {
-                let layout = self.layouts.of(&table.record, 1);
+                let layout = self.layouts.of(&table.record, Copies::of(1));
                 layout.holds_since(self.node, last.epoch)
             });
             let without_epoch = |report: &ReportRecord| ReportRecord {
@@ -85,7 +86,7 @@ impl Agent {
         let stores = view.stores.values().map(|store| &store.record);
         for store in stores.chain(dropped.filter(held)) {
             let name = &store.definition.name;
-            let layout = self.layouts.of(table, view.replicas(store));
+            let layout = self.layouts.of(table, view.copies(store));
             let planned = layout.planned_for(self.node);
             let is_concerned = !planned.is_empty() || !layout.owned_by(self.node).is_empty();
             if store.definition.kind != StoreKind::Versioned || !is_concerned {

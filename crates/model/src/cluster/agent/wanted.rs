@@ -48,7 +48,7 @@ pub(super) fn wants<'a>(
     let mut wants = BTreeMap::new();
     for (name, store) in &view.stores {
         let store = &store.record;
-        let layout = layouts.of(table, view.replicas(store));
+        let layout = layouts.of(table, view.copies(store));
         let owned = layout.owned_by(node);
         let planned = layout.planned_for(node);
         let partitions = owned.with(planned);

@@ -21,6 +21,7 @@ use super::record::StoreRecord;
 use super::space::is_over_quota;
 use super::view::{ClusterView, Revised};
 use crate::node::NodeId;
+use crate::routing::Copies;
 use crate::routing::RoutingTable;
 use push::{Pushes, Step};
 
@@ -64,6 +65,8 @@ struct Look<'a> {
     /// The stores whose data moves carry: all stores, and the dropped ones that can be restored.
     carried: Vec<&'a StoreRecord>,
 }
+
+pub(in crate::cluster) use plan::first;
 
 impl Controller {
     /// The limit of changes of one look; the next look makes more.
@@ -169,7 +172,7 @@ impl Controller {
         if let Some(lost) = push::lost_base(store, push) {
             return Some(lost);
         }
-        let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
+        let layout = self.layouts.of(&look.table.record, look.view.copies(store));
         self.pushes.observe(look, store, push.version, &layout);
         let mut missing = Vec::new();
         for &node in layout.owned.keys() {
@@ -198,8 +201,8 @@ impl Controller {
         let Some(current) = store.versions.current() else {
             return late;
         };
-        let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
-        let lists = self.layouts.of(&look.table.record, u32::MAX as usize);
+        let layout = self.layouts.of(&look.table.record, look.view.copies(store));
+        let lists = self.layouts.of(&look.table.record, Copies::of(u32::MAX as usize));
         let replica = |node| readiness::replica(look.view, &layout, node, store, current);
         let state = |node| replica(node).map(|replica| replica.state.is_ready());
         late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));

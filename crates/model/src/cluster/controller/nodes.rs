@@ -151,7 +151,7 @@ pub(super) fn first_table(cluster: &ClusterRecord, view: &ClusterView) -> Result
     if members.is_empty() || members.len() < cluster.nodes_initial as usize {
         return Ok(None);
     }
-    let owners = place(cluster.placement, cluster.partitions, cluster.replicas, &members)?;
+    let owners = place(cluster.placement, cluster.partitions, view.list_length(), &members)?;
     // A placement has one list for each partition, none of them empty, and names no node twice.
     let table = RoutingTable::first(cluster.partitions, owners).ok();
     Ok(table.map(|table| Change::of(RecordPath::Routing, None, Record::Routing(table))))

@@ -1,6 +1,6 @@
 //! The leading controller carries out moves of partitions: it begins those of the plan under way, as many at a time as
 //! the plan allows; it switches each once its next owners have the data; and finishes it once no former owner uses an
-//! earlier table.
+//! earlier table. Where a plan changes the number of replicas of a store, all its moves take each step together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::Look;
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
 use crate::cluster::operator::cancel_plan;
-use crate::cluster::plan::{PlanRecord, PlanState};
+use crate::cluster::plan::{PlanCount, PlanRecord, PlanState};
 use crate::cluster::readiness;
 use crate::cluster::record::{NodeMark, StoreRecord};
 use crate::cluster::view::Revised;
@@ -16,7 +16,7 @@ use crate::definition::StoreKind;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
-use crate::routing::{Stage, Steps};
+use crate::routing::{RoutingTable, Stage, Steps};
 use crate::versioned::{Compared, Other, has_enough};
 
 /// The next steps of all moves under way, and of the plan. `is_gone` says whether a node has been away for so long that
@@ -35,7 +35,7 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
             Stage::Switched { at, former } if is_known(look, *at, former) => steps.finish.insert(partition),
             Stage::Switched { .. } => {}
             Stage::Begun { next, .. } => {
-                let planned = plan.filter(|plan| plan.record.next.get(&partition) == Some(next));
+                let planned = plan.filter(|plan| plan.record.is_of(partition, next, table));
                 let failure = planned.and_then(|_| failure(layouts, look, partition, next, &is_gone));
                 if let (Some(after), Some(failure)) = (&mut after, &failure) {
                     after.given_up.insert(partition, failure.clone());
@@ -48,9 +48,16 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
             }
         }
     }
+    if table.is_counting() {
+        together(table, after.as_mut(), &mut steps);
+    }
     if let Some(plan) = &mut after {
         if plan.state == PlanState::Running {
-            begin(look, plan, &mut steps, &is_gone);
+            match plan.count.clone() {
+                None if table.is_counting() => {}
+                None => begin(look, plan, &mut steps, &is_gone),
+                Some(count) => begin_count(look, plan, &count, &mut steps),
+            }
         }
         if plan.remaining(table).next().is_none() && steps == Steps::default() && !table.is_moving() {
             plan.state = PlanState::Done;
@@ -60,6 +67,45 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
     change(look, plan, after, &steps)
 }
 
+/// Makes the moves of a plan that changes the number of replicas of a store take their steps together: if one is given up, all are; they
+/// switch once all can.
+fn together(table: &RoutingTable, plan: Option<&mut PlanRecord>, steps: &mut Steps) {
+    let begun: PartitionSet = table.begun().map(|(partition, ..)| partition).collect();
+    if !steps.cancel.is_empty() {
+        (steps.cancel, steps.switch) = (begun, PartitionSet::EMPTY);
+        if let Some(plan) = plan {
+            give_up(plan, None);
+        }
+    } else if !steps.switch.covers(&begun) {
+        steps.switch = PartitionSet::EMPTY;
+    }
+}
+
+/// Gives up all partitions of a plan, for this reason, or for the one that another partition was given up for.
+fn give_up(plan: &mut PlanRecord, reason: Option<String>) {
+    let reason = reason.or_else(|| plan.given_up.values().next().cloned());
+    let reason = reason.unwrap_or_else(|| "it was cancelled".to_owned());
+    for &partition in plan.next.keys() {
+        plan.given_up.entry(partition).or_insert_with(|| reason.clone());
+    }
+}
+
+/// Begins a change of the number of replicas of a store, when no other partition moves.
+fn begin_count(look: &Look<'_>, plan: &mut PlanRecord, count: &PlanCount, steps: &mut Steps) {
+    let table = &look.table.record;
+    if plan.remaining(table).next().is_none() {
+        return;
+    }
+    let store = look.view.stores.get(&count.store);
+    if store.is_none_or(|store| store.record.id != count.id) {
+        steps.cancel = table.begun().map(|(partition, ..)| partition).collect();
+        steps.switch = PartitionSet::EMPTY;
+        give_up(plan, Some("the store was dropped".to_owned()));
+    } else if !table.is_moving() {
+        steps.count = Some((count.id, count.now, count.next));
+    }
+}
+
 /// The end of a plan that replaces a node, which has come back before anything has moved: it stays.
 fn returned(look: &Look<'_>, plan: &PlanRecord) -> Option<Change> {
     let table = &look.table.record;
@@ -67,7 +113,7 @@ fn returned(look: &Look<'_>, plan: &PlanRecord) -> Option<Change> {
     let has_moved = plan
         .before
         .iter()
-        .any(|(&partition, owners)| table.owners(partition) != owners);
+        .any(|(&partition, owners)| plan.owners(table, partition) != owners);
     if !is_back || has_moved {
         return None;
     }
@@ -97,10 +143,12 @@ fn lacking<'a>(
     let table = &look.table.record;
     let owners = table.owners(partition);
     look.carried.iter().flat_map(move |&record| {
-        let replicas = look.view.replicas(record);
-        let layout = layouts.of(table, replicas);
-        let owners = first(owners, replicas);
-        let next = first(next, replicas).iter().copied();
+        let copies = look.view.copies(record);
+        let layout = layouts.of(table, copies);
+        let (owners, next) = (first(owners, copies.owners), first(next, copies.joint));
+        // Nothing changes for this store.
+        let next = if owners == next { &[][..] } else { next };
+        let next = next.iter().copied();
         let next = next.filter(move |node| !(owners.contains(node) && is_gone(*node)));
         next.filter(move |&node| match record.definition.kind {
             StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
@@ -135,10 +183,15 @@ fn failure(
         return Some(absent);
     }
     look.carried.iter().find_map(|&store| {
-        let replicas = look.view.replicas(store);
-        let layout = layouts.of(&look.table.record, replicas);
+        let copies = look.view.copies(store);
+        let layout = layouts.of(&look.table.record, copies);
         // Of a store with fewer replicas, a new order of the owners moves a replica, too.
-        let (owners, next) = (first(owners, replicas), first(next, replicas));
+        let (owners, next) = (first(owners, copies.owners), first(next, copies.joint));
+        if copies.owners != copies.joint
+            && let Some(&node) = next.iter().find(|node| is_gone(**node))
+        {
+            return Some(format!("node {node}, one of its next replicas, is absent"));
+        }
         let mut receivers = next.iter().copied().filter(|node| !owners.contains(node));
         receivers.find_map(|node| {
             if is_gone(node) {
@@ -185,7 +238,7 @@ fn too_few(
 }
 
 /// The owners in a list of a store with so many replicas.
-fn first(list: &[NodeId], replicas: usize) -> &[NodeId] {
+pub(in crate::cluster) fn first(list: &[NodeId], replicas: usize) -> &[NodeId] {
     &list[..list.len().min(replicas)]
 }
 
@@ -241,6 +294,27 @@ fn partners(owners: &[NodeId], next: &[NodeId]) -> BTreeSet<NodeId> {
     gives.chain(gets).copied().collect()
 }
 
+/// The record of a store whose number of replicas changes with these steps, with the new one.
+fn counted(look: &Look<'_>, plan: &PlanRecord, steps: &Steps) -> Option<Write> {
+    let count = plan.count.as_ref().filter(|_| !steps.switch.is_empty())?;
+    let store = look
+        .view
+        .stores
+        .get(&count.store)
+        .filter(|store| store.record.id == count.id)?;
+    let mut record = store.record.clone();
+    record.definition.replicas = Some(count.next.replicas);
+    record.definition.versioned = record
+        .definition
+        .versioned
+        .map(|settings| settings.with_quorums(&count.next));
+    Some(Write {
+        path: RecordPath::Store(count.store.clone()),
+        expected: Some(store.revision),
+        record: Some(Record::Store(Box::new(record))),
+    })
+}
+
 /// The entries after these steps. A switch depends on all stores, so that a swap a moment ago does not keep a version
 /// that the next owners do not hold; and steps depend on the plan, which an operator may have cancelled.
 fn change(
@@ -269,13 +343,16 @@ fn change(
         }
         _ => (None, None),
     };
-    let writes: Vec<Write> = routing.into_iter().chain(written).collect();
+    let counted = plan.and_then(|plan| counted(look, &plan.record, steps));
+    let named = counted.as_ref().map(|write| write.path.clone());
+    let writes: Vec<Write> = routing.into_iter().chain(written).chain(counted).collect();
     if writes.is_empty() {
         return None;
     }
     let mut unchanged: Vec<_> = unchanged.into_iter().collect();
     if !steps.switch.is_empty() {
         let stores = look.view.stores.iter();
+        let stores = stores.filter(|(name, _)| named != Some(RecordPath::Store((*name).clone())));
         unchanged.extend(stores.map(|(name, store)| (RecordPath::Store(name.clone()), store.revision)));
     }
     Some(Change { writes, unchanged })

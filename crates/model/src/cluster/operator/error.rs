@@ -234,6 +234,15 @@ pub enum OperatorError {
         /// How many nodes the first table waits for.
         nodes_initial: u32,
     },
+    /// Lists of nodes are shorter than a versioned store needs, so that longer ones would give it owners without its data.
+    #[error(
+        "store {store:?} has fewer replicas than it should, since not all nodes have their share of the partitions: give it to \
+         them first: fondaco rebalance run --even"
+    )]
+    ShortLists {
+        /// The store.
+        store: StoreName,
+    },
     /// Another plan is under way.
     #[error("plan {number} is under way: wait for it, or cancel it: fondaco rebalance cancel")]
     PlanInProgress {

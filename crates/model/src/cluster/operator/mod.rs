@@ -5,8 +5,10 @@
 //! came first, it looks again, and computes the change again.
 
 mod adoption;
+mod count;
 mod dropping;
 mod error;
+mod lists;
 mod routing;
 mod store;
 mod user;

@@ -167,7 +167,7 @@ fn plan(view: &ClusterView, table: &RoutingTable, request: &PlanRequest) -> Resu
     let is_by_hand = request.add.is_empty() && request.remove.is_empty() && !request.even;
     let mut plan = match is_by_hand {
         true => Plan::between(table.all_owners(), table.all_owners().to_vec()),
-        false => replan(cluster.placement, table, cluster.replicas, &members, shares)?,
+        false => replan(cluster.placement, table, view.list_length(), &members, shares)?,
     };
     for one in &request.moves {
         let list = plan.owners.get_mut(one.partition.get() as usize);
@@ -196,7 +196,7 @@ fn moved(list: &mut [NodeId], one: &Move) -> Option<()> {
 }
 
 /// A proposal of these lists.
-fn record_of(
+pub(super) fn record_of(
     view: &ClusterView,
     table: &RoutingTable,
     request: &PlanRequest,
@@ -220,6 +220,7 @@ fn record_of(
         given_up: BTreeMap::new(),
         leaving: request.remove.clone(),
         replaced: BTreeSet::new(),
+        count: None,
         by,
         user: request.user.clone(),
         reason: request.reason.clone(),
@@ -251,7 +252,7 @@ fn cost(view: &ClusterView, table: &RoutingTable, plan: &Plan, costs: &MoveCosts
 }
 
 /// Saves a plan, which replaces former proposals of the same maker; plans that ended long ago are deleted.
-fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
+pub(super) fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
     let others = || view.plans.values();
     let proposed = others().filter(|other| other.record.state == PlanState::Proposed && other.record.by == plan.by);
     let replaced = proposed.flat_map(|other| {
@@ -496,7 +497,7 @@ fn changed(plan: &Revised<PlanRecord>, change: impl FnOnce(&mut PlanRecord)) -> 
     Change::of(path, Some(plan.revision), Record::Plan(Box::new(record)))
 }
 
-fn under_way(view: &ClusterView) -> Option<&Revised<PlanRecord>> {
+pub(super) fn under_way(view: &ClusterView) -> Option<&Revised<PlanRecord>> {
     view.plans.values().find(|plan| plan.record.state.is_under_way())
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::count::{change_quorums, next_settings};
+use super::lists::{Lists, lengthened};
 use super::{OperatorError, rewrite, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::readiness::{late_among, unready_among};
@@ -11,6 +13,7 @@ use crate::definition::{StoreDefinition, StoreKind};
 use crate::fan_out::StoreFanOut;
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
+use crate::routing::RoutingTable;
 use crate::stream::StreamChange;
 use crate::value_type::ValueType;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
@@ -51,10 +54,10 @@ pub fn versioned_settings(
     Ok(VersionedSettings::of(nominal_replicas(view, replicas)?).with(change))
 }
 
-/// A new store.
+/// A new store. If it has more replicas than the lists of the routing table have nodes, the lists become longer.
 ///
 /// # Errors
-/// A store of this name exists, there are too many stores, or the definition is invalid.
+/// A store of this name exists, there are too many stores, or the definition is invalid; or lists cannot become longer now.
 pub fn create_store(
     view: &ClusterView,
     definition: StoreDefinition,
@@ -67,6 +70,10 @@ pub fn create_store(
         return Err(OperatorError::StoreExists { store: name });
     }
     let id = free_id(view).ok_or(OperatorError::TooManyStores { max: STORES_MAX })?;
+    let longer = definition
+        .replicas
+        .map(|replicas| lengthened(view, replicas))
+        .transpose()?;
     let record = StoreRecord::new(definition, id, now_unix_ms);
     let numbers = view.numbers.as_ref();
     let given_out = numbers.map(|numbers| numbers.record).unwrap_or_default();
@@ -80,15 +87,24 @@ pub fn create_store(
             ..given_out
         })),
     });
+    change
+        .writes
+        .extend(longer.flatten().and_then(|table| routing(view, table)));
     Ok(change)
 }
 
-/// Changes the definition of a store. Surplus versions are given up. To lower the number of replicas, the view must
-/// have the reports of nodes: the remaining replicas must have all kept versions.
+/// Changes the definition of a store. Surplus versions are given up. The number of replicas of a versioned store changes by a plan. To lower the number of replicas, the view must
+/// have the reports of nodes: the remaining replicas must have all kept versions. Where it is raised, lists become longer as
+/// for a new store; its new nodes fetch what they lack.
 ///
 /// # Errors
 /// No such store, or a value that is invalid, or not possible now.
-pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -> Result<Change, OperatorError> {
+pub fn alter_store(
+    view: &ClusterView,
+    name: &StoreName,
+    change: &StoreChange,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
     let before = store(view, name)?;
     let mut record = before.record.clone();
     let definition = &mut record.definition;
@@ -108,11 +124,13 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: name.clone() })?;
         definition.stream = Some(settings.with(*change));
     }
-    if let Some(change) = versioned {
-        let settings = definition.versioned;
-        let settings = settings.ok_or_else(|| OperatorError::NotVersioned { store: name.clone() })?;
-        definition.versioned = Some(settings.with(change));
+    if versioned.is_some() && definition.versioned.is_none() {
+        return Err(OperatorError::NotVersioned { store: name.clone() });
     }
+    let replicas_of_owners = view.replicas(&before.record) as u32;
+    let replicas_next = replicas.map(|own| nominal_replicas(view, own)).transpose()?;
+    let replicas_next = replicas_next.unwrap_or(replicas_of_owners);
+    definition.versioned = next_settings(view, &before.record, replicas_next, change);
     definition.backups = backups.unwrap_or(definition.backups);
     // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused below.
     if let Some(replicas) = *replicas {
@@ -137,12 +155,22 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     check(view, definition)?;
     record.versions.expire(record.definition.backups);
     record.forget_details();
+    if let (Some(now), Some(next)) = (view.settings(&before.record), record.definition.versioned) {
+        let quorums = (now.quorums(replicas_of_owners), next.quorums(replicas_next));
+        return change_quorums(view, before, record, quorums, change, now_unix_ms);
+    }
     let (replicas, replicas_before) = (view.replicas(&record), view.replicas(&before.record));
     // Of a store that was everywhere, nodes give up partitions whatever the numbers are: some placements have a whole list.
     let (was_everywhere, is_everywhere) = (before.record.definition.everywhere, record.definition.everywhere);
     let shrinks = !is_everywhere && (was_everywhere || replicas < replicas_before);
+    let longer = match !is_everywhere && replicas != replicas_before {
+        true => lengthened(view, replicas as u32)?.and_then(|table| routing(view, table)),
+        false => None,
+    };
     let Some(table) = view.routing.as_ref().filter(|_| shrinks) else {
-        return Ok(rewrite(before.revision, record));
+        let mut change = rewrite(before.revision, record);
+        change.writes.extend(longer);
+        return Ok(change);
     };
     if let Some(current) = record.versions.current() {
         record.late = late_among(view, &before.record, current, replicas);
@@ -156,14 +184,32 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
             });
         }
     }
-    let change = rewrite(before.revision, record);
-    Ok(change.while_unchanged(RecordPath::Routing, table.revision))
+    let mut change = rewrite(before.revision, record);
+    match longer {
+        Some(longer) => change.writes.push(longer),
+        None => change.unchanged.push((RecordPath::Routing, table.revision)),
+    }
+    Ok(change)
+}
+
+/// Replaces the routing table.
+fn routing(view: &ClusterView, table: RoutingTable) -> Option<Write> {
+    Some(Write {
+        path: RecordPath::Routing,
+        expected: Some(view.routing.as_ref()?.revision),
+        record: Some(Record::Routing(table)),
+    })
 }
 
 /// A number for a new store: the next unused one; once those are used up, the number of a dropped store, preferably one
 /// that is no longer remembered.
 fn free_id(view: &ClusterView) -> Option<u16> {
-    let taken: BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
+    let stores = view.stores.values().map(|store| store.record.id);
+    let counted = view
+        .routing
+        .iter()
+        .flat_map(|table| table.record.counts().keys().copied());
+    let taken: BTreeSet<u16> = stores.chain(counted).collect();
     let remembered = view.numbers.as_ref().map_or(0, |numbers| numbers.record.last_store);
     let last = remembered
         .max(taken.last().copied().unwrap_or(0))
@@ -175,12 +221,10 @@ fn free_id(view: &ClusterView) -> Option<u16> {
     forgotten.or_else(|| free.next())
 }
 
-/// Refuses changes of a versioned store that require its data to move: an added replica has no data, and would answer
-/// so.
+/// Refuses changes of a versioned store that would require all its data to be written again.
 fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Result<(), OperatorError> {
     let engine = |definition: &StoreDefinition| definition.versioned.map(|settings| settings.engine);
     let what = match before.kind {
-        StoreKind::Versioned if before.replicas != after.replicas => "number of replicas",
         StoreKind::Versioned if engine(before) != engine(after) => "engine",
         StoreKind::Versioned | StoreKind::Batch | StoreKind::Hybrid => return Ok(()),
     };
@@ -214,10 +258,10 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
         );
     }
     if let Some(replicas) = replicas {
-        let replicas_max = nominal_replicas(view, None)?;
+        let Lists { replicas_max, remedy } = Lists::of(view)?;
         if !(1..=replicas_max).contains(&replicas) {
             return invalid(format!(
-                "{replicas} replicas: the cluster has 1 to {replicas_max} of each partition"
+                "{replicas} replicas: a store has 1 to {replicas_max}, {remedy}"
             ));
         }
     }
@@ -302,18 +346,9 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
 /// How many replicas a store has when all nodes are live, given the number that its operator set.
 fn nominal_replicas(view: &ClusterView, own: Option<u32>) -> Result<u32, OperatorError> {
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
-    let most = match cluster.placement.replicas(cluster.replicas) {
-        // The number of groups, or of nodes.
-        u32::MAX => {
-            let nodes_initial = cluster.nodes_initial;
-            let table = view
-                .routing
-                .as_ref()
-                .ok_or(OperatorError::NoRoutingTable { nodes_initial })?;
-            let fewest = table.record.all_owners().iter().map(Vec::len).min();
-            fewest.unwrap_or(1) as u32
-        }
-        replicas => replicas,
-    };
-    Ok(own.map_or(most, |own| own.min(most)))
+    match own {
+        Some(own) => Ok(own),
+        None if cluster.placement.is_whole() => Ok(Lists::of(view)?.replicas_max),
+        None => Ok(cluster.replicas),
+    }
 }
