@@ -93,27 +93,32 @@ fn summary(status: &Status) -> String {
         return "no cluster yet: it is not initialised".to_owned();
     };
     let live = cluster.nodes.iter().filter(|node| node.live).count();
-    let short = match cluster.partitions_short {
-        0 => "all partitions have as many ready replicas as wanted".to_owned(),
-        short => format!(
-            "{short} of {} partitions have fewer ready replicas than wanted",
-            cluster.partitions
-        ),
-    };
     let has_problem = |stream: &StreamStatus| {
         let mut versions = stream.versions.iter();
         !stream.failed.is_empty() || versions.any(|version| version.error.is_some() || !version.lost.is_empty())
     };
-    let is_behind =
-        |store: &&StoreResource| !store.late.is_empty() || status.streams.get(&store.name).is_some_and(has_problem);
+    // The only node that has a partition is not late, even if it cannot fetch it.
+    let lacks =
+        |version: &VersionResource| version.current && version.nodes.iter().any(|replica| !is_ready(replica.state));
+    let is_behind = |store: &&StoreResource| {
+        !store.late.is_empty()
+            || store.versions.iter().any(lacks)
+            || status.streams.get(&store.name).is_some_and(has_problem)
+    };
     let behind: Vec<&str> = (status.stores.iter().filter(is_behind))
         .map(|store| store.name.as_str())
         .collect();
-    let behind = match behind.as_slice() {
-        [] => "no store is behind".to_owned(),
-        names => format!("behind: {}", names.join(", ")),
-    };
-    format!("{live} of {} nodes live; {short}; {behind}", cluster.nodes.len())
+    let mut parts = vec![format!("{live} of {} nodes live", cluster.nodes.len())];
+    if cluster.partitions_short > 0 {
+        parts.push(format!(
+            "{} of {} partitions have fewer ready replicas than wanted",
+            cluster.partitions_short, cluster.partitions
+        ));
+    }
+    if !behind.is_empty() {
+        parts.push(format!("behind: {}", behind.join(", ")));
+    }
+    parts.join("; ")
 }
 
 fn process_text(process: &NodeStatus) -> String {
@@ -286,9 +291,12 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     vec![store.name.clone(), version, ready, late.join(", "), push]
 }
 
+fn is_ready(state: ReplicaState) -> bool {
+    matches!(state, ReplicaState::Ready | ReplicaState::Serving)
+}
+
 /// On how many of its nodes a version is ready. An absent node reports nothing.
 fn ready_text(store: &StoreResource, version: &VersionResource, nodes: &[ClusterNode]) -> String {
-    let is_ready = |state| matches!(state, ReplicaState::Ready | ReplicaState::Serving);
     let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();
     let absent = nodes.iter().filter(|node| !node.live && node.partitions > 0);
     let reporting = version.nodes.iter().map(|node| node.node);
