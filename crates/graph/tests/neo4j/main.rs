@@ -65,5 +65,5 @@ fn random_queries_have_the_answers_of_neo4j() {
         differences.len(),
         differences.join("\n\n")
     );
-    assert!(with_rows > asked / 3 && errors < asked / 20, "the queries say little");
+    assert!(with_rows > asked / 5 && errors < asked / 20, "the queries say little");
 }
