@@ -5,6 +5,7 @@
 //! - integers beside floats from 2^53 on, which Neo4j rounds before it compares them for equality;
 //! - unconnected parts of one `OPTIONAL MATCH`: before `DISTINCT` Neo4j 5.26 leaves out a part that no column uses, though it may match
 //!   nothing;
+//! - `OPTIONAL MATCH (a)-[r]-(a)` where `r` is known: Neo4j 5.26 also takes an edge between two vertices for a loop;
 //! - `range` with a step away from its end: Neo4j counts an element that its list does not have;
 //! - `SKIP` and `LIMIT` without an order of all columns;
 //! - conditions that end in a label or in `IS NULL` before `|` without parentheses: the parser refuses them.
@@ -129,8 +130,8 @@ impl Generator<'_> {
             match (word, first.map(|(name, _)| name.clone())) {
                 ("MATCH", _) => paths.push(self.path(&mut used, &mut new)),
                 (_, Some(name)) => {
-                    let (hop, end) = (self.hop(&mut used, &mut new), self.vertex(&mut new));
-                    paths.push(format!("({name}){hop}{end}"));
+                    let step = self.step(&mut used, &mut new);
+                    paths.push(format!("({name}){step}"));
                 }
                 _ => {}
             }
@@ -166,8 +167,7 @@ impl Generator<'_> {
             if self.left == 0 {
                 break;
             }
-            text += &self.hop(used, new);
-            text += &self.vertex(new);
+            text += &self.step(used, new);
         }
         if let Some(name) = binding {
             text = format!("{name} = {text}");
@@ -209,6 +209,18 @@ impl Generator<'_> {
             _ => {}
         }
         format!("({text})")
+    }
+
+    /// An edge, and the vertex behind it.
+    fn step(&mut self, used: &mut Vec<String>, new: &mut Vec<(String, Kind)>) -> String {
+        let known = used.len();
+        let hop = self.hop(used, new);
+        if used.len() == known {
+            return hop + &self.vertex(new);
+        }
+        let end = self.name("a");
+        new.push((end.clone(), K::Vertex));
+        format!("{hop}({end})")
     }
 
     fn hop(&mut self, used: &mut Vec<String>, new: &mut Vec<(String, Kind)>) -> String {
