@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use fondaco_control::http::{
     ClusterNode, ClusterResource, NewMove, NewPlan, PlanList, PlanResource, RoutingResource, StoreList,
+    StuckStoreResource,
 };
 use fondaco_model::cluster::{MoveState, PlanMaker, PlanState, ReplicaState};
 use serde::Serialize;
@@ -298,6 +299,12 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
             failed.partition
         );
     }
+    if let Some(stuck) = plan.and_then(|plan| plan.stuck.first()) {
+        bail!(
+            "the partitions have moved, but not all of their data: {}; push the store again, or start the former node",
+            stuck_text(stuck)
+        );
+    }
     output.result(&ended, |ended| nodes::text(&ended.nodes))
 }
 
@@ -447,24 +454,38 @@ fn list_text(plans: &[PlanResource]) -> String {
     )
 }
 
+/// The partitions that did not move, and the stores that they moved without, each with the reason.
+pub fn failures(plan: &PlanResource) -> impl Iterator<Item = String> {
+    let given_up = plan.moves.iter().filter(|one| one.state == MoveState::GivenUp);
+    let given_up = given_up.filter_map(|one| {
+        let reason = one.error.as_ref()?;
+        Some(format!("partition {} was given up: {reason}", one.partition))
+    });
+    given_up.chain(plan.stuck.iter().map(stuck_text))
+}
+
+fn stuck_text(stuck: &StuckStoreResource) -> String {
+    let partitions: Vec<String> = stuck.partitions.iter().map(u32::to_string).collect();
+    format!(
+        "store \"{}\" did not move with partitions {}: {}",
+        stuck.store,
+        partitions.join(", "),
+        stuck.error
+    )
+}
+
 fn progress_text(progress: &Progress) -> String {
     let mut text = match &progress.plan {
         None => "no plan was run yet\n".to_owned(),
         Some(plan) => {
-            let mut text = format!(
+            let moved = format!(
                 "plan {} is {}: {} of {} partitions have moved\n",
                 plan.number,
                 plan_state(plan.state),
                 plan.partitions_done,
                 plan.partitions
             );
-            let given_up = plan.moves.iter().filter(|one| one.state == MoveState::GivenUp);
-            for one in given_up.filter(|one| one.error.is_some()) {
-                let reason = one.error.as_deref().unwrap_or_default();
-                // Writing to a string does not fail.
-                let _ = writeln!(text, "partition {} was given up: {reason}", one.partition);
-            }
-            text
+            failures(plan).fold(moved, |text, failure| text + &failure + "\n")
         }
     };
     text.push_str(&nodes::text(&progress.nodes));
@@ -502,6 +523,7 @@ mod tests {
             fetches: 3,
             partitions: 3,
             partitions_done: 0,
+            stuck: Vec::new(),
             moves_per_node: 2,
             leaving: Default::default(),
             bytes: 3 << 20,

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::{DecisionList, DecisionResource};
+use fondaco_control::http::{DecisionList, DecisionResource, PlanResource};
 use fondaco_model::balance::{BalanceInput, Outcome, decide};
 use serde::Serialize;
 
+use super::rebalance;
 use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
@@ -76,7 +77,19 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
     let decision: DecisionResource = client.get(&format!("/v1/decisions/{number}"))?;
     match options.replay {
         true => replay(decision, output),
-        false => output.result(&decision, text),
+        false => {
+            // An old plan is not known any more.
+            let plan = decision
+                .plan
+                .map(|plan| client.get::<PlanResource>(&format!("/v1/plans/{plan}")));
+            let plan = plan.and_then(Result::ok);
+            let failures: Vec<String> = plan.iter().flat_map(rebalance::failures).collect();
+            output.result(&decision, |decision| {
+                failures
+                    .iter()
+                    .fold(text(decision), |text, failure| format!("{text}  {failure}\n"))
+            })
+        }
     }
 }
 

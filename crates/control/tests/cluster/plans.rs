@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use fondaco_format::Compression;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, eventually, names};
+use crate::single::{Builds, KEYS, PARTITIONS, eventually, key, names};
+use crate::written::{self, Shape};
 
 fn partitions(cluster: &TestCluster) -> Vec<u64> {
     let nodes = cluster.client.get("/v1/nodes");
@@ -238,4 +240,76 @@ fn a_replica_is_moved_by_hand() {
     cluster.all_serve(1, 50);
     let (status, refused) = cluster.client.call("POST", "/v1/plans", request);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("impossible_move")));
+}
+
+#[test]
+fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
+    let cluster = TestCluster::start_of(4, 1, |config| {
+        config.cluster.nodes_initial = 3;
+        config.cluster.replicas = 1;
+    });
+    let client = &cluster.client;
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    client.push(&builds.build(1));
+    let (status, answer) = client.call("POST", "/v1/stores", json!({"name": "gone"}));
+    assert_eq!(status, 201, "{answer}");
+    let source = tempfile::tempdir().unwrap();
+    let records = (0..KEYS).map(|number| (key(number).into_bytes(), b"x".to_vec()));
+    let shape = Shape {
+        partitions: PARTITIONS,
+        chunks: 1,
+        compression: Compression::None,
+    };
+    written::write_for("gone", source.path(), &records.collect(), &shape);
+    let (status, answer) = client.call("POST", "/v1/stores/gone/pushes", json!({"source": source.path()}));
+    assert_eq!(status, 202, "{answer}");
+    eventually("the other store to be served", || {
+        (client.get("/v1/stores/gone/push")["state"] == json!("swapped")).then_some(())
+    });
+    drop(source);
+    let is_whole = |store: &str| {
+        let keys: Vec<_> = (0..KEYS).map(|number| format!("{store}:{}", key(number))).collect();
+        let (status, answer) = client.call("POST", "/v1/lookup", json!({"keys": keys}));
+        let values = answer["values"].as_array().cloned().unwrap_or_default();
+        status == 200 && values.iter().all(|value| value["utf8"].is_string())
+    };
+    assert!(is_whole("pymk") && is_whole("gone"));
+
+    let owners = client.get("/v1/routing")["owners"].clone();
+    let owners = owners.as_array().unwrap().iter().enumerate();
+    let lost: Vec<usize> = owners
+        .filter(|(_, nodes)| **nodes == json!([3]))
+        .map(|(at, _)| at)
+        .collect();
+    cluster.stop("node-3");
+    eventually("keys to be missing", || (!is_whole("pymk")).then_some(()));
+    let moves: Vec<_> = lost
+        .iter()
+        .map(|at| json!({"partition": at, "from": 3, "to": 4}))
+        .collect();
+    let number = begin(&cluster, json!({"moves": moves}));
+    eventually("the store whose source is there to be available", || {
+        is_whole("pymk").then_some(())
+    });
+    let plan = eventually("the plan to be done", || {
+        let plan = client.get(&format!("/v1/plans/{number}"));
+        (plan["state"] == json!("done")).then_some(plan)
+    });
+    let stuck = &plan["stuck"][0];
+    assert_eq!(
+        (&stuck["store"], &stuck["partitions"]),
+        (&json!("gone"), &json!(lost)),
+        "{plan}"
+    );
+    assert!(
+        stuck["error"].as_str().unwrap().contains("node 4 could not fetch it"),
+        "{plan}"
+    );
+    assert!(!is_whole("gone"));
+
+    // It has kept the last copy of what it does not own any more.
+    cluster.start_again("node-3");
+    eventually("the last copy to be fetched", || is_whole("gone").then_some(()));
+    eventually("nothing to be missing", || is_whole("pymk").then_some(()));
 }

@@ -21,7 +21,12 @@ pub struct Shape {
 
 /// Writes these records as a complete version into `dir`, which must exist.
 pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
-    let store: StoreName = "pymk".parse().unwrap();
+    write_for("pymk", dir, records, shape);
+}
+
+/// The same, for a store of another name.
+pub fn write_for(store: &str, dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
+    let store: StoreName = store.parse().unwrap();
     let partitions = PartitionCount::try_from(shape.partitions).unwrap();
     let dictionary = match shape.compression {
         Compression::Zstd => train_dictionary(&records.values().cloned().collect::<Vec<_>>()).unwrap(),

@@ -39,7 +39,9 @@ pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;
 pub use continuity::Discontinuity;
 pub use controller::{Controller, Patience};
-pub use plan::{MOVES_PER_NODE, MoveState, PLANS_KEPT, PlanCost, PlanCount, PlanMaker, PlanRecord, PlanState};
+pub use plan::{
+    MOVES_PER_NODE, MoveState, PLANS_KEPT, PlanCost, PlanCount, PlanMaker, PlanRecord, PlanState, StuckStore,
+};
 pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{

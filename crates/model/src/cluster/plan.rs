@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
+use crate::partition_set::PartitionSet;
 use crate::placement::{Move, moves_of};
 use crate::routing::{RoutingTable, Stage};
 use crate::versioned::Quorums;
@@ -45,6 +46,9 @@ pub struct PlanRecord {
     /// The moves that were given up, and why. Their partitions stay where they are.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<PartitionId, String>,
+    /// The stores that partitions moved without, by their names: their former owners are absent, and the next ones cannot fetch them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stuck: BTreeMap<StoreName, StuckStore>,
     /// The nodes that it takes all partitions from: they leave for good.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leaving: BTreeSet<NodeId>,
@@ -115,6 +119,16 @@ pub enum PlanState {
     Cancelled,
     /// A newer proposal took its place before it ran. A final state.
     Replaced,
+}
+
+/// A store that partitions moved without.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StuckStore {
+    /// The partitions.
+    pub partitions: PartitionSet,
+    /// Why the last of them could not be fetched.
+    pub error: String,
 }
 
 impl PlanState {

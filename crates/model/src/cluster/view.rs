@@ -12,7 +12,7 @@ use super::record::{
 use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
-use crate::partition::PartitionCount;
+use crate::partition::{PartitionCount, PartitionId};
 use crate::protocol::PROTOCOL;
 use crate::routing::{Copies, EVERYWHERE, RoutingTable};
 use crate::versioned::VersionedSettings;
@@ -133,6 +133,19 @@ impl ClusterView {
         records.filter(|store| {
             let settings = store.definition.versioned;
             settings.is_some_and(|settings| !settings.engine.is_volatile())
+        })
+    }
+
+    /// The partitions of a store that moved without it, each with its former owners. These may have the last copies.
+    pub(super) fn stuck<'a>(&'a self, store: &StoreName) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
+        let plans = self.plans.values().map(|plan| &plan.record);
+        let stuck = plans.filter_map(move |plan| Some((plan, plan.stuck.get(store)?)));
+        stuck.flat_map(|(plan, stuck)| {
+            let before = plan
+                .before
+                .iter()
+                .filter(|(partition, _)| stuck.partitions.contains(**partition));
+            before.map(|(&partition, owners)| (partition, owners.as_slice()))
         })
     }
 

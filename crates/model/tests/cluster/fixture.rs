@@ -103,11 +103,15 @@ impl Cluster {
         self.view.reports.remove(&node(number));
     }
 
+    fn now_unix_ms(&self) -> u64 {
+        1_000_000 + self.now_ms
+    }
+
     /// The leader looks once.
     pub fn decide(&mut self) -> Vec<Change> {
         let now = Moment {
             monotonic_ms: self.now_ms,
-            unix_ms: 1_000_000 + self.now_ms,
+            unix_ms: self.now_unix_ms(),
         };
         self.controller.decide(&self.view, now)
     }
@@ -237,7 +241,8 @@ impl Cluster {
             bytes: &|_| 100,
             rates: [0, 0],
         };
-        let (plan, change) = operator::propose_plan(&self.view, request, &costs, 9)?;
+        let now_unix_ms = self.now_unix_ms();
+        let (plan, change) = operator::propose_plan(&self.view, request, &costs, now_unix_ms)?;
         assert!(self.apply(&change));
         Ok(plan.number)
     }

@@ -604,3 +604,73 @@ fn a_node_is_forgotten_when_it_is_drained_and_stopped() {
     cluster.settle();
     assert_eq!((listed(&cluster), mark(&cluster, 3)), (3, Some(NodeMark::Leaving)));
 }
+
+/// Node 4 replaces node 3, which is absent. Node 4 has store `t`, and could not fetch `s`.
+fn replaced_without_a_store(replicas: u32, gave_up: bool) -> (Cluster, u64, PartitionSet) {
+    let mut cluster = Cluster::of(3, 16, replicas);
+    for store in ["s", "t"] {
+        cluster.create(store);
+        cluster.pushed(3, store, store);
+    }
+    cluster.announce(announcement(4));
+    cluster.leave(3);
+    cluster.wait(20_000);
+    let table = cluster.table();
+    let lost = table.owned(replicas as usize)[&node(3)].clone();
+    let moves = lost.iter().map(|partition| Move {
+        partition,
+        from: Some(node(3)),
+        to: Some(node(4)),
+    });
+    let number = cluster.run(&PlanRequest {
+        moves: moves.collect(),
+        moves_per_node: Some(100),
+        ..PlanRequest::default()
+    });
+    assert_eq!(begun(&cluster), lost);
+    let replica = |lacking: &PartitionSet, error: Option<&str>| ReplicaReport {
+        lacking: lacking.clone(),
+        gave_up: gave_up && error.is_some(),
+        error: error.map(str::to_owned),
+        ..ReplicaReport::of(ReplicaState::Ready)
+    };
+    for store in ["s", "t"] {
+        cluster.ready([1, 2], store, version(1));
+    }
+    cluster.report(4, "t", version(1), replica(&PartitionSet::EMPTY, None));
+    cluster.report(4, "s", version(1), replica(&lost, None));
+    cluster.settle();
+    assert_eq!(begun(&cluster), lost, "it may still be fetching");
+    cluster.report(4, "s", version(1), replica(&lost, Some("the source is gone")));
+    cluster.settle();
+    (cluster, number, lost)
+}
+
+#[test]
+fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
+    let (cluster, number, lost) = replaced_without_a_store(1, false);
+    assert!(
+        lost.iter()
+            .all(|partition| cluster.table().owners(partition) == [node(4)])
+    );
+    let plan = &cluster.view.plans[&number].record;
+    assert!(plan.given_up.is_empty(), "{plan:?}");
+    let stuck: Vec<_> = plan.stuck.iter().collect();
+    assert_eq!((stuck.len(), stuck[0].0.as_str()), (1, "s"));
+    assert_eq!(stuck[0].1.partitions, lost);
+    assert!(stuck[0].1.error.contains("the source is gone"), "{stuck:?}");
+}
+
+#[test]
+fn a_store_that_a_live_owner_has_is_left_behind_after_all_attempts_only() {
+    let (cluster, number, lost) = replaced_without_a_store(2, false);
+    assert_eq!(begun(&cluster), lost);
+    assert!(cluster.view.plans[&number].record.stuck.is_empty());
+    let (cluster, number, lost) = replaced_without_a_store(2, true);
+    assert_eq!(begun(&cluster), PartitionSet::EMPTY);
+    assert!(
+        lost.iter()
+            .all(|partition| cluster.table().owners(partition).contains(&node(4)))
+    );
+    assert_eq!(cluster.view.plans[&number].record.stuck.len(), 1);
+}

@@ -29,7 +29,7 @@ pub use load::{
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingList, SettingResource};
-pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource};
+pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, StuckStoreResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
 pub(crate) use store::members;
 pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};

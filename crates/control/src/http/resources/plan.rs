@@ -85,6 +85,9 @@ pub struct PlanResource {
     pub partitions: u64,
     /// How many of these are done.
     pub partitions_done: u64,
+    /// The stores that partitions moved without: their former owners are absent, and the next ones cannot fetch them.
+    #[serde(default)]
+    pub stuck: Vec<StuckStoreResource>,
     /// How many moves a node takes part in at a time.
     pub moves_per_node: u32,
     /// The nodes that it takes all partitions from.
@@ -112,6 +115,17 @@ pub struct MoveResource {
     pub error: Option<String>,
 }
 
+/// A store that partitions moved without.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StuckStoreResource {
+    /// The store.
+    pub store: String,
+    /// The partitions.
+    pub partitions: Vec<u32>,
+    /// Why the last of them could not be fetched.
+    pub error: String,
+}
+
 /// The mark of a node.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +145,11 @@ impl PlanResource {
             error: plan.given_up.get(&one.partition).cloned(),
         });
         let moves: Vec<MoveResource> = moves.collect();
+        let stuck = plan.stuck.iter().map(|(store, stuck)| StuckStoreResource {
+            store: store.to_string(),
+            partitions: stuck.partitions.iter().map(|partition| partition.get()).collect(),
+            error: stuck.error.clone(),
+        });
         let is_done = |partition| plan.state_of(partition, table) == MoveState::Done;
         Self {
             number: plan.number,
@@ -144,6 +163,7 @@ impl PlanResource {
             moves,
             partitions: plan.next.len() as u64,
             partitions_done: plan.next.keys().filter(|&&partition| is_done(partition)).count() as u64,
+            stuck: stuck.collect(),
             moves_per_node: plan.moves_per_node,
             leaving: plan.leaving.iter().map(|node| node.get()).collect(),
             bytes: plan.cost.bytes,

@@ -166,6 +166,9 @@ impl Agent {
         // Also nodes that should no longer hold it: they may still have it.
         let partitions = partitions.among(want.detail.partitions, table.record.partitions());
         let owners = partitions.iter().flat_map(|partition| table.record.owners(partition));
+        let stuck = view.stuck(&want.store.definition.name);
+        let stuck = stuck.filter(|(partition, _)| partitions.contains(*partition));
+        let owners = owners.chain(stuck.flat_map(|(_, former)| former));
         // A late node has nothing; but of a store that is everywhere it may well have its own partitions.
         let is_avoided = want.urgency == Urgency::Current && !want.store.definition.everywhere;
         let is_late = |node: &NodeId| is_avoided && want.store.late.contains(node);

@@ -195,7 +195,8 @@ impl Agent {
     }
 
     /// The replicas to drop: versions that records allow to be deleted and whose grace period is over, versions with a
-    /// wrong manifest under a wanted number, and partitions that went to other nodes.
+    /// wrong manifest under a wanted number, and partitions that went to other nodes. A node that comes back keeps those
+    /// that moved without their data: it may have the last copy.
     fn drops(
         &mut self,
         view: &ClusterView,
@@ -215,6 +216,7 @@ impl Agent {
             let (store, number) = key;
             let gone = match wants.get(key) {
                 Some(want) => !version.is_the_one(want.detail),
+                None if is_kept(view, key) && view.stuck(store).any(|(_, former)| former.contains(&self.node)) => false,
                 None if !evidence::is_given_up(view, store, *number) => {
                     self.unexplained.insert(key.clone());
                     false
@@ -239,7 +241,13 @@ impl Agent {
                 continue;
             }
             let Some(want) = wants.get(key) else { continue };
-            let surplus = version.open.without(&want.partitions);
+            let stuck = view.stuck(store).filter(|(_, former)| former.contains(&self.node));
+            let stuck: PartitionSet = stuck.map(|(partition, _)| partition).collect();
+            let stuck = stuck.among(
+                view.partitions().unwrap_or(want.detail.partitions),
+                want.detail.partitions,
+            );
+            let surplus = version.open.without(&want.partitions).without(&stuck);
             if surplus.is_empty() {
                 self.surplus_since_ms.remove(key);
                 continue;
@@ -259,4 +267,10 @@ impl Agent {
         }
         drops
     }
+}
+
+/// Whether a version is served, or kept for rollback.
+fn is_kept(view: &ClusterView, (store, version): &ReplicaKey) -> bool {
+    let store = view.stores.get(store);
+    store.is_some_and(|store| store.record.versions.kept().any(|kept| kept == *version))
 }

@@ -109,9 +109,8 @@ impl Controller {
                 changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
                 // The switch of a move depends on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
-                    let stall_after_ms = self.patience.stall_after_ms;
-                    let is_gone = |node| has_been_away(&self.absent_since_ms, view, node, at_ms, stall_after_ms);
-                    changes.extend(plan::go_on(&mut self.layouts, &look, is_gone));
+                    let is_away = |node, for_ms| has_been_away(&self.absent_since_ms, view, node, at_ms, for_ms);
+                    changes.extend(plan::go_on(&mut self.layouts, &look, self.patience, is_away));
                 }
             }
         }

@@ -1,16 +1,16 @@
 //! The leading controller carries out moves of partitions: it begins those of the plan under way, as many at a time as
-//! the plan allows; it switches each once its next owners have the data; and finishes it once no former owner uses an
-//! earlier table. Where a plan changes the number of replicas of a store, all its moves take each step together.
+//! the plan allows; it switches each once its next owners have the data, or cannot get the rest of it; and finishes it once no
+//! former owner uses an earlier table. Where a plan changes the number of replicas of a store, all its moves take each step together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Look;
+use super::{Look, Patience};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
 use crate::cluster::operator::cancel_plan;
 use crate::cluster::plan::{PlanCount, PlanRecord, PlanState};
 use crate::cluster::readiness;
-use crate::cluster::record::{NodeMark, StoreRecord};
+use crate::cluster::record::{NodeMark, ReplicaReport, StoreRecord};
 use crate::cluster::view::Revised;
 use crate::definition::StoreKind;
 use crate::node::NodeId;
@@ -19,15 +19,26 @@ use crate::partition_set::PartitionSet;
 use crate::routing::{RoutingTable, Stage, Steps};
 use crate::versioned::{Compared, Other, has_enough};
 
-/// The next steps of all moves under way, and of the plan. `is_gone` says whether a node has been away for so long that
-/// it is no longer waited for.
-pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(NodeId) -> bool) -> Option<Change> {
+/// The next steps of all moves under way, and of the plan. `is_away` says whether a node has been away for so many milliseconds.
+pub(super) fn go_on(
+    layouts: &mut Layouts,
+    look: &Look<'_>,
+    patience: Patience,
+    is_away: impl Fn(NodeId, u64) -> bool,
+) -> Option<Change> {
+    let is_gone = |node| is_away(node, patience.stall_after_ms);
     let table = &look.table.record;
     let mut plans = look.view.plans.values();
     let plan = plans.find(|plan| plan.record.state.is_under_way());
     if let Some(back) = plan.and_then(|plan| returned(look, &plan.record)) {
         return Some(back);
     }
+    // A node that was absent when the plan was made is not waited for; another one may be restarting.
+    let age_ms = plan.map_or(0, |plan| look.now.unix_ms.saturating_sub(plan.record.made_unix_ms));
+    let since_plan_ms = age_ms
+        .saturating_sub(patience.absent_after_ms)
+        .max(patience.absent_after_ms);
+    let is_lost = |node| is_away(node, since_plan_ms.min(patience.stall_after_ms));
     let mut after = plan.map(|plan| plan.record.clone());
     let mut steps = Steps::default();
     for (&partition, stage) in table.moves() {
@@ -36,14 +47,22 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
             Stage::Switched { .. } => {}
             Stage::Begun { next, .. } => {
                 let planned = plan.filter(|plan| plan.record.is_of(partition, next, table));
-                let failure = planned.and_then(|_| failure(layouts, look, partition, next, &is_gone));
+                let failure = planned.and_then(|_| failure(layouts, look, partition, next, is_gone, is_lost));
                 if let (Some(after), Some(failure)) = (&mut after, &failure) {
                     after.given_up.insert(partition, failure.clone());
                 }
                 if planned.is_none() || failure.is_some() {
                     steps.cancel.insert(partition);
-                } else if lacking(layouts, look, partition, next, &is_gone).next().is_none() {
-                    steps.switch.insert(partition);
+                    continue;
+                }
+                let lacking: Vec<_> = lacking(layouts, look, partition, next, &is_gone).collect();
+                let is_stuck = |one: &Lacking<'_>| is_stuck(look, one.store, one.replica, partition, next, is_lost);
+                if !lacking.iter().all(is_stuck) {
+                    continue;
+                }
+                steps.switch.insert(partition);
+                if let Some(plan) = &mut after {
+                    lacking.iter().for_each(|one| one.note(plan, partition));
                 }
             }
         }
@@ -55,7 +74,7 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>, is_gone: impl Fn(Nod
         if plan.state == PlanState::Running {
             match plan.count.clone() {
                 None if table.is_counting() => {}
-                None => begin(look, plan, &mut steps, &is_gone),
+                None => begin(look, plan, &mut steps, is_gone),
                 Some(count) => begin_count(look, plan, &count, &mut steps),
             }
         }
@@ -130,16 +149,62 @@ fn is_known(look: &Look<'_>, switched_at: u64, former: &[NodeId]) -> bool {
     former.iter().all(|&node| !look.view.is_live(node) || knows(node))
 }
 
-/// The next owners of a partition that have not proved that they have it, for all kept versions and all versioned
-/// stores; a node may be named more than once. An owner that stays one and is gone is not waited for: the move changes nothing
-/// for it. At least one of the next owners is there ([`failure`]).
+/// Data that a next owner has not proved to have.
+struct Lacking<'a> {
+    store: &'a StoreRecord,
+    node: NodeId,
+    /// Its report of a version, if it has sent one.
+    replica: Option<&'a ReplicaReport>,
+}
+
+impl Lacking<'_> {
+    /// Notes in a plan that a partition moves without it.
+    fn note(&self, plan: &mut PlanRecord, partition: PartitionId) {
+        let stuck = plan.stuck.entry(self.store.definition.name.clone()).or_default();
+        stuck.partitions.insert(partition);
+        stuck.error = could_not_fetch(self.node, self.replica);
+    }
+}
+
+fn could_not_fetch(node: NodeId, replica: Option<&ReplicaReport>) -> String {
+    let error = replica.and_then(|replica| replica.error.as_deref());
+    format!(
+        "node {node} could not fetch it: {}",
+        error.unwrap_or("it gives no reason")
+    )
+}
+
+/// Whether a partition moves without a store, which is fetched later if that becomes possible: the nodes that give up replicas of it
+/// are absent, and the next owner fails to fetch it. As long as another owner has it, all attempts must fail.
+fn is_stuck(
+    look: &Look<'_>,
+    store: &StoreRecord,
+    replica: Option<&ReplicaReport>,
+    partition: PartitionId,
+    next: &[NodeId],
+    is_lost: impl Fn(NodeId) -> bool,
+) -> bool {
+    let copies = look.view.copies(store);
+    let owners = first(look.table.record.owners(partition), copies.owners);
+    let next = first(next, copies.joint);
+    let mut giving = owners.iter().filter(|node| !next.contains(node)).peekable();
+    let has_lost = giving.peek().is_some() && giving.all(|&node| is_lost(node));
+    has_lost
+        && replica.is_some_and(|replica| match owners.iter().all(|&node| is_lost(node)) {
+            true => replica.error.is_some(),
+            false => replica.gave_up,
+        })
+}
+
+/// The data that next owners of a partition have not proved to have, of all kept versions and all versioned stores. An owner that
+/// stays one and is gone is not waited for: the move changes nothing for it. At least one of the next owners is there ([`failure`]).
 fn lacking<'a>(
     layouts: &'a mut Layouts,
     look: &'a Look<'_>,
     partition: PartitionId,
     next: &'a [NodeId],
     is_gone: &'a impl Fn(NodeId) -> bool,
-) -> impl Iterator<Item = NodeId> + 'a {
+) -> impl Iterator<Item = Lacking<'a>> + 'a {
     let table = &look.table.record;
     let owners = table.owners(partition);
     look.carried.iter().flat_map(move |&record| {
@@ -150,13 +215,28 @@ fn lacking<'a>(
         let next = if owners == next { &[][..] } else { next };
         let next = next.iter().copied();
         let next = next.filter(move |node| !(owners.contains(node) && is_gone(*node)));
-        next.filter(move |&node| match record.definition.kind {
-            StoreKind::Versioned => !readiness::is_synchronised(look.view, &layout, node, record, partition),
-            StoreKind::Batch | StoreKind::Hybrid => record.versions.kept().any(|version| {
-                let replica = readiness::replica(look.view, &layout, node, record, version);
-                let owns_any = !layout.owned_by(node).is_empty();
+        next.flat_map(move |node| {
+            let lacking = |replica| Lacking {
+                store: record,
+                node,
+                replica,
+            };
+            let versioned = record.definition.kind == StoreKind::Versioned
+                && !readiness::is_synchronised(look.view, &layout, node, record, partition);
+            let owns_any = !layout.owned_by(node).is_empty();
+            let replicas = record
+                .versions
+                .kept()
+                .map(|version| readiness::replica(look.view, &layout, node, record, version));
+            let lacks = |replica: &Option<&ReplicaReport>| {
                 replica.is_none_or(|replica| lacks(record, owns_any, &replica.lacking, partition))
-            }),
+            };
+            let versions = replicas.filter(lacks).map(lacking);
+            versioned
+                .then(|| lacking(None))
+                .into_iter()
+                .chain(versions)
+                .collect::<Vec<_>>()
         })
     })
 }
@@ -177,6 +257,7 @@ fn failure(
     partition: PartitionId,
     next: &[NodeId],
     is_gone: impl Fn(NodeId) -> bool,
+    is_lost: impl Fn(NodeId) -> bool,
 ) -> Option<String> {
     let owners = look.table.record.owners(partition);
     if let Some(absent) = absent(owners, next, &is_gone) {
@@ -186,13 +267,13 @@ fn failure(
         let copies = look.view.copies(store);
         let layout = layouts.of(&look.table.record, copies);
         // Of a store with fewer replicas, a new order of the owners moves a replica, too.
-        let (owners, next) = (first(owners, copies.owners), first(next, copies.joint));
+        let (owners, firsts) = (first(owners, copies.owners), first(next, copies.joint));
         if copies.owners != copies.joint
-            && let Some(&node) = next.iter().find(|node| is_gone(**node))
+            && let Some(&node) = firsts.iter().find(|node| is_gone(**node))
         {
             return Some(format!("node {node}, one of its next replicas, is absent"));
         }
-        let mut receivers = next.iter().copied().filter(|node| !owners.contains(node));
+        let mut receivers = firsts.iter().copied().filter(|node| !owners.contains(node));
         receivers.find_map(|node| {
             if is_gone(node) {
                 return Some(absent_receiver(node));
@@ -204,10 +285,11 @@ fn failure(
                 let replica = readiness::replica(look.view, &layout, node, store, version)?;
                 let owns_any = !layout.owned_by(node).is_empty();
                 let lacks = lacks(store, owns_any, &replica.lacking, partition);
-                (replica.gave_up && lacks).then_some(replica)
+                let failed = replica.gave_up && lacks;
+                (failed && !is_stuck(look, store, Some(replica), partition, next, &is_lost)).then_some(replica)
             })?;
-            let error = failed.error.as_deref().unwrap_or("it gives no reason");
-            Some(format!("node {node} could not fetch it: {error}"))
+            let name = &store.definition.name;
+            Some(format!("store \"{name}\": {}", could_not_fetch(node, Some(failed))))
         })
     })
 }

@@ -98,6 +98,7 @@ pub(super) fn change_quorums(
         before: of_store(now),
         next: of_store(next),
         given_up: Default::default(),
+        stuck: Default::default(),
         leaving: Default::default(),
         replaced: Default::default(),
         count: Some(PlanCount {

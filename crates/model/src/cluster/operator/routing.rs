@@ -218,6 +218,7 @@ pub(super) fn record_of(
             .collect(),
         next: changed.map(|(partition, next)| (partition, next.clone())).collect(),
         given_up: BTreeMap::new(),
+        stuck: BTreeMap::new(),
         leaving: request.remove.clone(),
         replaced: BTreeSet::new(),
         count: None,

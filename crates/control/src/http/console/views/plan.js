@@ -3,7 +3,7 @@
 import { post, remove } from '../api.js';
 import { action, confirm } from '../dialog.js';
 import { h } from '../dom.js';
-import { bytes, seconds, time } from '../format.js';
+import { bytes, plural, seconds, time } from '../format.js';
 import { facts, heading, progress, section, state } from '../parts.js';
 import { maker, moves, reasons, summary } from '../plan_parts.js';
 
@@ -28,6 +28,8 @@ export function draw(page, plan) {
         title: `Cancel plan ${plan.number}`, verb: 'Cancel the plan', text: 'Partitions that have not switched stay where they are. Those that have switched do not go back.',
         submit: () => remove(path) }) }))),
     plan.reason && h('ul', { class: 'reasons' }, reasons(plan).map((reason) => h('li', null, reason))),
+    plan.stuck.length > 0 && h('ul', { class: 'reasons' }, plan.stuck.map(({ store, partitions, error }) =>
+      h('li', null, `store ${store} did not move with ${plural(partitions.length, 'partition')}: ${error}`))),
     facts([
       ['by', maker(plan)], ['made', time(plan.made_unix_ms)], plan.ended_unix_ms !== null && ['ended', time(plan.ended_unix_ms)],
       ['to fetch', bytes(plan.bytes)], ['from other zones', bytes(plan.bytes_between_zones)], ['takes about', seconds(plan.seconds)],
