@@ -38,9 +38,9 @@ pub struct ReplicaOptions {
     /// The rate limit of background reads of tables, in bytes a second: building hash trees at the start, and sweeping
     /// for tombstones. `None` for no limit.
     pub scan_bytes_per_second: Option<u64>,
-    /// Timeout of background requests to other nodes that do nothing.
+    /// Timeout of a background request to another node while no bytes of it move.
     pub peer_timeout: Duration,
-    /// The most that a background request takes while bytes of a long value move.
+    /// The longest time of a background request, however many bytes move.
     pub peer_timeout_max: Duration,
     /// The boot id of the machine. If it is unknown, a loss of power cannot be detected by it.
     pub boot_id: Option<String>,

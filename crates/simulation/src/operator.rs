@@ -51,7 +51,7 @@ impl World {
             }
             75..82 => {
                 let change = self.alteration();
-                operator::alter_store(&view, &name, &change, 9).ok()
+                operator::alter_store(&view, &name, &change, unix_ms).ok()
             }
             82..85 => operator::drop_store(&view, &name, unix_ms, DROPPED_KEPT_MS).ok(),
             85..96 => {

@@ -75,7 +75,7 @@ pub fn drain(options: DrainOptions, output: &Output) -> anyhow::Result<()> {
             .any(|node| node.node == *number && node.mark == Some(NodeMark::Leaving))
     };
     if let Some(stays) = options.drained.iter().find(|number| !leaves(number)) {
-        anyhow::bail!("node {stays} does not leave: nothing is to be cancelled");
+        anyhow::bail!("cannot cancel the drain of node {stays}: it does not leave; fondaco nodes shows which nodes do");
     }
     mark(&client, options.drained, None, output)
 }

@@ -1,7 +1,7 @@
 //! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
 use clap::{Args, Subcommand};
-use fondaco_control::http::{ClusterNode, LoadResource, NodeList, NodeLoadResource};
+use fondaco_control::http::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
 use fondaco_model::cluster::NodeMark;
 use serde::Serialize;
 
@@ -55,28 +55,19 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
     let list: NodeList = client.get("/v1/nodes")?;
     // Without a leading controller their load is not known.
     let load: LoadResource = client.get("/v1/load").unwrap_or_default();
-    let load_of = |node: &ClusterNode| {
-        load.nodes
-            .iter()
-            .find(|load| load.node == node.node)
-            .filter(|_| node.live)
-            .cloned()
+    let loaded = |node: ClusterNode| {
+        let of_node = load.nodes.iter().find(|load| load.node == node.node);
+        let of_node = of_node.filter(|_| node.live);
+        LoadedNode {
+            load: of_node.map(|one| one.load),
+            held_bytes: of_node.map(|one| one.held_bytes),
+            node,
+        }
     };
     let list = LoadedNodes {
-        nodes: list
-            .nodes
-            .into_iter()
-            .map(|node| LoadedNode {
-                load: load_of(&node),
-                node,
-            })
-            .collect(),
+        nodes: list.nodes.into_iter().map(loaded).collect(),
     };
-    output.result(&list, |list| {
-        let nodes: Vec<ClusterNode> = list.nodes.iter().map(|one| one.node.clone()).collect();
-        let loads: Vec<_> = list.nodes.iter().map(|one| one.load.clone()).collect();
-        loaded_text(&nodes, &loads)
-    })
+    output.result(&list, |list| loaded_text(&list.nodes))
 }
 
 fn forget(options: &ForgetOptions, output: &Output) -> anyhow::Result<()> {
@@ -99,16 +90,24 @@ struct LoadedNodes {
 struct LoadedNode {
     #[serde(flatten)]
     node: ClusterNode,
-    /// What it uses and holds; null if it is absent, or the leading controller does not know.
-    load: Option<NodeLoadResource>,
+    /// The resources that the node uses; null if it is absent, or if the leading controller does not know them.
+    load: Option<ResourceUseResource>,
+    /// The bytes of all partitions that it holds; null as above.
+    held_bytes: Option<u64>,
 }
 
 /// The nodes as a table. A column is left out if its feature is not in use, so that all its cells are the same.
 pub fn text(nodes: &[ClusterNode]) -> String {
-    loaded_text(nodes, &vec![None; nodes.len()])
+    let nodes = nodes.iter().map(|node| LoadedNode {
+        node: node.clone(),
+        load: None,
+        held_bytes: None,
+    });
+    loaded_text(&nodes.collect::<Vec<_>>())
 }
 
-fn loaded_text(nodes: &[ClusterNode], loads: &[Option<NodeLoadResource>]) -> String {
+fn loaded_text(loaded: &[LoadedNode]) -> String {
+    let nodes: Vec<ClusterNode> = loaded.iter().map(|one| one.node.clone()).collect();
     if nodes.is_empty() {
         return "no nodes yet: the leading controller assigns a number to each node that it finds\n".to_owned();
     }
@@ -140,19 +139,19 @@ fn loaded_text(nodes: &[ClusterNode], loads: &[Option<NodeLoadResource>]) -> Str
     let mut right: Vec<bool> = columns.iter().map(|column| column.right).collect();
     let row = |node: &ClusterNode| columns.iter().map(|column| (column.cell)(node)).collect();
     let mut rows: Vec<Vec<String>> = nodes.iter().map(row).collect();
-    if loads.iter().any(Option::is_some) {
+    if loaded.iter().any(|one| one.load.is_some()) {
         header.extend(["DATA", "CPU", "REQUESTS/S", "SHARE"]);
         right.extend([true; 4]);
-        let requests = |load: &NodeLoadResource| load.load.requests_per_second;
-        let all: f64 = loads.iter().flatten().map(requests).sum();
-        for (row, load) in rows.iter_mut().zip(loads) {
-            let cells = load.as_ref().map(|load| {
+        let loads = loaded.iter().filter_map(|one| one.load);
+        let all: f64 = loads.map(|load| load.requests_per_second).sum();
+        for (row, one) in rows.iter_mut().zip(loaded) {
+            let cells = one.load.zip(one.held_bytes).map(|(load, held_bytes)| {
                 [
-                    output::bytes(load.held_bytes),
-                    format!("{:.0} %", load.load.cpu_percent),
-                    format!("{:.0}", requests(load)),
+                    output::bytes(held_bytes),
+                    format!("{:.0} %", load.cpu_percent),
+                    format!("{:.0}", load.requests_per_second),
                     match all > 0.0 {
-                        true => format!("{:.0} %", requests(load) / all * 100.0),
+                        true => format!("{:.0} %", load.requests_per_second / all * 100.0),
                         false => "-".to_owned(),
                     },
                 ]
@@ -244,21 +243,23 @@ mod tests {
 
     #[test]
     fn the_data_and_the_share_of_requests_of_live_nodes_are_shown() {
-        let mut nodes = [node(1), node(2), node(3)];
-        nodes[2].live = false;
-        let load = |node, requests_per_second, held_bytes| {
-            Some(NodeLoadResource {
-                node,
-                load: fondaco_control::http::ResourceUseResource {
-                    cpu_percent: 40.0,
-                    requests_per_second,
-                    ..Default::default()
-                },
-                known: true,
-                held_bytes,
-            })
+        let loaded = |number, load: Option<(f64, u64)>| LoadedNode {
+            node: ClusterNode {
+                live: load.is_some(),
+                ..node(number)
+            },
+            load: load.map(|(requests_per_second, _)| ResourceUseResource {
+                cpu_percent: 40.0,
+                requests_per_second,
+                ..Default::default()
+            }),
+            held_bytes: load.map(|(_, held_bytes)| held_bytes),
         };
-        let text = loaded_text(&nodes, &[load(1, 75.0, 3 << 20), load(2, 25.0, 1 << 20), None]);
+        let text = loaded_text(&[
+            loaded(1, Some((75.0, 3 << 20))),
+            loaded(2, Some((25.0, 1 << 20))),
+            loaded(3, None),
+        ]);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows[0].ends_with(&["DATA", "CPU", "REQUESTS/S", "SHARE"]), "{text}");
         assert!(rows[1].ends_with(&["3.0", "MiB", "40", "%", "75", "75", "%"]), "{text}");

@@ -299,10 +299,12 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
             failed.partition
         );
     }
-    if let Some(stuck) = plan.and_then(|plan| plan.stuck.first()) {
+    let stuck = plan.into_iter().flat_map(|plan| plan.stuck.iter().map(stuck_text));
+    let stuck: Vec<String> = stuck.collect();
+    if !stuck.is_empty() {
         bail!(
-            "the partitions have moved, but not all of their data: {}; push the store again, or start the former node",
-            stuck_text(stuck)
+            "the partitions have moved, but not all of their data: {}; push each such store again, or start its former node",
+            stuck.join("; ")
         );
     }
     output.result(&ended, |ended| nodes::text(&ended.nodes))

@@ -116,7 +116,7 @@ fn summary(status: &Status) -> String {
         ));
     }
     if !behind.is_empty() {
-        parts.push(format!("behind: {}", behind.join(", ")));
+        parts.push(format!("stores behind: {}", behind.join(", ")));
     }
     parts.join("; ")
 }

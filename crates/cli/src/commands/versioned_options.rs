@@ -91,7 +91,7 @@ impl VersionedArguments {
     }
 }
 
-/// What it means for a store that a node is away, if it needs all replicas of a key to read or to write it.
+/// A warning about a store that needs all replicas of a key to read or to write it.
 pub fn away_text(settings: &VersionedResource, replicas: u32) -> String {
     let stops = match (
         settings.reads == replicas,
@@ -103,9 +103,9 @@ pub fn away_text(settings: &VersionedResource, replicas: u32) -> String {
         (false, true) => "not written",
         (false, false) => return String::new(),
     };
-    let remedy = match replicas {
-        2 => "--replicas 3 keeps both, and --reads 1 keeps reads",
-        _ => "fewer --reads or --writes keep it",
+    let remedy = match (replicas, stops) {
+        (2, "neither read nor written") => "--replicas 3 keeps both, and --reads 1 keeps reads",
+        _ => "lower --reads or --writes, or have more replicas, with R + W above their number",
     };
     format!(
         "while one of the {replicas} nodes of a key is away, the key is {stops} (NOQUORUM): {remedy}; see fondaco store alter --help\n"

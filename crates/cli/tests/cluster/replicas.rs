@@ -74,8 +74,13 @@ impl Client {
     }
 
     fn go_on(&self, writes: u64) {
-        let before = self.shared.written.load(SeqCst);
-        until("writes go on", || self.shared.written.load(SeqCst) >= before + writes);
+        // A failed write is counted as one before it is counted at all.
+        let acknowledged = || {
+            let failed = self.shared.failed.lock().len() as u64;
+            self.shared.written.load(SeqCst).saturating_sub(failed)
+        };
+        let before = acknowledged();
+        until("writes go on", || acknowledged() >= before + writes);
     }
 
     /// Returns how many writes were acknowledged, and the errors. Panics if a read has missed a write, or if a process misses one now.

@@ -32,6 +32,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
         .iter()
         .map(|name| cluster.get(name).redis())
         .collect();
+    let mut awaited = 0;
     for swap in 0..SWAPS {
         // Ask a different process each time: all of them can swap.
         let asked = cluster.get(["node-1", "node-2", "node-3", "router-1", "router-2"][swap as usize % 5]);
@@ -53,6 +54,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
         };
         // A process does not wait for ever for others, which may be slow.
         if waits && asked_at.elapsed() < WAIT_TIME_MAX {
+            awaited += 1;
             // A request to a node after the answer gets the new version, even if the key is on other nodes.
             for redis in &mut connections[..3] {
                 assert_eq!(read_all(redis), Ok(current), "after swap {swap}");
@@ -62,6 +64,10 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     let answers = readers.answers();
     let failures = readers.stop();
     none_since(&failures, began);
+    assert!(
+        awaited > SWAPS / 6,
+        "only {awaited} swaps were known everywhere in time"
+    );
     println!(
         "{answers} answers of {} addresses during {SWAPS} swaps, all right",
         addresses.len()

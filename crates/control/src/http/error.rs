@@ -193,6 +193,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "a node that is live or has partitions cannot be forgotten",
     ),
     (
+        "short_lists",
+        409,
+        "nodes lack their share of the partitions: fondaco rebalance run --even",
+    ),
+    (
         "member_busy",
         409,
         "the member of the development cluster is the one that answers, or is already running or stopped",
@@ -419,7 +424,8 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::NodeNotFound { .. } => "node_not_found",
         OperatorError::NodeAbsent { .. } => "node_absent",
         OperatorError::NodeInUse { .. } => "node_in_use",
-        OperatorError::ShortLists { .. } | OperatorError::Placement(_) => "placement",
+        OperatorError::ShortLists { .. } => "short_lists",
+        OperatorError::Placement(_) => "placement",
         OperatorError::TooManyUsers { .. } => "too_many_users",
         OperatorError::UserNotFound { .. } => "user_not_found",
     }

@@ -34,7 +34,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
 /// from being created.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, other_kind, no_engine, no_log, store_exists, too_many_stores, no_routing, plan_in_progress, placement", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, other_kind, no_engine, no_log, store_exists, too_many_stores, no_routing, plan_in_progress, short_lists, placement", body = ErrorResource),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -96,7 +96,7 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
 /// Change a store. Surplus backups are deleted.
 #[utoipa::path(patch, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), request_body = StoreChange, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, other_kind, unchangeable, version_failed, plan_in_progress, node_absent, placement", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, other_kind, unchangeable, version_failed, plan_in_progress, node_absent, short_lists, placement", body = ErrorResource),
 ))]
 pub(super) async fn alter(
     State(app): State<App>,

@@ -273,7 +273,7 @@ impl Topology {
             joined.counts.clone_from(&former.counts);
         }
         for (&id, node) in &former.nodes {
-            // A node is never forgotten.
+            // The record of a node is never deleted.
             let known = joined.nodes.entry(id).or_insert_with(|| node.clone());
             if node.revision > known.revision {
                 let live = known.live;

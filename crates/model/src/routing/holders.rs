@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::RoutingTable;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
@@ -15,7 +13,7 @@ pub const EVERYWHERE: u32 = u32::MAX - 1;
 
 /// How many nodes of a partition's lists have a store: of the owners, and of the other list while the partition moves. They differ only
 /// while the store's number of replicas changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Copies {
     /// Of the owners.
     pub owners: usize,
