@@ -144,7 +144,7 @@ impl Replicas {
         };
         for partition in store.partitions.values() {
             status.held.insert(partition.id());
-            if holding.is_synchronised(store, partition) {
+            if holding.may_switch(store, partition) {
                 status.synchronised.insert(partition.id());
             }
             match partition.with_tree(HashTree::keys) {

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, Table};
-use fondaco_model::versioned::{Change as UpdateChange, EngineKind, Other, Update, VersionedSettings, has_enough};
+use fondaco_model::versioned::{
+    Change as UpdateChange, EngineKind, Other, Update, VersionedSettings, has_all, has_enough,
+};
 use fondaco_model::{
     Copies, NodeId, PartitionCount, PartitionId, RoutingTable, Slot, StoreName, ValueType, member, slot_of_key,
 };
@@ -298,18 +300,34 @@ impl Holding {
         cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition)) && is_given_up()
     }
 
+    /// Whether a plan under way may switch, as far as a partition on this node is concerned: it has everything that the owners had. While
+    /// the number of replicas becomes lower that is asked of owners, too: those that remain must not lack what the others have.
+    pub(crate) fn may_switch(&self, store: &HeldStore, partition: &Partition) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let becomes_lower = store.copies.joint < store.copies.owners && cluster.table.next(partition.id()).is_some();
+        if !becomes_lower || !store.is_compared() {
+            return self.is_synchronised(store, partition);
+        }
+        let owners = self.owners(store, partition.id());
+        !partition.is_behind() && has_all(&store.settings, owners, cluster.node, self.other(cluster, partition))
+    }
+
     fn has_enough(&self, cluster: &Cluster, store: &HeldStore, partition: &Partition) -> bool {
         let owners = self.owners(store, partition.id());
-        has_enough(&store.settings, owners, cluster.node, |node| Other {
+        has_enough(&store.settings, owners, cluster.node, self.other(cluster, partition))
+    }
+
+    fn other(&self, cluster: &Cluster, partition: &Partition) -> impl Fn(NodeId) -> Other {
+        move |node| Other {
             is_live: self.is_live(node),
             is_given_up: cluster.given_up.contains(&node),
             compared: partition.compared_with(node),
-        })
+        }
     }
 
     /// Whether a partition is to be compared before all others: a plan waits for it.
     pub(crate) fn is_waited_for(&self, store: &HeldStore, partition: &Partition) -> bool {
-        partition.is_behind() || !self.is_synchronised(store, partition)
+        partition.is_behind() || !self.may_switch(store, partition)
     }
 
     /// Whether a node gets a partition by a move that has not switched yet.

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::record::StoreRecord;
 use crate::name::StoreName;
 use crate::node::NodeId;
-use crate::partition::PartitionId;
+use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
 use crate::placement::{Move, moves_of};
 use crate::routing::{RoutingTable, Stage};
+use crate::version::VersionNumber;
 use crate::versioned::Quorums;
 
 /// How many moves of a plan a node takes part in at a time, unless the plan says otherwise.
@@ -122,13 +124,26 @@ pub enum PlanState {
 }
 
 /// A store that partitions moved without.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StuckStore {
-    /// The partitions.
+    /// The number of the store: one of the same name that is made later has nothing to do with it.
+    pub id: u16,
+    /// The newest version that may be missing.
+    pub newest: Option<VersionNumber>,
+    /// The partitions, of so many.
     pub partitions: PartitionSet,
+    /// How many partitions there were.
+    pub count: PartitionCount,
     /// Why the last of them could not be fetched.
     pub error: String,
+}
+
+impl StuckStore {
+    /// Whether the store still keeps a version that may be missing.
+    pub fn is_missed(&self, store: &StoreRecord) -> bool {
+        store.id == self.id && store.versions.kept().any(|version| Some(version) <= self.newest)
+    }
 }
 
 impl PlanState {

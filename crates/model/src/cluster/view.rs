@@ -13,6 +13,7 @@ use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
+use crate::partition_set::PartitionSet;
 use crate::protocol::PROTOCOL;
 use crate::routing::{Copies, EVERYWHERE, RoutingTable};
 use crate::versioned::VersionedSettings;
@@ -138,14 +139,22 @@ impl ClusterView {
 
     /// The partitions of a store that moved without it, each with its former owners. These may have the last copies.
     pub(super) fn stuck<'a>(&'a self, store: &StoreName) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
+        let record = self.stores.get(store).map(|store| &store.record);
         let plans = self.plans.values().map(|plan| &plan.record);
         let stuck = plans.filter_map(move |plan| Some((plan, plan.stuck.get(store)?)));
+        let stuck = stuck.filter(move |(_, stuck)| record.is_some_and(|record| stuck.is_missed(record)));
         stuck.flat_map(|(plan, stuck)| {
             let before = plan
                 .before
                 .iter()
                 .filter(|(partition, _)| stuck.partitions.contains(**partition));
-            before.map(|(&partition, owners)| (partition, owners.as_slice()))
+            let count = self.partitions().unwrap_or(stuck.count);
+            before.flat_map(move |(&partition, owners)| {
+                // There may be more partitions now.
+                let now = PartitionSet::from_iter([partition]).among(stuck.count, count);
+                let now: Vec<_> = now.iter().collect();
+                now.into_iter().map(move |partition| (partition, owners.as_slice()))
+            })
         })
     }
 

@@ -42,14 +42,36 @@ pub fn has_enough(
     other: impl Fn(NodeId) -> Other,
 ) -> bool {
     let (replicas, is_owner) = (owners.len() as u32, owners.contains(&own));
-    let others = || owners.iter().filter(|&&owner| owner != own).map(|&owner| other(owner));
-    let promises = !settings.sloppy && settings.reads + settings.writes > replicas;
-    let needed = match (promises, is_owner) {
+    let needed = match (promises(settings, replicas), is_owner) {
         // A write that was only on this replica is nowhere else.
         (true, true) => (replicas + 1).saturating_sub(settings.writes.max(2)),
         (true, false) => (replicas + 1).saturating_sub(settings.writes).max(1),
         (false, _) => 0,
     };
+    is_compared_with(needed, owners, own, other)
+}
+
+/// Whether an owner that has lost nothing has what it lacks of a partition, as far as reads depend on it: before the number of
+/// replicas becomes lower, since fewer owners are read then. A write that it lacks is on W of the N - 1 others, and N - W of these
+/// include one of them.
+pub fn has_all(settings: &VersionedSettings, owners: &[NodeId], own: NodeId, other: impl Fn(NodeId) -> Other) -> bool {
+    let replicas = owners.len() as u32;
+    let needed = match promises(settings, replicas) {
+        true => replicas.saturating_sub(settings.writes),
+        false => 0,
+    };
+    is_compared_with(needed, owners, own, other)
+}
+
+/// Whether reads must see every acknowledged write.
+fn promises(settings: &VersionedSettings, replicas: u32) -> bool {
+    !settings.sloppy && settings.reads + settings.writes > replicas
+}
+
+/// Whether a replica was compared with so many others that lack nothing, and with all that are live.
+fn is_compared_with(needed: u32, owners: &[NodeId], own: NodeId, other: impl Fn(NodeId) -> Other) -> bool {
+    let is_owner = owners.contains(&own);
+    let others = || owners.iter().filter(|&&owner| owner != own).map(|&owner| other(owner));
     let whole = others().filter(|other| other.compared == Some(Compared::Whole));
     let is_enough =
         whole.count() as u32 >= needed || others().all(|other| other.compared.is_some() || other.is_given_up);
@@ -183,5 +205,25 @@ mod tests {
             compared: None,
         };
         assert!(has_enough(&settings, &owners, owners[0], away));
+    }
+
+    #[test]
+    fn an_owner_that_remains_is_compared_with_enough_to_miss_no_write() {
+        let settings = VersionedSettings::of(3);
+        let owners = nodes(3);
+        let others = |live: u32, compared: u32| {
+            let is_in = |set: u32, node| is_in(set, node);
+            let other = move |node| Other {
+                is_live: is_in(live, node),
+                is_given_up: false,
+                compared: is_in(compared, node).then_some(Compared::Whole),
+            };
+            has_all(&settings, &owners, owners[0], other)
+        };
+        let (second, third) = (0b010, 0b100);
+        assert!(!others(0, 0), "a write may be on both others");
+        assert!(others(second, second), "one of two of three has it");
+        assert!(!others(second | third, second), "one that is there is asked");
+        assert!(others(second | third, second | third));
     }
 }

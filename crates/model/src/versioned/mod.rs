@@ -28,7 +28,7 @@ mod varint;
 mod word;
 mod write;
 
-pub use catching_up::{Compared, Other, has_enough};
+pub use catching_up::{Compared, Other, has_all, has_enough};
 pub use clock::{
     AHEAD_MS_MAX, COUNTER_ENTRIES_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX,
     ENTRIES_READ_MAX, VectorClock,

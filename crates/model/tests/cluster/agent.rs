@@ -9,7 +9,8 @@ use fondaco_model::cluster::{
 };
 use fondaco_model::{Copies, PartitionId, PartitionSet, VersionNumber};
 
-use crate::fixture::{Cluster, name, node, version};
+use crate::fixture::{Cluster, announcement, name, node, version};
+use crate::plans::replaced_without_a_store;
 
 /// A node whose actions are carried out at once.
 struct Node {
@@ -616,6 +617,34 @@ fn partitions_that_moved_away_are_dropped_after_a_grace() {
     }
     assert_eq!(open(&one), own.len());
     assert_eq!(one.serving.stores["s"].versions[&version(1)], own);
+}
+
+#[test]
+fn a_node_that_returns_keeps_what_its_partitions_moved_without() {
+    let (mut cluster, _, lost) = replaced_without_a_store(1, false);
+    cluster.announce(announcement(3));
+    cluster.settle();
+    let mut three = Node::new(3);
+    three.has("s", version(1), "s", lost.clone());
+    three.has("t", version(1), "t", lost.clone());
+    let mut now_ms = 0;
+    for _ in 0..10 {
+        now_ms += DROP_GRACE_MS;
+        three.look(&cluster, now_ms);
+    }
+    let held: Vec<_> = three.local.versions.keys().map(|(store, _)| store.as_str()).collect();
+    assert_eq!(held, ["s"], "the new owners have the other store");
+    // A store of the same name has nothing to do with it.
+    assert!(cluster.apply(&operator::drop_store(&cluster.view, &name("s"), 1, 500).unwrap()));
+    cluster.create("s");
+    assert_eq!(cluster.push("s", "another"), version(1));
+    cluster.ready([1, 2, 4], "s", version(1));
+    cluster.settle();
+    assert_eq!(cluster.store("s").versions.current(), Some(version(1)));
+    let mut three = Node::new(3);
+    three.has("s", version(1), "s", lost);
+    three.look(&cluster, 0);
+    assert_eq!(three.serves("s"), [0; 0], "it is not served at any time");
 }
 
 #[test]

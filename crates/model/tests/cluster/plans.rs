@@ -1,10 +1,10 @@
 //! Plans are made, run in waves, paused, cancelled and ended.
 
 use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest};
-use fondaco_model::cluster::{NodeMark, PlanState, RecordPath, ReplicaReport, ReplicaState};
+use fondaco_model::cluster::{NodeMark, PLANS_KEPT, PlanState, RecordPath, ReplicaReport, ReplicaState};
 use fondaco_model::{EVERYWHERE, Move, NodeId, PartitionId, PartitionSet, StoreName};
 
-use crate::fixture::{Cluster, announcement, node, version};
+use crate::fixture::{Cluster, announcement, name, node, version};
 
 /// Node 4 gets its share, by so many moves at a time.
 fn add_four(moves_per_node: u32) -> PlanRequest {
@@ -584,7 +584,9 @@ fn a_replaced_proposal_stays_in_the_list_for_a_while() {
         cluster.propose(&add_four(1)).unwrap();
     }
     assert!(!cluster.view.plans.contains_key(&first), "they are not kept for ever");
-    assert!(cluster.view.plans.len() < 12, "{}", cluster.view.plans.len());
+    let kept = cluster.view.plans.values();
+    let replaced = kept.filter(|plan| plan.record.state == PlanState::Replaced).count();
+    assert_eq!(replaced, 8);
 }
 
 #[test]
@@ -606,7 +608,7 @@ fn a_node_is_forgotten_when_it_is_drained_and_stopped() {
 }
 
 /// Node 4 replaces node 3, which is absent. Node 4 has store `t`, and could not fetch `s`.
-fn replaced_without_a_store(replicas: u32, gave_up: bool) -> (Cluster, u64, PartitionSet) {
+pub fn replaced_without_a_store(replicas: u32, gave_up: bool) -> (Cluster, u64, PartitionSet) {
     let mut cluster = Cluster::of(3, 16, replicas);
     for store in ["s", "t"] {
         cluster.create(store);
@@ -673,4 +675,37 @@ fn a_store_that_a_live_owner_has_is_left_behind_after_all_attempts_only() {
             .all(|partition| cluster.table().owners(partition).contains(&node(4)))
     );
     assert_eq!(cluster.view.plans[&number].record.stuck.len(), 1);
+}
+
+#[test]
+fn a_plan_is_kept_as_long_as_a_store_misses_what_partitions_moved_without() {
+    let (mut cluster, number, lost) = replaced_without_a_store(1, false);
+    let partition = lost.iter().next().unwrap();
+    let forget = |cluster: &mut Cluster| {
+        for _ in 0..PLANS_KEPT + 2 {
+            cluster.run(&PlanRequest {
+                moves: vec![Move {
+                    partition,
+                    from: Some(node(4)),
+                    to: Some(node(1)),
+                }],
+                ..PlanRequest::default()
+            });
+            let cancel = operator::cancel_plan(&cluster.view, None, 0).unwrap();
+            assert!(cluster.apply(&cancel));
+            cluster.settle();
+            let plans = cluster.view.plans.values_mut();
+            plans.for_each(|plan| plan.record.ended_unix_ms = Some(0));
+        }
+    };
+    forget(&mut cluster);
+    assert!(cluster.view.plans.contains_key(&number));
+    assert!(
+        cluster.view.plans.len() <= PLANS_KEPT + 2,
+        "{}",
+        cluster.view.plans.len()
+    );
+    assert!(cluster.apply(&operator::drop_store(&cluster.view, &name("s"), 1, 500).unwrap()));
+    forget(&mut cluster);
+    assert!(!cluster.view.plans.contains_key(&number));
 }

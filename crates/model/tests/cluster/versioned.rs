@@ -273,12 +273,40 @@ fn a_versioned_store_gets_and_gives_up_a_replica_once_the_next_owners_have_all_w
 }
 
 #[test]
+fn quorums_stay_until_a_plan_for_another_number_of_replicas_has_ended() {
+    let mut cluster = Cluster::of(3, 16, 3);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let change = operator::alter_store(&cluster.view, &name("v"), &with_replicas(2), 9).unwrap();
+    assert!(cluster.apply(&change));
+    let one_write = StoreChange {
+        versioned: Some(VersionedChange {
+            reads: Some(3),
+            writes: Some(1),
+            ..VersionedChange::default()
+        }),
+        ..StoreChange::default()
+    };
+    let busy = operator::alter_store(&cluster.view, &name("v"), &one_write, 9).unwrap_err();
+    assert!(matches!(busy, OperatorError::PlanInProgress { .. }), "{busy:?}");
+}
+
+#[test]
 fn a_number_of_replicas_with_which_reads_would_miss_writes_is_refused() {
     let mut cluster = Cluster::of(4, 16, 3);
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     let refused = |cluster: &mut Cluster, change: &StoreChange| alter(cluster, change).unwrap_err().to_string();
     let text = refused(&mut cluster, &with_replicas(1));
     assert!(text.contains("fondaco store alter v --replicas 2"), "{text}");
+    let few_reads = StoreChange {
+        versioned: Some(VersionedChange {
+            reads: Some(1),
+            writes: Some(4),
+            ..VersionedChange::default()
+        }),
+        ..with_replicas(4)
+    };
+    let text = refused(&mut cluster, &few_reads);
+    assert!(text.contains("--replicas 4 --reads 2 --writes 4"), "{text}");
     let text = refused(&mut cluster, &with_replicas(5));
     assert!(text.contains("fondaco rebalance run --add"), "{text}");
     let quorums = |reads, writes| StoreChange {

@@ -30,8 +30,8 @@ const GIVEN_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Turns {
     host: Arc<dyn Host>,
     period: Duration,
-    /// The next turn of each partition of each store.
-    next: HashMap<(u16, u32), Instant>,
+    /// The next turn of each partition of each store, and the epoch that assigned the partition.
+    next: HashMap<(u16, u32), (u64, Instant)>,
     /// Further comparisons that are due: with nodes that came back, and those that failed.
     owed: HashMap<(u16, u32, NodeId), Instant>,
     /// Since when partitions with lost data have put off their turns, because others compare them.
@@ -90,7 +90,15 @@ impl Turns {
             // Spread over the period.
             false => now + self.period.mul_f64(random_fraction(&*self.host)),
         };
-        let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
+        let epoch = partition.assigned_epoch();
+        let (assigned, turn) = self
+            .next
+            .entry((store.id, id.get()))
+            .or_insert_with(|| (epoch, first()));
+        if *assigned != epoch {
+            // A plan concerns it again, and may wait for it.
+            (*assigned, *turn) = (epoch, first().min(*turn));
+        }
         // The other side sends lost data to this one, which need not request it meanwhile.
         let is_put_off = is_compared && partition.is_behind() && {
             let since = *self.put_off.entry((store.id, id.get())).or_insert(now);
@@ -128,7 +136,8 @@ impl Turns {
         }
         // A plan waits for it: the next owner follows at once.
         if is_done && is_waited_for {
-            self.next.insert((store.id, id), self.host.now());
+            self.next
+                .insert((store.id, id), (partition.assigned_epoch(), self.host.now()));
         }
     }
 

@@ -290,7 +290,8 @@ fn divided(view: &ReplicaView, copies: Copies, known: BTreeMap<u32, Arc<Partitio
             (false, _) => partition.take_back(view.table.epoch()),
             (true, Some(Stage::Begun { at, .. })) if partition.assigned_epoch() < *at => {
                 let mut owners = view.table.owners(id).iter().take(copies.owners);
-                if !owners.any(|owner| *owner == view.node) {
+                // Owners that remain are compared, too, before the number of replicas becomes lower.
+                if copies.joint < copies.owners || !owners.any(|owner| *owner == view.node) {
                     partition.begin_anew(view.table.epoch());
                 }
             }

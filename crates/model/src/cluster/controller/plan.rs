@@ -8,13 +8,13 @@ use super::{Look, Patience};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::layout::Layouts;
 use crate::cluster::operator::cancel_plan;
-use crate::cluster::plan::{PlanCount, PlanRecord, PlanState};
+use crate::cluster::plan::{PlanCount, PlanRecord, PlanState, StuckStore};
 use crate::cluster::readiness;
 use crate::cluster::record::{NodeMark, ReplicaReport, StoreRecord};
 use crate::cluster::view::Revised;
 use crate::definition::StoreKind;
 use crate::node::NodeId;
-use crate::partition::PartitionId;
+use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
 use crate::routing::{RoutingTable, Stage, Steps};
 use crate::versioned::{Compared, Other, has_enough};
@@ -62,7 +62,9 @@ pub(super) fn go_on(
                 }
                 steps.switch.insert(partition);
                 if let Some(plan) = &mut after {
-                    lacking.iter().for_each(|one| one.note(plan, partition));
+                    lacking
+                        .iter()
+                        .for_each(|one| one.note(plan, partition, table.partitions()));
                 }
             }
         }
@@ -159,10 +161,19 @@ struct Lacking<'a> {
 
 impl Lacking<'_> {
     /// Notes in a plan that a partition moves without it.
-    fn note(&self, plan: &mut PlanRecord, partition: PartitionId) {
-        let stuck = plan.stuck.entry(self.store.definition.name.clone()).or_default();
+    fn note(&self, plan: &mut PlanRecord, partition: PartitionId, count: PartitionCount) {
+        let new = StuckStore {
+            id: self.store.id,
+            newest: self.store.versions.kept().max(),
+            partitions: PartitionSet::EMPTY,
+            count,
+            error: could_not_fetch(self.node, self.replica),
+        };
+        let name = self.store.definition.name.clone();
+        let known = plan.stuck.remove(&name).filter(|known| known.id == new.id);
+        let partitions = known.map_or(PartitionSet::EMPTY, |known| known.partitions);
+        let stuck = plan.stuck.entry(name).or_insert(StuckStore { partitions, ..new });
         stuck.partitions.insert(partition);
-        stuck.error = could_not_fetch(self.node, self.replica);
     }
 }
 

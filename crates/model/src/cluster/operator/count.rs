@@ -59,6 +59,13 @@ pub(super) fn change_quorums(
         expected: Some(table.revision),
         record: Some(Record::Routing(table_after)),
     };
+    // Its quorums were checked against those that the store had then.
+    let is_changing =
+        |plan: &&Revised<PlanRecord>| plan.record.count.as_ref().is_some_and(|count| count.id == record.id);
+    if let Some(plan) = under_way(view).filter(is_changing) {
+        let number = plan.record.number;
+        return Err(OperatorError::PlanInProgress { number });
+    }
     if now.replicas == next.replicas {
         let is_counted = table.record.counts().contains_key(&record.id);
         let after = table.record.with_quorums(record.id, next);
@@ -159,8 +166,15 @@ fn check(
         (true, true) => return Ok(()),
         (false, _) if is_said => return Ok(()),
         (false, _) => format!(
-            "{reads} reads and {writes} writes of {replicas} replicas: a read could miss acknowledged writes; say how many, more than \
-             {replicas} together: fondaco store alter {store} --replicas {replicas} --reads R --writes W"
+            "with {reads} reads and {writes} writes of {replicas} replicas a read could miss acknowledged writes; choose R + W > \
+             {replicas}: fondaco store alter {store} --replicas {replicas} --reads R --writes W"
+        ),
+        (true, false) if now.replicas - now.writes < replicas => format!(
+            "{reads} reads of {replicas} replicas could miss writes that {} of {} replicas have acknowledged; read more: fondaco store \
+             alter {store} --replicas {replicas} --reads {} --writes {writes}",
+            now.writes,
+            now.replicas,
+            now.replicas - now.writes + 1
         ),
         (true, false) => format!(
             "{replicas} replicas instead of {}, with {reads} reads: a read could miss writes that {} of {} replicas have \

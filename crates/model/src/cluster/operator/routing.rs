@@ -196,7 +196,7 @@ fn moved(list: &mut [NodeId], one: &Move) -> Option<()> {
 }
 
 /// A proposal of these lists.
-pub(super) fn record_of(
+fn record_of(
     view: &ClusterView,
     table: &RoutingTable,
     request: &PlanRequest,
@@ -252,6 +252,14 @@ fn cost(view: &ClusterView, table: &RoutingTable, plan: &Plan, costs: &MoveCosts
     cost
 }
 
+/// Whether partitions have moved without data that stores still want: the plan tells their former owners to keep it.
+fn misses_data(view: &ClusterView, plan: &PlanRecord) -> bool {
+    plan.stuck.iter().any(|(name, stuck)| {
+        let store = view.stores.get(name);
+        store.is_some_and(|store| stuck.is_missed(&store.record))
+    })
+}
+
 /// Saves a plan, which replaces former proposals of the same maker; plans that ended long ago are deleted.
 pub(super) fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
     let others = || view.plans.values();
@@ -263,12 +271,16 @@ pub(super) fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
         })
         .writes
     });
+    let replaced: Vec<Write> = replaced.collect();
     let unused: Vec<_> = others()
         .filter(|other| other.record.state == PlanState::Replaced)
         .collect();
-    let unused = &unused[..unused.len().saturating_sub(REPLACED_KEPT)];
+    let unused = &unused[..(unused.len() + replaced.len())
+        .saturating_sub(REPLACED_KEPT)
+        .min(unused.len())];
     let ended: Vec<_> = others()
         .filter(|other| other.record.state.is_end() && other.record.state != PlanState::Replaced)
+        .filter(|other| !misses_data(view, &other.record))
         .collect();
     let since = plan.made_unix_ms.saturating_sub(PLANS_KEPT_MS);
     let is_new = |other: &Revised<PlanRecord>| other.record.ended_unix_ms.is_some_and(|at| at > since);
@@ -283,7 +295,8 @@ pub(super) fn saved(view: &ClusterView, plan: PlanRecord) -> Change {
         expected: Some(other.revision),
         record: None,
     });
-    let mut writes: Vec<Write> = replaced.chain(deleted).collect();
+    let mut writes = replaced;
+    writes.extend(deleted);
     writes.push(Write {
         path: RecordPath::Plan(plan.number),
         expected: None,
@@ -441,8 +454,8 @@ pub fn forget_node(view: &ClusterView, node: NodeId) -> Result<Change, OperatorE
     let planned = under_way(view).into_iter().flat_map(|plan| plan.record.next.values());
     let has_any = lists.chain(planned.map(Vec::as_slice)).any(|list| list.contains(&node));
     let in_use = match view.is_live(node) {
-        true => Some("is live: stop it first"),
-        false => has_any.then_some("has partitions: drain it first"),
+        true => Some("is live; stop it first"),
+        false => has_any.then_some("has partitions, or is to get some; drain it first"),
     };
     if let Some(why) = in_use {
         return Err(OperatorError::NodeInUse { node, why });
