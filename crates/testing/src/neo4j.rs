@@ -11,7 +11,7 @@ use crate::java::java;
 
 const ARTIFACT: &str = "org.neo4j:neo4j:5.26.0";
 
-/// An empty Neo4j that answers queries. It ends with the test: then its input is closed.
+/// An empty Neo4j that answers queries. It is killed when it is dropped.
 pub struct Neo4j {
     dir: TempDir,
     process: Child,

@@ -15,7 +15,7 @@ pub enum Answer {
     IsLost,
 }
 
-/// Passes requests to a server, after `look` has seen the beginning of each. Returns the address. It listens as long as the
+/// Passes requests to a server, after `look` has seen their bytes, piece by piece: the head comes first. Returns the address. It listens as long as the
 /// process runs.
 ///
 /// # Panics

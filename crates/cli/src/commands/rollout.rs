@@ -2,7 +2,7 @@
 //!
 //! The rule for failures: a cluster that cannot be reached before it has begun the push is left out, and the others go
 //! on. If the answer to the request that begins the push is lost, it is asked again: the run has an id, so that the push is not
-//! begun twice. One that fails later stops the rollout: the version may be to blame. Either way the command fails at the end, and
+//! begun twice. A cluster that fails later stops the rollout: the version may be to blame. Either way the command fails at the end, and
 //! its error says which clusters serve the version, how to go on, and how to go back.
 
 use std::hash::{BuildHasher, Hasher, RandomState};

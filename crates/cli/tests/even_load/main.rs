@@ -153,7 +153,7 @@ fn two_unequal_servers_even_out_their_load() {
     let [Ok(small), Ok(large)] = &groups else {
         return println!("skipped: no control group can be made here (it needs root, and the controller cpu)");
     };
-    // Whatever this thread starts inherits it: beside a busy machine's other work, the load would not reach the servers.
+    // Child processes inherit the priority. Without it, other work on a busy machine keeps the load from the servers.
     if let Err(error) = rustix::process::setpriority_process(None, -10) {
         println!("the load has no priority: {error}");
     }

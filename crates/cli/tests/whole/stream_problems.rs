@@ -1,4 +1,4 @@
-//! What commands print while brokers keep a store from its stream: a topic that is missing, or one that may not be read.
+//! The output of commands while a stream cannot be read: a topic that is missing, or one that may not be read.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -152,8 +152,8 @@ pub(super) async fn place(
     }))
 }
 
-/// Mark a node as leaving for good, or for maintenance; or take its mark away. With the mark of a node that leaves, the plan is
-/// cancelled that drains it: it keeps what has not moved.
+/// Mark a node as leaving for good, or for maintenance; or take its mark away. Taking the mark from a leaving node
+/// also cancels the plan that drains it; the node keeps what has not moved.
 #[utoipa::path(post, path = "/v1/nodes/{node}/mark", tag = "cluster", params(("node" = u32, Path, description = "The number of the node")), request_body = NewMark, responses(
     (status = 200, description = "The nodes", body = NodeList),
     (status = "default", description = "An error: invalid_request, no_cluster, node_not_found", body = ErrorResource),

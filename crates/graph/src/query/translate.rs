@@ -456,7 +456,7 @@ impl Translator<'_> {
     }
 }
 
-/// What an expression behind the columns of a projection may refer to, in `ORDER BY` and `WHERE`.
+/// The names that `ORDER BY` and `WHERE` of a projection may use.
 struct Behind<'a> {
     items: &'a [Item],
     /// The variables before the projection.

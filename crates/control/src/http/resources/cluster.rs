@@ -32,7 +32,7 @@ pub struct ClusterResource {
     pub nodes: Vec<ClusterNode>,
     /// The live routers.
     pub routers: Vec<ClusterRouter>,
-    /// Of how many partitions a store has fewer ready replicas than it should: nodes are absent, or do not have its current version.
+    /// The number of partitions of which a store has too few ready replicas: nodes are absent or late.
     #[serde(default)]
     pub partitions_short: u64,
     /// The protocol in force, which processes write: the lowest one that a member speaks.

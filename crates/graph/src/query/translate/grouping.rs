@@ -1,4 +1,4 @@
-//! Which variables have a value once rows are grouped.
+//! The variables that have a value after rows are grouped.
 
 use std::collections::HashSet;
 

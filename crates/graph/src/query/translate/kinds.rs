@@ -1,4 +1,4 @@
-//! What is known of the values of expressions before a query runs, so that what can only fail is refused at its place.
+//! The kinds of expressions, as far as they are known before a query runs: an expression that can only fail is refused.
 
 use open_cypher::Span;
 
@@ -7,7 +7,7 @@ use crate::query::expression::{Expression, Operator};
 use crate::query::functions::Function;
 use crate::query::value::Value;
 
-/// What an expression is, if it is not null.
+/// The kind of a value that is not null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Any,
@@ -40,7 +40,7 @@ impl Kind {
 }
 
 impl Translator<'_> {
-    /// What an expression is.
+    /// The kind of an expression.
     pub(super) fn kind(&self, expression: &Expression) -> Kind {
         use Expression as E;
         match expression {
@@ -112,7 +112,7 @@ impl Translator<'_> {
 }
 
 impl Function {
-    /// What its only argument may be; empty if that is known when it runs.
+    /// The kinds that its only argument may have; empty if they are checked at run time.
     pub(super) fn takes(self) -> &'static [Kind] {
         use Function as F;
         match self {

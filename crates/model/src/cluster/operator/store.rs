@@ -93,9 +93,11 @@ pub fn create_store(
     Ok(change)
 }
 
-/// Changes the definition of a store. Surplus versions are given up. The number of replicas of a versioned store changes by a plan. To lower the number of replicas, the view must
-/// have the reports of nodes: the remaining replicas must have all kept versions. Where it is raised, lists become longer as
-/// for a new store; its new nodes fetch what they lack.
+/// Changes the definition of a store. Surplus versions are given up.
+///
+/// A versioned store changes its number of replicas by a plan. Of other stores a lower number needs the reports of nodes in the view:
+/// the remaining replicas must have all kept versions. For a higher number lists become longer, as for a new store; the new
+/// nodes fetch what they lack.
 ///
 /// # Errors
 /// No such store, or a value that is invalid, or not possible now.
