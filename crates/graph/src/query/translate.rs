@@ -45,7 +45,7 @@ struct Translator<'a> {
     /// The variables in scope.
     names: HashMap<String, Slot>,
     slots: usize,
-    /// What the variables are, as far as it is known.
+    /// The kinds of the variables, as far as they are known.
     kinds: HashMap<Slot, Kind>,
     /// The edges of the pattern that is being translated.
     edges: HashSet<Slot>,

@@ -39,7 +39,7 @@ impl Query {
     }
 }
 
-/// What a variable has, if it is not null.
+/// The kind of the value of a variable, if it is not null.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Vertex,
@@ -392,7 +392,7 @@ impl Generator<'_> {
 
     fn aggregate(&mut self, keeps: bool) -> (String, Kind) {
         let distinct = if self.one_in(3) { "DISTINCT " } else { "" };
-        // What is collected has no order, so nothing may follow from it.
+        // A collected list has no order, so no later value may depend on it.
         match self.rng.u8(..if keeps { 8 } else { 9 }) {
             0 => ("count(*)".into(), K::Number),
             1 => ("count(*) * 2 + 1".into(), K::Number),

@@ -181,7 +181,7 @@ fn compared(
     }
 }
 
-/// What an error says is not supported, without the place in the query.
+/// The part of an error that names what is not supported, without the place in the query.
 fn before_place(error: &str) -> String {
     let error = error.split(", at ").next().unwrap_or(error);
     let error = error.strip_prefix("ERR ").unwrap_or(error);

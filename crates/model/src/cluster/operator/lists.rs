@@ -18,7 +18,7 @@ use crate::routing::RoutingTable;
 pub(super) struct Lists {
     /// How many replicas a store can have.
     pub(super) replicas_max: u32,
-    /// What to do for more, for people.
+    /// The way to a higher number, as text for an error.
     pub(super) remedy: &'static str,
 }
 
