@@ -89,13 +89,17 @@ impl ControlPort {
     /// Swaps a version in; returns when it is served.
     pub fn swap(&self, agent: &ureq::Agent, store: &str, version: u64) -> Result<()> {
         let url = self.url(&format!("/v1/stores/{store}/swap"));
-        agent.post(&url).send_json(serde_json::json!({ "version": version }))?;
+        let body = serde_json::json!({ "version": version });
+        let request = agent.post(&url).content_type("application/json");
+        request.send(body.to_string())?;
         Ok(())
     }
 
     /// The answer of a path, if it is a success.
     pub fn show(&self, path: &str) -> Result<serde_json::Value> {
-        Ok(ureq::get(self.url(path)).call()?.body_mut().read_json()?)
+        Ok(serde_json::from_reader(
+            ureq::get(self.url(path)).call()?.body_mut().as_reader(),
+        )?)
     }
 
     /// Whether the process is ready to serve everything that it should.

@@ -291,7 +291,8 @@ impl Client {
 
     fn read<T: DeserializeOwned>(&self, mut answer: http::Response<Body>) -> anyhow::Result<T> {
         let limited = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
-        limited.read_json().with_context(|| self.broken())
+        let bytes = limited.read_to_vec().with_context(|| self.broken())?;
+        serde_json::from_slice(&bytes).with_context(|| self.broken())
     }
 
     fn unreachable(&self, error: ureq::Error) -> anyhow::Error {

@@ -365,7 +365,7 @@ impl Cluster {
     /// Sends a request to a process that may refuse it.
     pub fn try_get(&self, process: &Node, path: &str) -> Option<Value> {
         let url = format!("http://{}{path}", process.http);
-        ureq::get(url).call().ok()?.body_mut().read_json().ok()
+        serde_json::from_reader(ureq::get(url).call().ok()?.body_mut().as_reader()).ok()
     }
 
     /// Waits until the cluster sees a node as live, or as absent.

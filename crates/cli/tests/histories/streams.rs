@@ -267,7 +267,7 @@ fn latest_read(history: &History, version: &serde_json::Value) -> BTreeMap<usize
 fn get(url: &str) -> Option<serde_json::Value> {
     let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
     let mut response = ureq::Agent::new_with_config(config).get(url).call().ok()?;
-    response.body_mut().read_json().ok()
+    serde_json::from_reader(response.body_mut().as_reader()).ok()
 }
 
 /// What is killed, and started again: each once before any a second time.

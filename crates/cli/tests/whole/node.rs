@@ -215,7 +215,7 @@ impl Node {
     /// Sends GET to the control port.
     pub fn http_get(&self, path: &str) -> Value {
         let url = format!("http://{}{path}", self.http);
-        ureq::get(url).call().unwrap().body_mut().read_json().unwrap()
+        serde_json::from_reader(ureq::get(url).call().unwrap().body_mut().as_reader()).unwrap()
     }
 
     /// Sends POST to the control port.
@@ -235,8 +235,9 @@ impl Node {
     fn http_send(&self, path: &str, body: Value) -> (bool, Value) {
         let url = format!("http://{}{path}", self.http);
         let request = ureq::post(url).config().http_status_as_error(false).build();
-        let mut answer = request.send_json(body).unwrap();
-        let said = answer.body_mut().read_json().unwrap();
+        let request = request.content_type("application/json");
+        let mut answer = request.send(body.to_string()).unwrap();
+        let said = serde_json::from_reader(answer.body_mut().as_reader()).unwrap();
         (answer.status().is_success(), said)
     }
 }

@@ -85,9 +85,15 @@ impl Walk {
         let mut schema = schema.clone();
         assert!(schema.is_object(), "{what}: it has no schema");
         schema["components"] = self.document["components"].clone();
-        let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let errors: Vec<_> = validator.iter_errors(instance).map(|error| error.to_string()).collect();
-        assert!(errors.is_empty(), "{what}: {errors:?} in {instance}");
+        let mut compiler = boon::Compiler::new();
+        compiler.set_default_draft(boon::Draft::V2020_12);
+        let url = "http://fondaco/schema.json";
+        compiler.add_resource(url, schema).unwrap();
+        let mut schemas = boon::Schemas::new();
+        let compiled = compiler.compile(url, &mut schemas).unwrap();
+        if let Err(error) = schemas.validate(instance, compiled) {
+            panic!("{what}: {error} in {instance}");
+        }
     }
 }
 
