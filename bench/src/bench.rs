@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fondaco_build::{Progress, build};
+use fondaco_builder::{Progress, build};
 use parking_lot::Mutex;
 
 use crate::dataset::elsewhere::Elsewhere;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::Result;
-use fondaco_build::{BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_builder::{BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_format::{Compression, Version};
 use fondaco_model::PartitionCount;
 use fondaco_storage::Location;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use fondaco_build::{
+use fondaco_builder::{
     BuildError, BuildOptions, BuildReport, GraphReport, IncrementOptions, InputFormat, KnownIds, OnDuplicate, Phase,
     Progress, ValueSelection,
 };
@@ -242,7 +242,9 @@ pub fn run(
     let mut increment = None;
     let (report, graph) = match (&options.graph.edges, from.base) {
         (None, None) => (
-            watched(&progress, interrupt, output, || fondaco_build::build(&build, &progress))?,
+            watched(&progress, interrupt, output, || {
+                fondaco_builder::build(&build, &progress)
+            })?,
             None,
         ),
         (None, Some(base)) => {
@@ -253,7 +255,7 @@ pub fn run(
                 has_final_values: from.has_final_values,
             };
             let report = watched(&progress, interrupt, output, || {
-                fondaco_build::build_increment(&options, &progress)
+                fondaco_builder::build_increment(&options, &progress)
             })?;
             increment = Some(IncrementResult::from(&report));
             (report.build, None)
@@ -261,7 +263,7 @@ pub fn run(
         (Some(edges), _) => {
             let graph = options.graph.options(edges, build.clone(), from.known);
             let report: GraphReport = watched(&progress, interrupt, output, || {
-                fondaco_build::build_graph(&graph, &progress)
+                fondaco_builder::build_graph(&graph, &progress)
             })?;
             let result = GraphResult::from(&report);
             (report.build, Some(result))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
-use fondaco_build::KnownIds;
+use fondaco_builder::KnownIds;
 use fondaco_control::http::StoreResource;
 use fondaco_format::Version;
 use fondaco_graph::{Description, keys};

@@ -1,7 +1,7 @@
 //! The options of `fondaco build` and `fondaco push` for graphs: edges and vertices in place of keys and values.
 
 use clap::Args;
-use fondaco_build::{GraphReport, Types, UnknownVertices};
+use fondaco_builder::{GraphReport, Types, UnknownVertices};
 use fondaco_graph::EdgeType;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -68,11 +68,11 @@ impl GraphInput {
     pub fn options<'a>(
         &self,
         edges: &Edges,
-        build: fondaco_build::BuildOptions,
-        known: Option<&'a dyn fondaco_build::KnownIds>,
-    ) -> fondaco_build::GraphOptions<'a> {
-        fondaco_build::GraphOptions {
-            build: fondaco_build::BuildOptions {
+        build: fondaco_builder::BuildOptions,
+        known: Option<&'a dyn fondaco_builder::KnownIds>,
+    ) -> fondaco_builder::GraphOptions<'a> {
+        fondaco_builder::GraphOptions {
+            build: fondaco_builder::BuildOptions {
                 key: vec![edges.from.clone(), edges.to.clone()],
                 ..build
             },

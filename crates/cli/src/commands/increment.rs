@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fondaco_build::IncrementReport;
+use fondaco_builder::IncrementReport;
 use fondaco_control::http::{NodeList, StoreResource, VersionResource};
 use fondaco_fetch::{
     FetchControl, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, LocationSource, PageCache, PeerClient,

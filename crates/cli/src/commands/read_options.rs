@@ -1,7 +1,7 @@
 //! The options of `fondaco build` and `fondaco push` that say how rows are read.
 
 use clap::Args;
-use fondaco_build::{NonFinite, Numbers};
+use fondaco_builder::{NonFinite, Numbers};
 
 /// How rows are read.
 #[derive(Debug, Args)]
@@ -33,8 +33,8 @@ pub struct ReadOptions {
 
 impl ReadOptions {
     /// The options of the build.
-    pub fn options(&self) -> fondaco_build::ReadOptions {
-        fondaco_build::ReadOptions {
+    pub fn options(&self) -> fondaco_builder::ReadOptions {
+        fondaco_builder::ReadOptions {
             exclude: self.exclude.clone(),
             csv_columns: self.columns.clone(),
             numbers: self.numbers,
@@ -58,7 +58,7 @@ mod tests {
         Push(Box<PushOptions>),
     }
 
-    fn parse(line: &str) -> Result<fondaco_build::ReadOptions, String> {
+    fn parse(line: &str) -> Result<fondaco_builder::ReadOptions, String> {
         let parsed = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
         Ok(match parsed {
             Line::Build(options) => options.input.reading.options(),
@@ -71,12 +71,12 @@ mod tests {
         let options = "--exclude a,b --no-header --columns k,v --numbers text --non-finite null --allow-drift";
         for command in ["build", "push"] {
             let line = format!("fondaco {command} pymk in.csv --key k --output /out");
-            assert_eq!(parse(&line), Ok(fondaco_build::ReadOptions::default()));
+            assert_eq!(parse(&line), Ok(fondaco_builder::ReadOptions::default()));
             let read = parse(&format!("{line} {options}")).unwrap();
             let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
             assert_eq!(
                 read,
-                fondaco_build::ReadOptions {
+                fondaco_builder::ReadOptions {
                     exclude: names(["a", "b"]),
                     csv_columns: Some(names(["k", "v"])),
                     numbers: Numbers::Text,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use fondaco_build::{BuildOptions, IncrementOptions, OnDuplicate, Progress, ValueSelection, build, build_increment};
+use fondaco_builder::{BuildOptions, IncrementOptions, OnDuplicate, Progress, ValueSelection, build, build_increment};
 use fondaco_fetch::{CorruptFile, FetchError, FetchReport, FetchSource};
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Patch, key_hash, verify, write_patch};
 use fondaco_model::slot_of_key;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fondaco_build::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_builder::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError, Sources};
 use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Manifest, Version, verify};
 use fondaco_model::PartitionCount;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Command, FromArgMatches};
-use fondaco_build::KnownIds;
+use fondaco_builder::KnownIds;
 use fondaco_control::http::{NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{StoreName, ValueType, VersionNumber};

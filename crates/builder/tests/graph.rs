@@ -4,7 +4,7 @@ mod generate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fondaco_build::{
+use fondaco_builder::{
     BuildError, GraphOptions, GraphReport, KnownIds, OnDuplicate, Progress, Types, UnknownVertices, ValueSelection,
     build_graph,
 };

@@ -11,7 +11,7 @@ use arrow_array::{
     TimestampNanosecondArray, TimestampSecondArray,
 };
 use arrow_schema::{DataType, Field, TimeUnit};
-use fondaco_build::ValueSelection;
+use fondaco_builder::ValueSelection;
 use generate::{Place, get, table, write_avro, write_parquet};
 use parquet::data_type::{ByteArrayType, Int96, Int96Type};
 use parquet::file::properties::WriterProperties;

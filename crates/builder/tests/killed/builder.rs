@@ -1,11 +1,11 @@
-//! The process that the test starts and kills: `fondaco-build-many INPUT OUTPUT` builds a version of many files.
+//! The process that the test starts and kills: `fondaco-builder-many INPUT OUTPUT` builds a version of many files.
 
 #[path = "../generate/mod.rs"]
 mod generate;
 
 use std::path::Path;
 
-use fondaco_build::{Progress, build};
+use fondaco_builder::{Progress, build};
 use fondaco_storage::Location;
 
 use generate::Place;

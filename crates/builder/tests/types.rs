@@ -12,7 +12,7 @@ use arrow_array::types::{Float16Type, Int32Type};
 use arrow_array::*;
 use arrow_buffer::{IntervalDayTime, IntervalMonthDayNano, ScalarBuffer, i256};
 use arrow_schema::{DataType, Field, IntervalUnit, Schema, UnionFields};
-use fondaco_build::ValueSelection;
+use fondaco_builder::ValueSelection;
 use generate::{Place, get, write_avro, write_parquet};
 
 /// Columns of one row, by the names of their types in the table.

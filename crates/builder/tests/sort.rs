@@ -5,7 +5,7 @@ mod generate;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use fondaco_build::{BuildError, OnDuplicate};
+use fondaco_builder::{BuildError, OnDuplicate};
 use fondaco_format::{Compression, Version, verify};
 use generate::{Place, write_binary_rows};
 use proptest::prelude::*;

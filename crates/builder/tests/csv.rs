@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType, Field, Schema};
-use fondaco_build::ValueSelection;
+use fondaco_builder::ValueSelection;
 use generate::{Place, get, gzip, write_parquet};
 
 fn assert_says(message: &str, parts: &[&str]) {
@@ -102,7 +102,7 @@ fn an_empty_line_of_one_column_is_a_row() {
     for line_end in ["\n", "\r\n", "\r"] {
         let place = Place::new();
         place.write("a.csv", ["", "k", "a", "", "\"\"", "b", "", ""].join(line_end));
-        let all = |options: &mut fondaco_build::BuildOptions| {
+        let all = |options: &mut fondaco_builder::BuildOptions| {
             options.value = ValueSelection::AllOthers;
             options.bad_rows_max = 3;
         };

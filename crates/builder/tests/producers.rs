@@ -5,7 +5,7 @@ mod generate;
 
 use std::path::{Path, PathBuf};
 
-use fondaco_build::{BuildOptions, ReadOptions, ValueSelection};
+use fondaco_builder::{BuildOptions, ReadOptions, ValueSelection};
 use fondaco_format::Version;
 use generate::{Place, get};
 

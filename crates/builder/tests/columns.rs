@@ -8,7 +8,7 @@ use arrow_array::{
     ArrayRef, Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, NullArray, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
-use fondaco_build::{BuildOptions, NonFinite, Numbers, ReadOptions, ValueSelection};
+use fondaco_builder::{BuildOptions, NonFinite, Numbers, ReadOptions, ValueSelection};
 use generate::{Place, get, table, write_avro, write_parquet};
 
 #[track_caller]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use fondaco_build::{
+use fondaco_builder::{
     BuildError, BuildOptions, IncrementOptions, IncrementReport, OnDuplicate, Progress, ValueSelection, build_increment,
 };
 use fondaco_format::{ChunkWriter, Compression, MANIFEST_FILE, Manifest, Patch, Version, key_hash, verify};

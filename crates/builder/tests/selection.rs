@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{Field, Fields};
-use fondaco_build::ValueSelection;
+use fondaco_builder::ValueSelection;
 use generate::{Place, get, gzip, table, write_avro, write_parquet};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression};
@@ -47,7 +47,7 @@ fn rows_in_every_format() -> Vec<Place> {
 #[test]
 fn several_columns_make_an_unambiguous_key() {
     for place in rows_in_every_format() {
-        let key = |options: &mut fondaco_build::BuildOptions| {
+        let key = |options: &mut fondaco_builder::BuildOptions| {
             options.key = ["a", "n", "b"].map(str::to_owned).to_vec();
         };
         assert_says(&place.refused(key), &["row 3", "\"a\" contains \":\"", "last in --key"]);
@@ -247,6 +247,6 @@ fn parquet_with_brotli_is_read() {
 #[test]
 fn standard_input_needs_a_streamable_format() {
     let place = Place::new();
-    let input = |options: &mut fondaco_build::BuildOptions| options.inputs = vec!["-".to_owned()];
+    let input = |options: &mut fondaco_builder::BuildOptions| options.inputs = vec!["-".to_owned()];
     assert_says(&place.refused(input), &["/dev/stdin", "--format"]);
 }

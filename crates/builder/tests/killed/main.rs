@@ -17,7 +17,7 @@ fn a_killed_build_leaves_no_manifest_and_no_temporary_file() {
         let place = Place::new();
         let rows: String = (0..60_000).map(|n| format!("key{n},{n:>100}\n")).collect();
         let input = place.write("a.csv", format!("k,v\n{rows}"));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fondaco-build-many"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fondaco-builder-many"))
             .args([input, place.output()])
             .env("TMPDIR", place.input(""))
             .spawn()

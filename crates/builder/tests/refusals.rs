@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, Int64Array, ListArray, StringArray, StructArray, TimestampMicrosecondArray};
 use arrow_schema::Field;
-use fondaco_build::{BuildError, BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_builder::{BuildError, BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_storage::Location;
 use generate::{Place, get, gzip, table, texts, write_avro, write_parquet, zstd};
 
@@ -176,7 +176,7 @@ fn a_csv_row_with_extra_fields_is_refused() {
 fn csv_that_is_not_utf8_is_refused_only_for_text() {
     let place = Place::new();
     place.write("a.csv", b"k,v\na,\xff\n");
-    let all = |options: &mut fondaco_build::BuildOptions| options.value = ValueSelection::AllOthers;
+    let all = |options: &mut fondaco_builder::BuildOptions| options.value = ValueSelection::AllOthers;
     assert_says(&place.refused(all), &["row 1", "\"v\" is not UTF-8"]);
     assert_eq!(place.built(|_| {}).get(b"a").unwrap().as_deref(), Some(&b"\xff"[..]));
 }

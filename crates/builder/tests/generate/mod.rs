@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use arrow_avro::compression::CompressionCodec;
 use arrow_avro::writer::{AvroWriter, WriterBuilder, format::AvroOcfFormat};
 use arrow_schema::{DataType, Field, Schema};
-use fondaco_build::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_builder::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_format::{Compression, Version};
 use fondaco_storage::Location;
 use parquet::arrow::ArrowWriter;

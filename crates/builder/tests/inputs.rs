@@ -12,7 +12,7 @@ use arrow_array::{
 };
 use arrow_avro::compression::CompressionCodec;
 use arrow_schema::{DataType, Field, Fields};
-use fondaco_build::{InputFormat, OnDuplicate, ValueSelection};
+use fondaco_builder::{InputFormat, OnDuplicate, ValueSelection};
 use fondaco_format::ValueEncoding;
 use generate::{Place, get, gzip, table, texts, write_avro, write_parquet, zstd};
 
@@ -376,7 +376,7 @@ fn a_dry_run_counts_the_same_and_writes_nothing() {
         let place = Place::new();
         write_parquet(&place.input("a.parquet"), &pairs_as_table(), 70);
         place.write("b.csv", "k,v\nkey7,again\n");
-        let change = |options: &mut fondaco_build::BuildOptions| {
+        let change = |options: &mut fondaco_builder::BuildOptions| {
             options.on_duplicate = OnDuplicate::First;
             options.chunk_bytes_target = 5000;
             options.dry_run = dry_run;
