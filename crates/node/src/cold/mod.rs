@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_format::{ColdRead, ColdStep, FormatError, Value, Version};
+use fondaco_metrics::NodeMetrics;
 use tokio::sync::oneshot;
 
-use crate::metrics::NodeMetrics;
 use ring::Ring;
 
 /// The cold reads of one event loop.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::{Catalog, NOT_OPEN, Setting};
 use fondaco_client::graph::Keys;
 use fondaco_client::{ClientError, Computed, PinnedStore, ReadOptions, SetOptions, What};
 use fondaco_format::{Value, Version};
@@ -11,11 +12,9 @@ use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
 use fondaco_protocol::WireKey;
 
 use super::Stop;
-use crate::catalog::{Catalog, NOT_OPEN};
 use crate::forward::told;
 use crate::server::ServerState;
 use crate::server::refusal;
-use crate::settings::Setting;
 
 /// After so many keys it is asked whether to go on, and whether too much was read.
 const KEYS_BETWEEN_CHECKS: usize = 64;

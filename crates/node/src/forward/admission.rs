@@ -6,15 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use fondaco_catalog::{Catalog, Member, Membership, Setting, StoreId, VersionedStore};
 use fondaco_client::read::HeldBudget;
+use fondaco_metrics::Counter;
 
 use super::Forwarder;
 use super::quota::Quotas;
-use crate::catalog::{Catalog, StoreId, VersionedStore};
-use crate::membership::{Member, Membership};
-use crate::metrics::Counter;
 use crate::server::ServerState;
-use crate::settings::Setting;
 
 /// Values of other nodes and of replicas, on their way to clients, have room for this part of what buffers may have, and
 /// beside those.

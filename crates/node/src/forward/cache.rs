@@ -105,7 +105,7 @@ mod tests {
     use fondaco_model::VersionNumber;
 
     use super::*;
-    use crate::catalog::StoreId;
+    use fondaco_catalog::StoreId;
 
     fn name(version: u64, key: &[u8]) -> EntryRef<'_> {
         EntryRef {

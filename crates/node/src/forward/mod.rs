@@ -20,18 +20,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
+use fondaco_catalog::{Catalog, Setting, StoreId};
 use fondaco_client::read::{HeldBudget, ValueBudget};
 use fondaco_client::{Client, ClientBuilder, ClientError, Partial, ReadOptions};
+use fondaco_metrics::{Counter, LoopMetrics};
 use fondaco_model::{NodeId, StoreKind, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
 use single_flight::{FlightPlace, SingleFlights};
 use tokio::sync::oneshot;
 
-use crate::catalog::{Catalog, StoreId};
-use crate::metrics::{Counter, LoopMetrics};
 use crate::server::ServerState;
-use crate::settings::Setting;
 
 pub(crate) use admission::UnderWay;
 pub(crate) use quota::Quotas;

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::catalog::StoreId;
+use fondaco_catalog::StoreId;
 
 /// What has not been read for this long may be read at once.
 const BURST_NS: u64 = 1_000_000_000;

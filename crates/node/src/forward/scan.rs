@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use fondaco_catalog::{Catalog, Membership};
 use fondaco_client::ClientError;
 use fondaco_format::ScanPosition;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_resp::ReplyItem;
 
 use super::{Forwarder, told};
-use crate::catalog::Catalog;
-use crate::membership::Membership;
 
 /// Keys, and the hash to go on from in their partition; `None` at its end.
 pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);

@@ -73,8 +73,8 @@ mod tests {
     use fondaco_model::VersionNumber;
 
     use super::*;
-    use crate::catalog::StoreId;
     use crate::forward::StoreVersion;
+    use fondaco_catalog::StoreId;
 
     fn source() -> StoreVersion {
         StoreVersion {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fondaco_catalog::{Catalog, VersionedStore};
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
@@ -12,7 +13,6 @@ use fondaco_protocol::now_unix_ms;
 use fondaco_replica::Replicas;
 
 use super::{Answered, Answers, Forwarder, UnderWay, ValueAnswer, Wanted, told, wire_keys};
-use crate::catalog::{Catalog, VersionedStore};
 use crate::single_value::value_of;
 
 impl Forwarder {

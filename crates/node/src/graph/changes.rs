@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::StoreId;
 use fondaco_client::ClientError;
 use fondaco_client::graph::{EdgeEnds, RepairCursor, VertexChange};
 use fondaco_graph::keys::Direction;
@@ -12,7 +13,6 @@ use fondaco_ids::{SetAnswer, SetQuery};
 use serde_json::{Map, Value};
 
 use super::Graph;
-use crate::catalog::StoreId;
 use crate::compute::Stop;
 use crate::forward::told;
 use crate::server::ServerState;

@@ -12,17 +12,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use fondaco_catalog::{Catalog, ServingStore, Setting, StoreId};
 use fondaco_client::graph::{GraphSource, description, in_one_version};
 use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
 use fondaco_graph::{Ask, Description, Network, Relation, Source, network};
+use fondaco_metrics::NodeMetrics;
 use fondaco_model::{StoreName, ValueType};
 
-use crate::catalog::{Catalog, ServingStore, StoreId};
 use crate::compute::{NoResult, Sets, Stop};
 use crate::forward::StoreVersion;
-use crate::metrics::NodeMetrics;
 use crate::server::{ServerState, refusal};
-use crate::settings::Setting;
 use networks::{Kept, Name};
 
 pub(crate) use changes::{Change, Changed, change};

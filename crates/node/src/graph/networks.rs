@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use fondaco_catalog::StoreId;
 use fondaco_graph::Network;
 use fondaco_graph::keys::Direction;
+use fondaco_metrics::NodeMetrics;
 use fondaco_model::VersionNumber;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-
-use crate::catalog::StoreId;
-use crate::metrics::NodeMetrics;
 
 /// What an entry costs besides its sets, in bytes: itself, its name, and its place in the table.
 const ENTRY_BYTES: u64 = 256;

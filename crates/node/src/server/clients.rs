@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use fondaco_catalog::Setting;
 use fondaco_resp::command::CommandId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::ServerState;
-use crate::settings::Setting;
 
 /// All connected clients.
 #[derive(Default)]

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fondaco_catalog::Setting;
+use fondaco_metrics::{Counter, LoopMetrics};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -24,9 +26,7 @@ use super::loop_memory::LoopMemory;
 use super::traced::Sampler;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
-use crate::metrics::{Counter, LoopMetrics};
 use crate::priority;
-use crate::settings::Setting;
 
 /// Threads of a loop that may wait for the disk: for large values, scans, and where there is no
 /// io_uring.

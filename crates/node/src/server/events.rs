@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::Catalog;
 use fondaco_stream::Found;
 
 use super::refusal;
 use super::window::{KeyPlace, Window};
-use crate::catalog::Catalog;
 use crate::forward::{Answered, Answers, Forwarder, StoreVersion, ValueAnswer};
 
 /// How many keys are read at a time.

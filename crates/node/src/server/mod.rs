@@ -9,7 +9,6 @@
 //! - `guesses`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
 //! - `traced`: which requests are traced, and their spans;
-//! - `slow_log`: slow requests, for `SLOWLOG` and `LATENCY`;
 //! - `commands`: everything that is not a look-up.
 //!
 //! Loops share immutable data and counters, and nothing else.
@@ -24,7 +23,6 @@ mod guesses;
 mod loop_memory;
 pub(crate) mod refusal;
 mod session;
-mod slow_log;
 mod sources;
 mod traced;
 mod window;
@@ -36,21 +34,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
+use fondaco_catalog::{PeerAccess, Settings, SharedAccess, SharedCatalog};
+use fondaco_metrics::{NodeMetrics, SlowLog};
+use fondaco_model::StoreName;
+use fondaco_replica::Replicas;
 use tokio::sync::watch;
 
-use crate::access::{PeerAccess, SharedAccess};
-use crate::catalog::SharedCatalog;
 use crate::compute::Compute;
 use crate::forward::Quotas;
 use crate::graph::{GraphQueries, Graphs};
-use crate::metrics::NodeMetrics;
-use crate::settings::Settings;
 pub use buffers::BufferBudget;
 use clients::Clients;
-use fondaco_model::StoreName;
-use fondaco_replica::Replicas;
 use guesses::Guesses;
-use slow_log::SlowLog;
 
 /// What a server is started with.
 #[derive(Debug, Clone)]

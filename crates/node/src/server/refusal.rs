@@ -1,12 +1,11 @@
 //! The errors that look-ups are answered with, word for word. Each begins with a code that programs tell
 //! it by, and says what to do.
 
+use fondaco_catalog::{Catalog, Membership, Serving, ServingStore};
 use fondaco_format::FormatError;
 use fondaco_model::{Slot, StoreKind, StoreName, VersionNumber};
 
-use crate::catalog::{Catalog, Serving, ServingStore};
 use crate::forward::Forwarder;
-use crate::membership::Membership;
 
 pub(super) const EMPTY_KEY: &str = "BADKEY nothing stands after the colon: keys have at least one byte";
 

@@ -1,14 +1,13 @@
 //! What a connection has agreed on: protocol, user, and which replies it wants.
 
 use bytes::BytesMut;
+use fondaco_catalog::{Catalog, SharedAccess, User};
 use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
 use super::traced::Told;
 use super::{ServerState, refusal};
-use crate::access::{SharedAccess, User};
-use crate::catalog::Catalog;
 use crate::forward::Forwarder;
 
 /// The state of one connection between requests.

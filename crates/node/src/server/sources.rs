@@ -7,6 +7,7 @@
 //! A hybrid store is a batch store with later events on top of each version, which are looked at first. Answers of versions
 //! may be cached under the version's number, for they never change; those of hybrid stores and of replicas are not cached.
 
+use fondaco_catalog::{Catalog, NOT_OPEN, VersionedStore};
 use fondaco_format::Probe;
 use fondaco_model::VersionNumber;
 use fondaco_protocol::Envelope;
@@ -15,7 +16,6 @@ use fondaco_resp::parse_integer;
 use super::buffers::FREE_BYTES;
 use super::refusal;
 use super::session::{Admission, Session};
-use crate::catalog::{Catalog, NOT_OPEN, VersionedStore};
 use crate::forward::{Answers, Forwarder, Steered, ValueAnswer, Wanted};
 
 /// Where the answer for a key is.

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use fondaco_catalog::{Catalog, WHOLE_SHARE};
 use fondaco_client::trace::{OpenSpan, SpanKind, SpanQueue, Tracing};
 use fondaco_protocol::replica::ReplicaCommand;
 use fondaco_protocol::{Envelope, TraceContext};
@@ -16,8 +17,6 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 
 use super::commands::versioned::replica_command;
 use super::window::{Tally, Window};
-use crate::catalog::Catalog;
-use crate::settings::WHOLE_SHARE;
 
 /// Chooses requests at random, so that each has the same chance: how many are passed over is drawn when one is taken.
 #[derive(Debug, Default)]

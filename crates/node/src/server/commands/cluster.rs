@@ -6,14 +6,13 @@
 
 use std::fmt::Write;
 
+use fondaco_catalog::{Catalog, Member, Membership};
 use fondaco_model::cluster::TopologyNode;
 use fondaco_model::{NodeId, SLOT_COUNT, slot_of_wire_key};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
 use super::{Call, Refusal, SYNTAX_ERROR};
-use crate::catalog::Catalog;
-use crate::membership::{Member, Membership};
 
 /// A node as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! `CONFIG`: the live settings, by their own names and by those of Redis.
 
+use fondaco_catalog::{SETTINGS, Settings};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, glob_matches};
 
 use super::{Call, Refusal, SYNTAX_ERROR};
-use crate::settings::{SETTINGS, Settings};
 
 /// What clients and `redis-benchmark` ask a Redis for, and what is true of every fondaco.
 const FIXED: [(&str, &str); 3] = [("appendonly", "no"), ("databases", "1"), ("save", "")];

@@ -1,12 +1,12 @@
 //! Commands about the connection itself: its user, and its protocol.
 
+use fondaco_metrics::Counter;
 use fondaco_protocol::TraceContext;
 use fondaco_protocol::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
 use super::information::mode;
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword, wrong_number_of_arguments};
-use crate::metrics::Counter;
 use crate::server::clients::Client;
 use crate::server::guesses::{self, WRONG_PASSWORDS_MAX};
 use crate::server::session::{Replies, Session};

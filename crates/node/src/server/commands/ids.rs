@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fondaco_catalog::{Catalog, Setting};
 use fondaco_client::graph::Keys as _;
 use fondaco_client::{ReadOptions, What};
 use fondaco_ids::{Computation, IdSet, SetAnswer, SetQuery};
@@ -20,13 +21,11 @@ use super::operation::Operation;
 use super::siblings::Siblings;
 use super::strings::Strings;
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
-use crate::catalog::Catalog;
 use crate::compute::{Limits, NoResult, Sets};
 use crate::forward::Steered;
 use crate::server::refusal;
 use crate::server::session::Admission;
 use crate::server::sources::Pinned;
-use crate::settings::Setting;
 
 /// A query as a client asked it.
 #[derive(Debug, PartialEq, Eq)]

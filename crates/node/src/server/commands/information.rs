@@ -3,6 +3,8 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
+use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore};
+use fondaco_metrics::{COUNTERS, Counter};
 use fondaco_model::StoreKind;
 use fondaco_replica::ReplicaStatus;
 use fondaco_resp::Reply;
@@ -10,9 +12,6 @@ use fondaco_resp::command::all;
 
 use super::connection::REDIS_VERSION;
 use super::{Call, Refusal, keyword};
-use crate::catalog::{Catalog, Serving, ServingStore};
-use crate::membership::{Member, Membership};
-use crate::metrics::{COUNTERS, Counter};
 use crate::server::ServerState;
 
 const SECTIONS: [&str; 8] = [

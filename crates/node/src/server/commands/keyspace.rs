@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fondaco_catalog::Catalog;
 use fondaco_format::ScanPosition;
 use fondaco_model::{PartitionId, SLOT_COUNT, Slot, SlotPrefix};
 use fondaco_resp::command::CommandId;
@@ -9,7 +10,6 @@ use fondaco_resp::{Reply, parse_integer};
 
 use super::scan::{Walk, once_all_know};
 use super::{Call, NOT_AN_INTEGER, Refusal};
-use crate::catalog::Catalog;
 
 /// How many keys are listed at a time, to be looked through.
 const LISTED_KEYS: usize = 1000;

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fondaco_catalog::{Catalog, NOT_OPEN, StoreId};
 use fondaco_format::{ScanPosition, Version, key_hash};
 use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
 use fondaco_protocol::replica::ReplicaErrorCode;
@@ -28,7 +29,6 @@ use fondaco_resp::{Reply, glob_matches, parse_integer};
 use fondaco_stream::Overlay;
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
-use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::server::refusal::{failure, no_version, version_gone};
 
 /// The code of a refusal to count by another number of partitions than there are.

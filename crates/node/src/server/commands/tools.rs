@@ -2,13 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fondaco_catalog::User;
 use fondaco_resp::command::{
     Categories, CommandId, CommandSpec, all, find_by_full_name, quoted, subcommand_argument_error,
 };
 use fondaco_resp::{Reply, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
-use crate::access::User;
 use fondaco_model::HistogramSnapshot;
 
 /// How many slow requests `SLOWLOG GET` lists unless it says how many.
@@ -68,7 +68,7 @@ pub(super) fn slow_log(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Ref
     only_operators(call)?;
     let log = &call.context.shared.slow_log;
     match call.command {
-        CommandId::SlowLogLen => reply.integer(log.len() as i64),
+        CommandId::SlowLogLen => reply.integer(log.count() as i64),
         CommandId::SlowLogReset => {
             log.reset();
             reply.ok();
@@ -261,7 +261,7 @@ mod tests {
     fn a_user_is_listed_with_its_patterns_and_without_its_password() {
         let user = User {
             name: "app".into(),
-            password: crate::access::Password::Digest(crate::access::PasswordDigest::of(b"secret")),
+            password: fondaco_catalog::Password::Digest(fondaco_catalog::PasswordDigest::of(b"secret")),
             stores: vec!["pymk".into()],
             writes: vec!["cart-*".into()],
             admin: false,

@@ -8,13 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fondaco_catalog::Catalog;
 use fondaco_format::{ColdRead, FormatError, Lookup, Value};
 use fondaco_resp::Reply;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
 use super::forward::Others;
-use crate::catalog::Catalog;
 use crate::cold::InFlight;
 use crate::server::session::Replies;
 use crate::server::window::{Failure, KeyPlace, OUTPUT_BYTES_MAX, WindowCursor};

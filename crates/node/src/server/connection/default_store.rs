@@ -2,12 +2,12 @@
 //! read whole. So frameworks that prefix keys in ways of their own run unchanged, and no later step knows of it.
 
 use bytes::{BufMut, BytesMut};
+use fondaco_catalog::Catalog;
 use fondaco_resp::command::{CommandSpec, Group, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
-use crate::catalog::Catalog;
 
 /// How far the input was looked at.
 #[derive(Default)]

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use fondaco_catalog::Catalog;
 use fondaco_client::read::HeldBudget;
 use fondaco_client::trace::within;
+use fondaco_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
 use super::input::INPUT_ROOM_MAX;
-use crate::catalog::Catalog;
 use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer, Wanted};
-use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
 use crate::server::events;
 use crate::server::loop_memory::INPUT_BYTES;

@@ -8,10 +8,10 @@ use std::task::{self, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
+use fondaco_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
-use crate::metrics::Counter;
 use crate::server::clients::Phase;
 use crate::server::loop_memory::{INPUT_BYTES, INPUT_BYTES_MAX};
 

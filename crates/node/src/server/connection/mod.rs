@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use default_store::Naming;
+use fondaco_catalog::{Catalog, StoreId};
 use fondaco_client::trace::within;
 use fondaco_format::ColdRead;
+use fondaco_metrics::Counter;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, Reply, Skip};
 use forward::Others;
@@ -40,8 +42,6 @@ use super::loop_memory::INPUT_BYTES;
 use super::session::{Replies, Session};
 use super::traced::{Chosen, RequestTrace};
 use super::window::{Tally, Window, WindowCursor};
-use crate::catalog::{Catalog, StoreId};
-use crate::metrics::Counter;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Instant;
 
+use fondaco_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::Connection;
-use crate::metrics::Counter;
 use crate::server::clients::Phase;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {

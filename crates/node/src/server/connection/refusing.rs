@@ -5,17 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fondaco_catalog::{Catalog, Membership, Setting};
+use fondaco_metrics::Counter;
 use fondaco_resp::command::is_http;
 use fondaco_resp::{Limits, ProtocolError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::{Connection, Turn};
-use crate::catalog::Catalog;
-use crate::membership::Membership;
-use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
-use crate::settings::Setting;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers the next request, of so many bytes, with an error, when all before it is answered.

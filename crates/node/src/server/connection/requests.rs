@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
+use fondaco_catalog::Catalog;
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::ReplicaCommand;
 use fondaco_resp::command::{CommandId, CommandSpec, Flags, resolve};
@@ -19,7 +20,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::refusing::{is_for_no_store, note_moved, request_bytes_max};
 use super::{Connection, Turn, note};
-use crate::catalog::Catalog;
 use crate::server::commands::look_ups::{self, LookUps};
 use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;

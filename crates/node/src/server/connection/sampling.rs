@@ -1,7 +1,9 @@
 //! Looking at one request of many: which keys it names, of which partitions, and how long their values are.
 
 use bytes::Bytes;
+use fondaco_catalog::{Catalog, NOT_OPEN};
 use fondaco_format::Lookup;
+use fondaco_metrics::Asked;
 use fondaco_model::{PartitionId, SlotPrefix};
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaRequest};
 use fondaco_resp::Arguments;
@@ -9,8 +11,6 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
-use crate::catalog::{Catalog, NOT_OPEN};
-use crate::metrics::Asked;
 use crate::server::commands::versioned::replica_command;
 
 /// How many keys of a request are looked at.

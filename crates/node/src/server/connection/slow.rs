@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use fondaco_catalog::Setting;
+use fondaco_metrics::SlowLog;
 use fondaco_resp::command::{CommandId, all, resolve};
 use fondaco_resp::{Arguments, parse_request};
 
 use super::Connection;
 use crate::server::ServerState;
 use crate::server::clients::Client;
-use crate::server::slow_log::SlowLog;
-use crate::settings::Setting;
 
 /// From when on a request is slow.
 #[inline]

@@ -4,12 +4,12 @@
 //! not held here are counted as elsewhere, and a request that this process may not pass on is refused
 //! before it waits for anything.
 
+use fondaco_catalog::Catalog;
 use fondaco_model::{Slot, SlotPrefix};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
 
 use super::{Key, KeyPlace, Request, Window};
-use crate::catalog::Catalog;
 use crate::server::commands::look_ups::{self, LookUp};
 use crate::server::commands::operation::Combined;
 use crate::server::commands::versioned::is_replica;

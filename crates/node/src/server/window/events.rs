@@ -1,12 +1,12 @@
 //! The later events on top of versions of hybrid stores: looked up for all keys of a window at once, before the
 //! versions.
 
+use fondaco_catalog::Catalog;
 use fondaco_resp::command::CommandId;
 use fondaco_stream::Found;
 use smallvec::SmallVec;
 
 use super::{Key, KeyPlace, Window};
-use crate::catalog::Catalog;
 use crate::server::buffers::FREE_BYTES;
 use crate::server::refusal;
 

@@ -16,6 +16,7 @@ use std::cell::OnceCell;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
+use fondaco_catalog::{Catalog, StoreId};
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
@@ -24,7 +25,6 @@ use super::buffers::FREE_BYTES;
 use super::commands::look_ups::{LookUp, Said};
 use super::commands::operation::Combined;
 use super::refusal;
-use crate::catalog::{Catalog, StoreId};
 use crate::forward::{Steered, ValueAnswer};
 
 /// When a window holds so many keys, it is run before more requests are read.

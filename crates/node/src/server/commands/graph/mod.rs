@@ -8,6 +8,7 @@ mod falkor;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::{Setting, StoreId};
 use fondaco_graph::keys::Direction;
 use fondaco_model::ValueType;
 use fondaco_resp::{Reply, parse_integer};
@@ -16,15 +17,13 @@ pub(super) use changes::{edge, vertex};
 pub(super) use cypher::{explain, query};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
-use crate::catalog::StoreId;
 use crate::graph::{self, Answer, Answered, Asked, Operation, Question};
 use crate::server::refusal;
-use crate::settings::Setting;
 
 /// `GRAPH.LIST`: the graphs that the client may read.
 pub(super) fn list(call: &Call<'_>, reply: &mut Reply<'_>) {
     let catalog = call.context.shared.catalog.load();
-    let is_graph = |store: &&Arc<crate::catalog::ServingStore>| {
+    let is_graph = |store: &&Arc<fondaco_catalog::ServingStore>| {
         catalog.value_type(store) == ValueType::Graph && call.session.may_read(&store.name)
     };
     let graphs: Vec<_> = catalog.stores().iter().filter(is_graph).collect();

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::{Membership, VersionedStore};
 use fondaco_model::{PartitionId, Slot, ValueType};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_resp::command::CommandId;
@@ -14,8 +15,6 @@ use smallvec::SmallVec;
 use super::super::operation::{Asked, Operation};
 use super::super::{Refusal, ids};
 use super::pipeline::{Accepted, Pipeline};
-use crate::catalog::VersionedStore;
-use crate::membership::Membership;
 use crate::server::refusal;
 use crate::server::session::Admission;
 
@@ -181,11 +180,4 @@ pub(in crate::server) fn is_replica(membership: &Membership, store: &VersionedSt
     let topology = membership.topology();
     let known = topology.stores.get(&store.name);
     known.is_some_and(|known| topology.replicas(known, partition).any(|node| membership.is(node)))
-}
-
-impl VersionedStore {
-    /// The slot of a key on the wire.
-    pub(in crate::server) fn slot(&self, wire_key: &Bytes) -> Slot {
-        self.slots.slot(&wire_key[self.name.as_str().len() + 1..])
-    }
 }

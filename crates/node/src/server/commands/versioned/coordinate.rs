@@ -8,9 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_catalog::{Setting, VersionedStore};
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
 use fondaco_client::trace::{Tracing, within};
+use fondaco_metrics::Counter;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
@@ -24,12 +26,9 @@ use super::super::strings::Strings;
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
 use super::direct;
 use super::pipeline::{Part, Work};
-use crate::catalog::VersionedStore;
 use crate::forward::told;
-use crate::metrics::Counter;
 use crate::server::buffers::Charge;
 use crate::server::event_loop::LoopContext;
-use crate::settings::Setting;
 use crate::single_value::{Current, value_of};
 
 /// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.

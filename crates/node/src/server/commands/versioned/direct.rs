@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_catalog::Setting;
 use fondaco_model::versioned::{Record, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, WriteBatcher};
 
@@ -16,7 +17,6 @@ use super::coordinate;
 use super::pipeline::Part;
 use crate::forward::UnderWay;
 use crate::server::event_loop::LoopContext;
-use crate::settings::Setting;
 use crate::single_value::{Current, value_of};
 
 /// The writes of one event loop.

@@ -2,11 +2,11 @@
 //! tells of are looked up together, so that it serves them at the same time, and their values go from there into the
 //! replies.
 
+use fondaco_catalog::{StoreId, VersionedStore};
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use smallvec::SmallVec;
 
-use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::FREE_BYTES;
 use crate::server::session::Admission;
 use crate::server::window::OUTPUT_BYTES_MAX;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use fondaco_catalog::{StoreId, VersionedStore};
 use fondaco_client::trace::Tracing;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::Reply;
@@ -23,7 +24,6 @@ use super::super::operation::{Answer, Combined, Operation};
 use super::completion::{Completed, Completer, Done, Finding, Place};
 use super::gets::AnsweredGets;
 use super::waiting_replies::WaitingReplies;
-use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::Charge;
 use crate::server::traced::RequestTrace;
 

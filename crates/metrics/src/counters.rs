@@ -2,33 +2,27 @@
 //!
 //! Each event loop has its own counters, and only that loop writes them; readers add them up.
 
-mod graphs;
-mod loads;
-mod rate;
-mod stores;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_catalog::StoreId;
 use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
 use fondaco_client::trace::SpanQueue;
 use fondaco_model::{Histogram, HistogramSnapshot};
 use fondaco_resp::command::CommandId;
 
-use self::graphs::GraphMetrics;
-pub(crate) use self::loads::Asked;
-use self::loads::LoopLoads;
-pub use self::loads::{Load, Loads};
-use self::stores::{StoreLatencies, StorePlaces};
-use crate::catalog::StoreId;
+use crate::graphs::GraphMetrics;
+use crate::loads::{self, Asked, Loads, LoopLoads};
+use crate::rate;
+use crate::stores::{StoreLatencies, StorePlaces};
 
 /// More than the number of commands.
 const COMMANDS_MAX: usize = 192;
 
 /// Adds to a counter that only this thread writes.
 #[inline]
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
+pub fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
 }
 
@@ -42,9 +36,9 @@ pub struct LoopMetrics {
     loads: LoopLoads,
     store_places: Arc<StorePlaces>,
     /// How many bytes of hot keys it caches.
-    pub(crate) cache_bytes: AtomicU64,
+    pub cache_bytes: AtomicU64,
     /// Counts of the operations that it coordinates.
-    pub(crate) quorums: Arc<QuorumCounters>,
+    pub quorums: Arc<QuorumCounters>,
 }
 
 /// How often a command was run, how often it failed, and how long its batch took.
@@ -220,35 +214,35 @@ impl LoopMetrics {
 
     /// Counts commands that were answered. Only the loop's own thread.
     #[inline]
-    pub(crate) fn record(&self, command: CommandId, took: Duration, count: u64) {
+    pub fn record(&self, command: CommandId, took: Duration, count: u64) {
         self.commands[command as usize].latency.record(took, count);
     }
 
     /// Counts commands that were answered by an error. Only the loop's own thread.
-    pub(crate) fn record_error(&self, command: CommandId) {
+    pub fn record_error(&self, command: CommandId) {
         add(&self.commands[command as usize].errors, 1);
     }
 
     /// Counts requests of clients on a store. Only the loop's own thread.
     #[inline]
-    pub(crate) fn record_store(&self, store: StoreId, took: Duration, count: u64) {
+    pub fn record_store(&self, store: StoreId, took: Duration, count: u64) {
         self.stores.record(&self.store_places, store, took, count);
     }
 
     /// Whether the next request is to be looked at, for the load of partitions. Only the loop's own thread.
     #[inline]
-    pub(crate) fn wants_load(&self) -> bool {
+    pub fn wants_load(&self) -> bool {
         self.loads.is_due()
     }
 
     /// Counts the keys of a request that was looked at. Only the loop's own thread.
-    pub(crate) fn count_load<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
+    pub fn count_load<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
         self.loads.count(asked);
     }
 
     /// Adds to a counter. Only the loop's own thread.
     #[inline]
-    pub(crate) fn add(&self, counter: Counter, count: u64) {
+    pub fn add(&self, counter: Counter, count: u64) {
         add(&self.counters[counter as usize], count);
     }
 }
@@ -259,13 +253,14 @@ pub struct NodeMetrics {
     loops: Vec<Arc<LoopMetrics>>,
     store_places: Arc<StorePlaces>,
     /// How many clients are connected.
-    pub(crate) clients: AtomicU64,
+    pub clients: AtomicU64,
     /// How many cold reads are in flight.
-    pub(crate) cold_reads: AtomicU64,
+    pub cold_reads: AtomicU64,
     /// How many keys are in flight from other nodes.
-    pub(crate) forwards: AtomicU64,
-    pub(crate) graphs: GraphMetrics,
-    request_rate: rate::RequestRate,
+    pub forwards: AtomicU64,
+    /// What is asked of graphs.
+    pub graphs: GraphMetrics,
+    pub(crate) request_rate: rate::RequestRate,
     spans: Arc<SpanQueue>,
 }
 
@@ -291,7 +286,8 @@ impl NodeMetrics {
         &self.spans
     }
 
-    pub(crate) fn of_loop(&self, number: usize) -> Arc<LoopMetrics> {
+    /// The counters of an event loop.
+    pub fn of_loop(&self, number: usize) -> Arc<LoopMetrics> {
         Arc::clone(&self.loops[number])
     }
 

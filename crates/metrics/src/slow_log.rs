@@ -19,7 +19,7 @@ const ARGUMENT_BYTES_MAX: usize = 128;
 
 /// The slow requests of all event loops. Locked by slow requests, and when it is read.
 #[derive(Debug, Default)]
-pub(crate) struct SlowLog(Mutex<Kept>);
+pub struct SlowLog(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -32,38 +32,40 @@ struct Kept {
 
 /// A slow request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SlowRequest {
-    pub(crate) id: i64,
-    pub(crate) at_unix_seconds: i64,
-    pub(crate) took: Duration,
-    pub(crate) arguments: Vec<Vec<u8>>,
-    pub(crate) client: String,
-    pub(crate) client_name: String,
+pub struct SlowRequest {
+    /// Its number, from 0.
+    pub id: i64,
+    /// When it was answered.
+    pub at_unix_seconds: i64,
+    /// How long it took.
+    pub took: Duration,
+    /// Its arguments, shortened.
+    pub arguments: Vec<Vec<u8>>,
+    /// The address of the client.
+    pub client: String,
+    /// The name that the client has given itself.
+    pub client_name: String,
 }
 
 /// How slow a command was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spike {
-    pub(crate) last_unix_seconds: i64,
-    pub(crate) last: Duration,
-    pub(crate) longest: Duration,
+pub struct Spike {
+    /// When it was last slow.
+    pub last_unix_seconds: i64,
+    /// How long it took then.
+    pub last: Duration,
+    /// How long it took at most.
+    pub longest: Duration,
 }
 
 impl SlowLog {
     /// Whether requests of this kind are kept: not those with passwords, which are slow on purpose if they are wrong.
-    pub(super) fn keeps(command: CommandId) -> bool {
+    pub fn keeps(command: CommandId) -> bool {
         !matches!(command, CommandId::Auth | CommandId::FondacoProve | CommandId::Hello)
     }
 
     /// Keeps a slow request; `others` are that many that were answered together with it.
-    pub(super) fn keep(
-        &self,
-        command: &'static str,
-        arguments: &[&[u8]],
-        others: u64,
-        took: Duration,
-        client: (&str, &str),
-    ) {
+    pub fn keep(&self, command: &'static str, arguments: &[&[u8]], others: u64, took: Duration, client: (&str, &str)) {
         let at_unix_seconds = (now_unix_ms() / 1000) as i64;
         let count = arguments.len();
         let shown = if count > ARGUMENTS_MAX {
@@ -103,22 +105,22 @@ impl SlowLog {
     }
 
     /// The latest slow requests, the latest first.
-    pub(crate) fn latest(&self, count: usize) -> Vec<SlowRequest> {
+    pub fn latest(&self, count: usize) -> Vec<SlowRequest> {
         self.lock().entries.iter().rev().take(count).cloned().collect()
     }
 
     /// How many are kept.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.lock().entries.len()
     }
 
     /// Forgets all requests. How slow each command was stays known.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.lock().entries.clear();
     }
 
     /// How slow each command was, by its name.
-    pub(crate) fn spikes(&self) -> Vec<(&'static str, Spike)> {
+    pub fn spikes(&self) -> Vec<(&'static str, Spike)> {
         self.lock().spikes.iter().map(|(&name, &spike)| (name, spike)).collect()
     }
 
@@ -154,12 +156,12 @@ mod tests {
         for at in 0..200 {
             keep(&log, &[b"GET", b"s:k"], 0, if at == 7 { 900 } else { 20 });
         }
-        assert_eq!(log.len(), ENTRIES_MAX);
+        assert_eq!(log.count(), ENTRIES_MAX);
         let latest = log.latest(2);
         assert_eq!([latest[0].id, latest[1].id], [199, 198]);
         assert_eq!(latest[0].arguments, [b"GET".to_vec(), b"s:k".to_vec()]);
         log.reset();
-        assert_eq!((log.len(), log.latest(5)), (0, Vec::new()));
+        assert_eq!((log.count(), log.latest(5)), (0, Vec::new()));
         let [("get", spike)] = log.spikes()[..] else {
             panic!("one command was slow");
         };

@@ -5,7 +5,7 @@
 use super::{Setting, SettingError, SettingSpec};
 
 /// A share of 1.
-pub(crate) const WHOLE_SHARE: u64 = 1_000_000_000;
+pub const WHOLE_SHARE: u64 = 1_000_000_000;
 
 /// The longest address of a collector, in bytes.
 const ENDPOINT_BYTES_MAX: usize = 512;

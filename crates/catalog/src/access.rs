@@ -284,7 +284,7 @@ impl fmt::Debug for SharedAccess {
 impl Access {
     /// The user of a client that has proved that it knows the user's password, and the server's own proof. Takes as
     /// long for an unknown name as for a wrong proof.
-    pub(crate) fn prove(&self, introduction: &Introduction<'_>, proof: &[u8]) -> Option<(&User, String)> {
+    pub fn prove(&self, introduction: &Introduction<'_>, proof: &[u8]) -> Option<(&User, String)> {
         let known = self.users.iter().find_map(|user| match &user.password {
             Password::Digest(digest) if user.name.as_bytes() == introduction.user => Some((user, &digest.0)),
             _ => None,

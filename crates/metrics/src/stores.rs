@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::catalog::StoreId;
+use fondaco_catalog::StoreId;
 use fondaco_model::{Histogram, HistogramSnapshot};
 
 /// How many stores have their own histogram.
-pub const STORES_MAX: u8 = 100;
+pub(crate) const STORES_MAX: u8 = 100;
 
 /// The index of the histogram of all other stores.
 const OTHERS: u8 = STORES_MAX;
@@ -20,7 +20,7 @@ const NONE: u8 = u8::MAX;
 /// The index of the histogram of each store, the same in all event loops. It is kept until the process ends: the number
 /// of a store is never given to another.
 #[derive(Debug)]
-pub(super) struct StorePlaces {
+pub(crate) struct StorePlaces {
     /// Indexed by the number of the store.
     places: Box<[AtomicU8]>,
     taken: AtomicU8,
@@ -28,7 +28,7 @@ pub(super) struct StorePlaces {
 
 /// The histograms of one event loop, by index. Each is created at its first use.
 #[derive(Debug)]
-pub(super) struct StoreLatencies([OnceLock<Box<Histogram>>; STORES_MAX as usize + 1]);
+pub(crate) struct StoreLatencies([OnceLock<Box<Histogram>>; STORES_MAX as usize + 1]);
 
 impl Default for StorePlaces {
     fn default() -> Self {
@@ -61,7 +61,7 @@ impl StorePlaces {
     }
 
     /// The index of a store that has its own histogram.
-    pub(super) fn known(&self, store: StoreId) -> Option<u8> {
+    pub(crate) fn known(&self, store: StoreId) -> Option<u8> {
         let place = self.places[usize::from(store.get())].load(Relaxed);
         (place < OTHERS).then_some(place)
     }
@@ -76,13 +76,13 @@ impl Default for StoreLatencies {
 impl StoreLatencies {
     /// Counts requests of a store. Only the loop's own thread.
     #[inline]
-    pub(super) fn record(&self, places: &StorePlaces, store: StoreId, took: Duration, count: u64) {
+    pub(crate) fn record(&self, places: &StorePlaces, store: StoreId, took: Duration, count: u64) {
         let histogram = &self.0[usize::from(places.of(store))];
         histogram.get_or_init(Box::default).record(took, count);
     }
 
     /// A snapshot of the histogram at an index; without an index, of the one that all other stores share.
-    pub(super) fn snapshot(&self, place: Option<u8>) -> Option<HistogramSnapshot> {
+    pub(crate) fn snapshot(&self, place: Option<u8>) -> Option<HistogramSnapshot> {
         let histogram = self.0[usize::from(place.unwrap_or(OTHERS))].get()?;
         Some(histogram.snapshot())
     }

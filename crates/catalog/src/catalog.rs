@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::versioned::VersionedSettings;
-use fondaco_model::{SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
+use fondaco_model::{Slot, SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
 use fondaco_stream::Overlay;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -61,7 +61,7 @@ struct Current {
 }
 
 /// As the index of a version: no version is open here.
-pub(crate) const NOT_OPEN: u16 = u16::MAX;
+pub const NOT_OPEN: u16 = u16::MAX;
 /// More open versions than this are not looked into: with 4095 stores, every store may have 16.
 const OPEN_MAX: usize = NOT_OPEN as usize;
 
@@ -84,16 +84,28 @@ pub struct ServingStore {
 
 /// A versioned store: the settings needed to read and write it.
 #[derive(Debug)]
-pub(crate) struct VersionedStore {
-    pub(crate) name: StoreName,
-    pub(crate) id: StoreId,
-    pub(crate) settings: VersionedSettings,
+pub struct VersionedStore {
+    /// Its name.
+    pub name: StoreName,
+    /// Its number.
+    pub id: StoreId,
+    /// Its quorums, conflict resolution, and other settings.
+    pub settings: VersionedSettings,
     /// How many nodes hold each partition.
-    pub(crate) replicas: u32,
+    pub replicas: u32,
     /// Whether the store has a read quota.
-    pub(crate) has_read_quota: bool,
-    pub(crate) slots: SlotPrefix,
-    pub(crate) value_type: ValueType,
+    pub has_read_quota: bool,
+    /// Computes the slots of its keys.
+    pub slots: SlotPrefix,
+    /// The type of its values.
+    pub value_type: ValueType,
+}
+
+impl VersionedStore {
+    /// The slot of a key on the wire.
+    pub fn slot(&self, wire_key: &[u8]) -> Slot {
+        self.slots.slot(&wire_key[self.name.as_str().len() + 1..])
+    }
 }
 
 /// The number of a store, from 1.
@@ -212,13 +224,15 @@ impl Catalog {
     }
 
     /// The index in [`Catalog::stores`] of the store named in a wire key.
-    pub(crate) fn store_on_wire(&self, name: &[u8]) -> Option<u16> {
+    #[inline]
+    pub fn store_on_wire(&self, name: &[u8]) -> Option<u16> {
         let name = std::str::from_utf8(name).ok()?;
         self.places.get(name).copied()
     }
 
     /// The versioned store of a key on the wire, and the key in it; `None` if it names no such store.
-    pub(crate) fn versioned_on_wire<'a>(&'a self, wire_key: &'a [u8]) -> Option<(&'a Arc<VersionedStore>, &'a [u8])> {
+    #[inline]
+    pub fn versioned_on_wire<'a>(&'a self, wire_key: &'a [u8]) -> Option<(&'a Arc<VersionedStore>, &'a [u8])> {
         let colon = memchr::memchr(b':', wire_key)?;
         let store = self.versioned(self.store_on_wire(&wire_key[..colon])?)?;
         Some((store, &wire_key[colon + 1..]))
@@ -232,18 +246,18 @@ impl Catalog {
 
     /// Whether the list of stores is not known yet.
     #[inline]
-    pub(crate) fn is_loading(&self) -> bool {
+    pub fn is_loading(&self) -> bool {
         self.is_loading
     }
 
     /// Whether any store has a read quota.
     #[inline]
-    pub(crate) fn has_read_quotas(&self) -> bool {
+    pub fn has_read_quotas(&self) -> bool {
         self.has_read_quotas
     }
 
     /// The store's read quota in keys per second, if it has one.
-    pub(crate) fn read_quota(&self, store: &ServingStore) -> Option<(u64, &Membership)> {
+    pub fn read_quota(&self, store: &ServingStore) -> Option<(u64, &Membership)> {
         let membership = self.membership.as_deref().filter(|_| self.has_read_quotas)?;
         let known = membership.topology().stores.get(&store.name)?;
         Some((known.read_keys_per_second?, membership))
@@ -257,24 +271,24 @@ impl Catalog {
 
     /// The index of the current version of the store at this index; [`NOT_OPEN`] if it is not open.
     #[inline]
-    pub(crate) fn current(&self, store: u16) -> u16 {
+    pub fn current(&self, store: u16) -> u16 {
         self.current[store as usize].place
     }
 
     /// The number of the current version of the store at this index, wherever it is open.
     #[inline]
-    pub(crate) fn current_number(&self, store: u16) -> Option<VersionNumber> {
+    pub fn current_number(&self, store: u16) -> Option<VersionNumber> {
         self.current[store as usize].number
     }
 
     /// The settings of the store at this index, if it is versioned.
     #[inline]
-    pub(crate) fn versioned(&self, store: u16) -> Option<&Arc<VersionedStore>> {
+    pub fn versioned(&self, store: u16) -> Option<&Arc<VersionedStore>> {
         self.versioned[store as usize].as_ref()
     }
 
     /// The index of an open version of the store at this index.
-    pub(crate) fn place_of(&self, store: u16, number: VersionNumber) -> Option<u16> {
+    pub fn place_of(&self, store: u16, number: VersionNumber) -> Option<u16> {
         let first = self.open.partition_point(|open| open.store < store);
         let own = self.open[first..].iter().take_while(|open| open.store == store);
         let found = own.enumerate().find(|(_, open)| open.number == number);
@@ -283,18 +297,18 @@ impl Catalog {
 
     /// The open version at an index.
     #[inline]
-    pub(crate) fn version(&self, place: u16) -> &Arc<Version> {
+    pub fn version(&self, place: u16) -> &Arc<Version> {
         &self.open[place as usize].version
     }
 
     /// The later events of the open version at an index, if its store is hybrid.
     #[inline]
-    pub(crate) fn overlay(&self, place: u16) -> Option<&Arc<Overlay>> {
+    pub fn overlay(&self, place: u16) -> Option<&Arc<Overlay>> {
         self.open[place as usize].overlay.as_ref()
     }
 
     /// The type of a store's values.
-    pub(crate) fn value_type(&self, store: &ServingStore) -> ValueType {
+    pub fn value_type(&self, store: &ServingStore) -> ValueType {
         let known = match &self.membership {
             Some(membership) => {
                 let known = membership.topology().stores.get(&store.name);
@@ -307,7 +321,7 @@ impl Catalog {
     }
 
     /// How many keys a store has in the whole cluster.
-    pub(crate) fn records(&self, store: &ServingStore) -> u64 {
+    pub fn records(&self, store: &ServingStore) -> u64 {
         match &self.membership {
             Some(membership) => membership.topology().stores.get(&store.name).map_or(0, |s| s.records),
             None => store.version().map_or(0, |version| version.manifest().records),

@@ -164,7 +164,7 @@ impl Description {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use fondaco_model::PartitionCount;
     use fondaco_model::cluster::TopologyStore;
 
@@ -172,7 +172,7 @@ pub(crate) mod tests {
 
     /// A cluster of these nodes, numbered from 1, with one store, `s`. Partitions are assigned round robin, each to a
     /// node and the next one.
-    pub(crate) fn topology(addresses: &[&str], partitions: u32) -> Topology {
+    fn topology(addresses: &[&str], partitions: u32) -> Topology {
         let ids: Vec<NodeId> = (1..).take(addresses.len()).map(|n| NodeId::new(n).unwrap()).collect();
         let node = |(&id, &address): (&NodeId, &&str)| {
             let node = TopologyNode {

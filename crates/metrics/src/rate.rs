@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fondaco_resp::command::CommandId;
 use parking_lot::Mutex;
 
-use super::NodeMetrics;
+use crate::counters::NodeMetrics;
 
 /// How often it is measured again at most.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -16,7 +16,7 @@ const WINDOW_S: f64 = 1.0;
 
 /// The rate of requests for pinned versions, and of computations.
 #[derive(Debug)]
-pub(super) struct RequestRate {
+pub(crate) struct RequestRate {
     measured: Mutex<Measured>,
     mean: AtomicU32,
 }
@@ -29,7 +29,7 @@ struct Measured {
 }
 
 impl RequestRate {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             measured: Mutex::new(Measured {
                 at: Instant::now(),
@@ -53,7 +53,7 @@ impl Measured {
 
 impl NodeMetrics {
     /// The requests a second that other processes make of this node, as a mean over about a second.
-    pub(crate) fn request_rate(&self) -> u32 {
+    pub fn request_rate(&self) -> u32 {
         let rate = &self.request_rate;
         // One thread measures; the others tell what it measured.
         if let Some(mut measured) = rate.measured.try_lock() {

@@ -4,14 +4,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counters.
 #[derive(Debug, Default)]
-pub(crate) struct GraphMetrics {
-    pub(crate) queries: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) network_hits: AtomicU64,
-    pub(crate) network_stale: AtomicU64,
-    pub(crate) network_misses: AtomicU64,
-    pub(crate) network_bytes: AtomicU64,
+pub struct GraphMetrics {
+    /// Queries.
+    pub queries: AtomicU64,
+    /// Queries that were answered by an error.
+    pub failures: AtomicU64,
+    /// Requests to nodes for queries.
+    pub requests: AtomicU64,
+    /// Networks of vertices that were in the cache.
+    pub network_hits: AtomicU64,
+    /// Those that were in the cache, but old.
+    pub network_stale: AtomicU64,
+    /// Networks of vertices that were computed.
+    pub network_misses: AtomicU64,
+    /// The bytes of the networks in the cache.
+    pub network_bytes: AtomicU64,
 }
 
 impl GraphMetrics {

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 
 pub use self::list::{SETTINGS, Setting, SettingSpec};
-pub(crate) use self::value::WHOLE_SHARE;
-pub use self::value::{SettingKind, SettingValue};
+pub use self::value::{SettingKind, SettingValue, WHOLE_SHARE};
 
 /// The live settings of a node.
 #[derive(Debug)]

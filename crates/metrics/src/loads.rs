@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_catalog::StoreId;
 use fondaco_model::PartitionId;
 use parking_lot::Mutex;
-
-use crate::catalog::StoreId;
 
 /// How many requests a second a loop looks at.
 const SAMPLES_PER_SECOND: f64 = 2000.0;
@@ -30,7 +29,7 @@ const KEY_BYTES_MAX: usize = 256;
 
 /// The keys and partitions that one loop was asked for.
 #[derive(Debug)]
-pub(super) struct LoopLoads {
+pub(crate) struct LoopLoads {
     /// How many requests are not looked at before the next one that is.
     left: AtomicU32,
     interval: AtomicU32,
@@ -62,13 +61,17 @@ pub struct Load {
 
 /// A key that a request names.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) store: StoreId,
-    pub(crate) partition: PartitionId,
-    pub(crate) key: &'a [u8],
-    pub(crate) is_write: bool,
+pub struct Asked<'a> {
+    /// Its store.
+    pub store: StoreId,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The key itself.
+    pub key: &'a [u8],
+    /// Whether the request writes it.
+    pub is_write: bool,
     /// The bytes of its value.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Default for LoopLoads {
@@ -84,7 +87,7 @@ impl Default for LoopLoads {
 impl LoopLoads {
     /// Whether to look at the next request. Only the loop's own thread.
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         let left = self.left.load(Relaxed);
         if left > 0 {
             self.left.store(left - 1, Relaxed);
@@ -94,7 +97,7 @@ impl LoopLoads {
     }
 
     /// Counts a request that was looked at, and chooses the next one.
-    pub(super) fn count<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
+    pub(crate) fn count<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
         let interval = self.interval.load(Relaxed);
         // At random, so that no pattern of requests is always met at the same place; on average one of `interval`.
         self.left.store(fastrand::u32(0..2 * interval - 1), Relaxed);
@@ -150,7 +153,7 @@ impl Loads {
 }
 
 /// What all loops counted since it was taken last, `elapsed` ago.
-pub(super) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, elapsed: Duration) -> Loads {
+pub(crate) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, elapsed: Duration) -> Loads {
     loops.fold(Loads::default(), |mut sum, one| {
         sum.merge(one.take(elapsed));
         sum

@@ -1,0 +1,18 @@
+//! The state that the control plane publishes and that the event loops of a process read without a lock:
+//!
+//! - [`Catalog`]: the stores that the process serves, replaced as a whole by a swap;
+//! - [`Membership`]: the cluster that it is in, published with the catalog;
+//! - [`Access`]: the users, and the stores that each may read and write;
+//! - [`Settings`]: limits and times that may change while the process runs.
+//!
+//! It serves nothing, and decides nothing.
+
+mod access;
+mod catalog;
+mod membership;
+mod settings;
+
+pub use access::{Access, Password, PasswordDigest, PeerAccess, SharedAccess, User, hash_password};
+pub use catalog::{Catalog, NOT_OPEN, Serving, ServingStore, SharedCatalog, StoreId, VersionedStore};
+pub use membership::{Member, Membership};
+pub use settings::{SETTINGS, Setting, SettingError, SettingKind, SettingSpec, SettingValue, Settings, WHOLE_SHARE};
