@@ -185,7 +185,7 @@ struct Reading<'a> {
     ports: &'a dyn Ports,
     store: StoreId<'a>,
     location: &'a Location,
-    /// The backup that this one goes on from.
+    /// The earlier backup that this one builds on.
     earlier: Option<&'a Backup>,
     names: &'a Names,
     replicas: u32,

@@ -1,9 +1,9 @@
 //! An incremental backup and the earlier ones that it needs.
 //!
-//! Each backup of a chain has only the records that the one before does not have, and says which keys of that have no
-//! record any more, or another one: their records in all earlier backups are left out. A value of such a record may
-//! have been deleted and collected since, so that no later record says so. If two keys have one place, the restore
-//! merges the records of both backups.
+//! Each backup of a chain has only the records that the one before does not have. It also lists the keys of that one
+//! whose record is gone or has changed: their records in all earlier backups are left out. Such a list is needed
+//! since a key may have been deleted and its tombstone collected. If two keys have one place, the restore merges the
+//! records of both backups.
 
 use std::collections::HashSet;
 
@@ -40,17 +40,17 @@ impl Backup {
         })
     }
 
-    /// The earlier backup of one that is to be made of a store with these settings and so many partitions.
+    /// The earlier backup for a new one of a store with these settings and this number of partitions.
     ///
     /// # Errors
     /// There is no backup, or one that cannot be compared with.
     pub fn earlier(location: &Location, name: &StoreName, had: &StoreSettings, count: usize) -> anyhow::Result<Self> {
         let whole = "make a backup of everything, without --since";
         let chain = chain(location)
-            .with_context(|| format!("a backup that goes on from {location} could not be restored: {whole}"))?;
+            .with_context(|| format!("a backup that builds on {location} could not be restored: {whole}"))?;
         if chain.len() == CHAIN_MAX {
             bail!(
-                "{location} goes on from {} backups, the most that can be: {whole}",
+                "{location} builds on {} backups, the most that can be: {whole}",
                 CHAIN_MAX - 1
             );
         }
@@ -68,7 +68,7 @@ impl Backup {
         Ok(found)
     }
 
-    /// What the manifest of the next backup says of it.
+    /// The reference to this backup in the manifest of the next one.
     pub fn since(&self) -> Since {
         let path = self.location.local_path();
         let absolute = path.and_then(|path| std::path::absolute(path).ok());
@@ -100,7 +100,7 @@ pub fn chain(location: &Location) -> anyhow::Result<Vec<Backup>> {
     while let Some(since) = chain.last().and_then(|last| last.manifest.since.clone()) {
         let needed = || {
             format!(
-                "the backup in {location} needs the one in {}, which it goes on from",
+                "the backup in {location} needs the one in {}, which it builds on",
                 since.url
             )
         };

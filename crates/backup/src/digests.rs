@@ -191,7 +191,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// The storage fails, or the digests are damaged.
     pub fn has(&mut self, digest: Digest) -> anyhow::Result<bool> {
-        // Two records at one place are of two keys, one of which may be unchanged.
+        // Two records at one place are of two keys; one of them may be unchanged.
         let changed = self.changed.take().filter(|changed| changed.place < digest.place);
         changed.map_or(Ok(()), |changed| self.gone.add(changed))?;
         let (mut is_equal, mut at_place) = (false, 0);

@@ -2,20 +2,20 @@
 //!
 //! - `manifest`: the files of a backup, and when it is complete;
 //! - `records`: the files that contain records;
-//! - `digests`: which records an earlier backup has;
+//! - `digests`: the digests of an earlier backup's records;
 //! - `partition`: the files of a partition, being written;
 //! - `chain`: an incremental backup, and the earlier ones that it needs;
-//! - `cluster`: which nodes hold which partitions, how they are asked, and which failures are retried;
-//! - `sources`: which nodes have to be read;
+//! - `cluster`: the nodes of each partition, the requests to them, and the failures that are retried;
+//! - `sources`: the choice of nodes to read;
 //! - `pages`, `replicas`: the records of one node, and the merged records of several;
 //! - `pace`: the rate limit;
 //! - [`back_up`] and [`restore`]: the two jobs;
 //! - [`Port`]: the control ports that the jobs use.
 //!
-//! A backup contains every write that was acknowledged before it began. Of each partition, so many replicas are read
-//! that at least one of them has any such write, and their records are merged. Writes made during the backup may or may
-//! not be in it. Every record keeps its vector clock, so a restore is a merge: newer records stay, and restoring twice,
-//! or restoring half of a backup, does no harm.
+//! A backup contains every write that was acknowledged before it began. Of each partition, enough replicas are read
+//! that any such write is in at least one of them. Their records are merged. Writes made during the backup may or may
+//! not be in it. Every record keeps its vector clock, so a restore is a merge: newer records stay, and restoring
+//! twice, or restoring half of a backup, does no harm.
 
 mod back_up;
 mod chain;

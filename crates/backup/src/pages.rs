@@ -26,7 +26,7 @@ enum Next {
 }
 
 impl<'a> Pages<'a> {
-    /// The records of a partition of so many, in the order of slots and of the hashes of keys.
+    /// The records of one of `partitions` partitions, in the order of slots and of the hashes of keys.
     pub fn of_partition(
         store: &StoreId<'_>,
         (partitions, partition): (PartitionCount, usize),

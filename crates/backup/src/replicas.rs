@@ -98,7 +98,7 @@ impl Replica<'_> {
     }
 }
 
-/// Which of two keys comes first in a partition.
+/// The order of two keys in a partition.
 fn order(store: &StoreName, value_type: ValueType) -> impl Fn(&[u8], &[u8]) -> Ordering + Copy {
     move |a, b| {
         let position = |key| member::position(slot_of_key(store, key), member::key_hash(value_type, key));

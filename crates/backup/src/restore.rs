@@ -35,7 +35,7 @@ pub struct Restored {
     pub url: String,
     /// When the backup began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How many records the backup contains, with those that it goes on from.
+    /// The number of records in the backup and in those that it builds on.
     pub records: u64,
     /// Whether the store was created by the restore.
     pub created: bool,

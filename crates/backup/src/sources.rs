@@ -1,4 +1,4 @@
-//! Which nodes have to be read so that no write acknowledged before the backup is missed.
+//! Chooses the nodes to read so that no write acknowledged before the backup is missed.
 //!
 //! A write is acknowledged when W nodes have it, so it is seen if fewer than W of the nodes that may have it are left
 //! out. Usually these are the N owners of its partition, and N - W + 1 of them are read. With a sloppy quorum, a node

@@ -284,8 +284,8 @@ pub(crate) fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
     })
 }
 
-/// A check before anything is read: if all columns are kept uncompressed, the output is hardly smaller than the input,
-/// and the part that does not fit into memory goes through temporary files.
+/// A check before anything is read. If all columns are kept uncompressed, the output is hardly smaller than the
+/// input, and the part that does not fit into memory goes through temporary files.
 fn check_space_for(options: &BuildOptions, files: &InputFiles) -> Result<(), BuildError> {
     if options.value != ValueSelection::AllOthers || options.compression != Compression::None || options.dry_run {
         return Ok(());

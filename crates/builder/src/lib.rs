@@ -8,8 +8,8 @@
 //! of edges: its data passes through several sorts. [`build_increment`] makes a version from an earlier one and a
 //! difference, and patches from which nodes make the changed chunks themselves.
 //!
-//! Invariants: a version has a manifest only if all of it is durable; the same input makes the same records whatever
-//! the number of threads and the memory; a row is never dropped silently: it becomes a record, a counted duplicate or a
+//! Invariants: a version has a manifest only if all of it is durable. The same input makes the same records, with any
+//! number of threads and any memory. A row is never dropped silently: it becomes a record, a counted duplicate or a
 //! counted bad row, or the build fails.
 
 mod build;

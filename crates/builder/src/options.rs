@@ -28,7 +28,7 @@ pub struct BuildOptions {
     pub value_type: ValueType,
     /// The columns of the value.
     pub value: ValueSelection,
-    /// What to do about several rows with the same key.
+    /// The treatment of several rows with the same key.
     pub on_duplicate: OnDuplicate,
     /// How many bad rows are skipped; one more fails the build.
     pub bad_rows_max: u64,
@@ -127,7 +127,7 @@ pub enum ValueSelection {
     AllOthers,
 }
 
-/// What to do about several rows with the same key.
+/// The treatment of several rows with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDuplicate {
     /// The build fails, and names two such rows.

@@ -105,7 +105,7 @@ pub enum CoordinationError {
     /// The settings of TLS cannot be used.
     #[error("invalid TLS for ZooKeeper: {reason}")]
     InvalidTls {
-        /// What cannot be used, and why.
+        /// The setting that cannot be used, and why.
         reason: String,
     },
     /// The service answered with an error that has no variant here.

@@ -17,7 +17,7 @@ use crate::watch::Watch;
 /// or may still be done. Before that, the call retries by itself, and finds out whether the operation was done if only
 /// the answer was lost.
 pub trait Coordination: Send + Sync {
-    /// The entry at a path; `None` if there is none.
+    /// The entry at a path; `None` if it does not exist.
     ///
     /// # Errors
     /// The tree cannot be reached or read.

@@ -89,8 +89,8 @@ impl From<Checksum> for String {
 
 /// The checksum of a record, a header or an index block: the low half of its XXH3-64.
 ///
-/// Compared with CRCs in hardware (three crates): for records of 100 bytes XXH3 takes at most half the time, for 1 KiB
-/// about as long, and the key hash needs it anyway.
+/// Compared with CRCs in hardware (three crates): for records of 100 bytes XXH3 takes at most half the time, for 1
+/// KiB about as long. The key hash needs it anyway.
 #[inline]
 pub(crate) fn short_checksum(bytes: &[u8]) -> u32 {
     xxh3_64(bytes) as u32

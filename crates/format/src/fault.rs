@@ -1,8 +1,8 @@
 //! Handling of unreadable pages of mapped files.
 //!
-//! Linux reports the access to such a page with the signal SIGBUS, which ends the process unless it is handled: the
-//! disk has an unreadable sector, or another program truncated the file. The handler here replaces the page with a page
-//! of zeros, and the instruction continues. No zeros are ever served, for three reasons:
+//! The disk has an unreadable sector, or another program truncated the file. Linux reports the access to such a page
+//! with the signal SIGBUS, which ends the process unless it is handled. The handler here replaces the page with a
+//! page of zeros, and the instruction continues. No zeros are ever served, for three reasons:
 //!
 //! 1. A counter of such pages is incremented *before* the zeros appear. A reader of a mapping takes a [`Watch`] first
 //!    and checks it after the last byte; if it is not clean, all bytes read are discarded.

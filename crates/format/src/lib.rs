@@ -8,7 +8,7 @@
 //! It is not a database: no updates, no deletes, no range queries, no order except that of hashes.
 //!
 //! Invariants: an existing key is found and a missing key is reported absent, even if hashes collide, since records
-//! contain their keys; a changed byte causes an error and never wrong data, since records and index blocks have
+//! contain their keys. A changed byte causes an error and never wrong data, since records and index blocks have
 //! checksums.
 //!
 //! `docs/format.md` explains the layout; the byte layouts themselves are documented in the modules `record`,

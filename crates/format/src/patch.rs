@@ -157,7 +157,7 @@ impl<R: Read> Patch<R> {
     }
 }
 
-/// What changes did to a chunk.
+/// Counts of a chunk after its changes were applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Merged {
     /// How many records it has now.
@@ -311,7 +311,7 @@ impl<'p> Records<'p> {
         }
     }
 
-    /// Reads until the current record has so many bytes, or to the end of the file.
+    /// Reads until the current record has this number of bytes, or to the end of the file.
     fn read_up_to(&mut self, bytes: usize) -> Result<(), FormatError> {
         let missing = (bytes - self.record.len()) as u64;
         let record = &mut self.record;

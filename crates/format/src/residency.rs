@@ -5,9 +5,9 @@
 //! look-up several times its own work. Therefore each 4 KiB unit of a mapping has a *stamp*: the time when it was last
 //! seen resident. A fresh stamp is trusted; a stale one is checked by `mincore` and renewed.
 //!
-//! The time that a stamp stays fresh adapts: while stale units turn out to be still resident, there is no memory
-//! pressure and the time grows; as soon as some have been evicted, it shrinks. A wrong guess costs one page fault, and
-//! never a wrong answer.
+//! The time that a stamp stays fresh adapts. While stale units are found to be still resident, there is no memory
+//! pressure and the time grows. As soon as some have been evicted, it shrinks. A wrong guess costs one page fault,
+//! and never a wrong answer.
 //!
 //! Stamps are in ticks of 100 ms, in 16 bits that wrap around in two hours; 0 means never.
 

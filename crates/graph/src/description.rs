@@ -1,11 +1,11 @@
-//! What a graph consists of.
+//! //! The description of a graph: its size and its types of edges.
 
 use std::collections::BTreeMap;
 
 use fondaco_model::PartitionCount;
 use serde::{Deserialize, Serialize};
 
-/// What a graph consists of: the value of its key [`graph`](crate::keys::DESCRIPTION).
+/// The size of a graph and its types of edges: the value of its key [`graph`](crate::keys::DESCRIPTION).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The number of vertices.

@@ -14,8 +14,9 @@
 //! The id is a hash tag: all keys of a vertex are in one partition. The [tag](tags) of a partition makes keys that belong to
 //! the partition's own keys stand beside them.
 //!
-//! In a batch graph a set is one value. In a versioned graph each of its members is a record of its own, under the key of the
-//! set with the member's id behind it ([`fondaco_model::member`]): `out:KNOWS{7}12` says that 7 has an edge to 12.
+//! In a batch graph a set is one value. In a versioned graph each of its members is a record of its own. Its key is
+//! that of the set, followed by the member's id ([`fondaco_model::member`]): `out:KNOWS{7}12` says that 7 has an edge
+//! to 12.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};

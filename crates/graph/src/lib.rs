@@ -1,8 +1,8 @@
 //! Graphs in stores: how vertices and edges are keys and values, and how queries are answered from them.
 //!
-//! A graph is one store, so that all of it is pushed, swapped, rolled back and pinned together. [`keys`] says which keys it
-//! has, [`Description`] and [`Vertex`] what stands in their values. A [`Source`] reads the store, wherever it is: queries are
-//! written against it alone.
+//! A graph is one store, so that all of it is pushed, swapped, rolled back and pinned together. [`keys`] has its
+//! keys, [`Description`] and [`Vertex`] are their values. A [`Source`] reads the store, wherever it is. Queries use
+//! nothing else.
 
 pub mod keys;
 pub mod query;

@@ -1,6 +1,7 @@
-//! What a social network asks of a graph: the algorithms of Cho et al., "Moolle: Fan-out Control for Scalable Distributed Data
-//! Stores", IV.A, with the fan-out that it assigns to each request. Where the printed algorithms slip, what is meant is done:
-//! the source has distance 0, degree 2 has neither the source nor degree 1, and "no" is the answer of all parts.
+//! The graph operations of a social network: the algorithms of Cho et al., "Moolle: Fan-out Control for Scalable
+//! Distributed Data Stores", IV.A, with the fan-out that it assigns to each request. Errors of the printed algorithms
+//! are corrected: the source has distance 0, degree 2 has neither the source nor degree 1, and the answer is "no"
+//! only if all parts say so.
 
 use bytes::Bytes;
 use fondaco_ids::{Budget, IdSet, IdsError, SetAnswer, SetQuery, intersects};
@@ -8,8 +9,8 @@ use fondaco_ids::{Budget, IdSet, IdsError, SetAnswer, SetQuery, intersects};
 use crate::keys::{self, Direction};
 use crate::{Ask, Description, EdgeType, Source};
 
-/// Above so many edges of both vertices together, an index is asked for what they have in common: the lists would be long
-/// to send.
+/// If both vertices together have more edges than this, their common neighbours are read from the index: the lists
+/// would be long to send.
 const INDEX_FROM_EDGES: u64 = 10_000;
 
 /// The part of an index's partitions that is asked first, where any common neighbour answers the question.
@@ -50,7 +51,7 @@ pub enum Way {
     },
 }
 
-/// What two vertices have in common.
+/// The common neighbours of two vertices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Common {
     /// The vertices that both have edges to, in ascending order.

@@ -1,4 +1,4 @@
-//! Which vertices a query wants, evaluated where the vertices are.
+//! The condition on vertices that a query needs, evaluated by the nodes that have them.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Vertex;
 use crate::query::{Operator, Value as QueryValue, binary};
 
-/// Which vertices are wanted, and what of them.
+/// A condition on vertices, and whether their properties are returned.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The vertex must have all of these labels.
@@ -16,7 +16,7 @@ pub struct Selection {
     /// Each of these properties must compare like this to a value. A vertex without the property does not.
     #[serde(default)]
     pub properties: Vec<(String, Operator, Value)>,
-    /// Whether the properties are wanted, too; otherwise only which vertices there are.
+    /// Whether the properties are returned; otherwise only whether the vertex exists.
     #[serde(default)]
     pub with_properties: bool,
 }
@@ -36,8 +36,8 @@ impl Selection {
         serde_json::from_slice(bytes)
     }
 
-    /// What is wanted of the record of a vertex: the record, `{}` if its properties are not wanted, or `None` if it is not
-    /// wanted at all.
+    /// Applies the selection to the record of a vertex. Returns the record, `{}` if properties are not requested, or
+    /// `None` if the vertex does not match.
     ///
     /// # Errors
     /// The record is not one of a vertex.

@@ -7,10 +7,10 @@ use fondaco_ids::{SetAnswer, SetQuery};
 
 use crate::Selection;
 
-/// What a request is for: a fan-out controller is chosen by it, as Moolle assigns them.
+/// The purpose of a request. It selects the fan-out controller, as in Moolle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ask {
-    /// Values of their own, all of which the query waits for: one group of nodes.
+    /// Separate values; the query waits for all of them: one group of nodes.
     NonUnion,
     /// A union that a query waits for: one group of nodes.
     SynchronousUnion,
@@ -20,7 +20,7 @@ pub enum Ask {
     EarlyTerminable,
 }
 
-/// Reads one graph, in one version. A source knows its deadline: whatever it is asked ends by then, with an error.
+/// Reads one graph, in one version. A source knows its deadline: every request ends by then, with an error.
 pub trait Source: Sync {
     /// The values of keys, one for each.
     ///
@@ -45,8 +45,9 @@ pub trait Source: Sync {
         ask: Ask,
     ) -> impl Future<Output = Result<SetAnswer, String>> + Send;
 
-    /// Those of the vertices that a selection wants: for each id its record as JSON (see [`Vertex`](crate::Vertex)), or
-    /// `{}` if its properties are not wanted; `None` if there is no such vertex, or the selection does not want it.
+    /// Reads the vertices that match a selection. For each id, it returns the record as JSON (see
+    /// [`Vertex`](crate::Vertex)), or `{}` if properties are not requested. It returns `None` if the vertex does not
+    /// exist or does not match.
     ///
     /// # Errors
     /// The error to answer with, its code first.

@@ -1,10 +1,10 @@
-//! What an operation may use: how long its result may be, and whether it may go on.
+//! The bounds of an operation: the length of its result, and a check whether it may continue.
 
 use std::fmt;
 
 use crate::IdsError;
 
-/// After so many ids the caller is asked again whether to go on: some 10 µs of work.
+/// The number of ids after which the caller is asked again whether to continue: some 10 µs of work.
 const IDS_BETWEEN_CHECKS: usize = 4096;
 
 /// Bounds of one operation, or of several in a row that share the time.
@@ -23,7 +23,7 @@ impl fmt::Debug for Budget<'_> {
 }
 
 impl Budget<'static> {
-    /// A result of so many ids at most, however long it takes.
+    /// A result of at most `ids_max` ids, however long it takes.
     pub fn of_ids(ids_max: usize) -> Self {
         Self {
             ids_max,
@@ -34,8 +34,8 @@ impl Budget<'static> {
 }
 
 impl<'a> Budget<'a> {
-    /// A result of so many ids at most. `may_go_on` is asked every few thousand ids that are read; the operation ends
-    /// with [`IdsError::Stopped`] when it returns false.
+    /// A result of at most `ids_max` ids. `may_go_on` is called after every few thousand ids that are read; the
+    /// operation ends with [`IdsError::Stopped`] when it returns false.
     pub fn new(ids_max: usize, may_go_on: &'a mut dyn FnMut() -> bool) -> Self {
         Self {
             ids_max,
@@ -65,7 +65,7 @@ impl<'a> Budget<'a> {
         self.spend(IDS_BETWEEN_CHECKS)
     }
 
-    /// Checks that a result may have so many ids.
+    /// Checks that a result may have this number of ids.
     pub(crate) fn check_length(&self, ids: usize) -> Result<(), IdsError> {
         match ids <= self.ids_max {
             true => Ok(()),

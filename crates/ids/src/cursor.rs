@@ -3,9 +3,10 @@
 use crate::packing::BLOCK;
 use crate::view::IdSet;
 
-/// So many ids are looked at one by one before the rest of a block is searched.
+/// The number of ids that are compared one by one before the rest of a block is searched.
 const NEAR_IDS: usize = 8;
-/// Ids are looked up one by one if a block has so many times more, and merged with it otherwise.
+/// If a block has this many times more ids than are looked up, each is searched. Otherwise they are merged with the
+/// block.
 const SPARSE: usize = 8;
 
 /// A place in a set, with the ids of the block that it is in.
@@ -106,8 +107,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Keeps ids from `at` on, of which none is above the last of a block, behind those that were kept. Returns how many are
-/// kept now, and how many of the block are passed. Without branches that depend on ids, which cannot be predicted.
+/// Keeps ids from `at` on, none of them above the last of a block, behind those that were kept. Returns how many are
+/// kept now, and how many of the block are passed. Has no branches that depend on ids: they could not be predicted.
 fn retain_near(ids: &mut [u64], mut kept: usize, mut at: usize, block: &[u64], wanted: bool) -> (usize, usize) {
     let mut passed = 0;
     while at < ids.len() && passed < block.len() {

@@ -22,7 +22,7 @@ pub(crate) const VERSION: u8 = 1;
 /// Encodes ids, which are in ascending order, without duplicates and at most [`ID_MAX`].
 ///
 /// # Errors
-/// An id that is too large, or not larger than the one before it; or so many ids that the value would pass 4 GiB.
+/// An id that is too large, or not larger than the one before it; or a value of more than 4 GiB.
 pub fn encode(ids: &[u64]) -> Result<Vec<u8>, IdsError> {
     check(ids)?;
     let Some(&last_first) = ids.chunks(BLOCK).last().and_then(<[u64]>::first) else {

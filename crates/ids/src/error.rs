@@ -1,4 +1,4 @@
-//! What can go wrong with a set of ids.
+//! The errors of sets of ids.
 
 use crate::ID_MAX;
 
@@ -16,7 +16,7 @@ pub enum IdsError {
     Invalid {
         /// The place of the first byte of what is wrong.
         at: usize,
-        /// What is wrong there.
+        /// The fault at that position.
         reason: &'static str,
     },
     /// An id that has more than 63 bits.
@@ -51,7 +51,7 @@ pub enum IdsError {
     /// A text is not a list of ids.
     #[error("{word:?} at byte {at} is not an id: write whole numbers up to {ID_MAX}, as in \"1 5 9\" or \"1,5,9\"")]
     Text {
-        /// What stands in the place of an id.
+        /// The word that is not an id.
         word: String,
         /// Where in the text.
         at: usize,

@@ -1,10 +1,10 @@
-//! What replicas know of a set whose members change one by one.
+//! The state of a set whose members change one by one, merged from replicas.
 
 use crate::{Budget, IdSet, IdsError, encode, union};
 
-/// What replicas know of a set: the members that they have, and those that they know to be removed.
+/// The state of a set, merged from replicas: its members, and those that were removed.
 ///
-/// An id may be in both, of which different replicas know different states: then its own record decides.
+/// An id may be in both if replicas differ: then its own record decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
     /// The members, in ascending order.
@@ -55,7 +55,7 @@ impl Members {
         Ok(())
     }
 
-    /// The ids of which replicas know different states, in ascending order.
+    /// The ids that are both present and removed, since replicas differ, in ascending order.
     pub fn doubtful(&self) -> Vec<u64> {
         let is_removed = |id: &&u64| self.removed.binary_search(id).is_ok();
         self.present.iter().filter(is_removed).copied().collect()

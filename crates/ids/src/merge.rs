@@ -1,10 +1,10 @@
 //! Goes through many sets at once, each id together with the number of sets that it is in.
 //!
-//! The ids are cut into *windows*, ranges that hold some hundred blocks each. The ids of a window are gathered from all sets,
-//! then counted: in an array of counters if they are dense, else by sorting them. The first ids of blocks, which need not be
-//! decoded, say where to cut. A window has as many blocks as there are sets, at least, so that on average each block is
-//! decoded twice at most: it may reach over an end of its window. Besides a place in each set, 8 bytes a block are needed for
-//! the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
+//! The ids are cut into *windows*, ranges that hold some hundred blocks each. The ids of a window are gathered from
+//! all sets, then counted: in an array of counters if they are dense, else by sorting them. The windows are cut at
+//! the first ids of blocks, which need not be decoded. A window has at least as many blocks as there are sets. So on
+//! average each block is decoded twice at most: it may reach over an end of its window. The memory is a cursor in
+//! each set, 8 bytes a block for the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
 //!
 //! A dense union needs no windows: it has a bit for each number from its first id to its last.
 
@@ -14,14 +14,15 @@ use crate::{Budget, IdsError};
 
 /// The fewest blocks that a window has, but for the last: 32 768 ids fit the cache of a core.
 const WINDOW_BLOCKS_MIN: usize = 256;
-/// A window is dense if it has an id for so many numbers between its first and its last: to go through its counters then
-/// takes less time than to sort its ids.
+/// A window is dense if its range, from its first to its last id, has at most this many numbers for each id. Reading
+/// its counters is then faster than sorting its ids.
 const DENSE_RANGE: usize = 16;
-/// A union has a bit for each number between its first and its last id, if there are at most so many numbers for an id.
+/// A union uses a bitmap of the range from its first to its last id if the range has at most this many numbers for
+/// each id.
 const BITS_PER_ID: usize = 128;
-/// So many bits are used at most: 32 MiB.
+/// The most bits of a bitmap: 32 MiB.
 const BITS_MAX: usize = 1 << 28;
-/// So many counters are used at most: 16 MiB.
+/// The most counters: 16 MiB.
 const COUNTERS_MAX: usize = 1 << 22;
 
 /// The ids that are in any of the sets.

@@ -5,7 +5,7 @@
 //!                      n low parts, packed; exceptions; nothing at all where n is 0
 //! exceptions           count (1 byte), place of each in the block (1 byte each, ascending),
 //!                      bits of a high part (1 byte), high parts, packed
-//! packed               numbers of so many bits, lowest bits first, without gaps; the last byte is filled with zeros
+//! packed               numbers of a fixed width, lowest bits first, without gaps; the last byte is filled with zeros
 //! ```
 //! Exceptions are the numbers that have more bits than the low part; their high part is the rest. The width is the one that
 //! makes the block shortest, the largest of several. Eight numbers of a width have as many

@@ -1,7 +1,7 @@
 //! Queries over the sets of many keys, in two halves: what each part of the keys is asked for, and how the answers of all
 //! parts become the answer.
 //!
-//! Whatever the parts are, the answer is that over all keys together.
+//! The answer is always that over all keys together, however they are divided.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum SetQuery {
     Top(usize),
     /// For each set, which of these ids are in it.
     Contains(Arc<[u64]>),
-    /// The keys stand in pairs, each of which has one hash tag: the ids that are in both sets of any pair.
+    /// The keys are pairs with the same hash tag: the ids that are in both sets of any pair.
     Pairs,
 }
 
@@ -48,7 +48,7 @@ pub enum SetAnswer {
     Contains(Vec<Vec<bool>>),
 }
 
-/// What a part of the keys is asked for: keys that one node has, for instance.
+/// The computation over a part of the keys, for instance the keys of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Computation {
     /// The union of the part's sets.
@@ -125,7 +125,7 @@ impl Computation {
         }
     }
 
-    /// What a part is asked for, which has the first key of the query as its first, or does not have it.
+    /// The computation over one part, which depends on whether it begins with the first key of the query.
     pub fn of_part(&self, has_first: bool) -> &Self {
         match self {
             Self::Difference if !has_first => &Self::Union,
@@ -205,7 +205,7 @@ impl fmt::Display for InvalidComputation {
 impl std::error::Error for InvalidComputation {}
 
 impl SetQuery {
-    /// What is to be computed over the keys, which may be divided into parts in any way: see [`Computation::of_part`].
+    /// The computation over all keys, which may be divided into parts in any way: see [`Computation::of_part`].
     pub fn computation(&self) -> Computation {
         match self {
             Self::Union => Computation::Union,

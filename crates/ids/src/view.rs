@@ -1,7 +1,7 @@
 //! A set of ids as its bytes, which [`encode`](crate::encode) describes.
 //!
-//! A view copies nothing. Whatever the bytes are, reading them never panics; only bytes that [`IdSet::parse`] accepts are
-//! known to be in order.
+//! A view copies nothing. Reading never panics on any bytes; only bytes that [`IdSet::parse`] accepts are known to be
+//! in order.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@
 //! - [`replica`]: requests to a replica of a versioned store, and its replies;
 //! - [`RequestKey`]: requests over HTTP, signed with the token of the cluster;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
-//! - [`proof`]: how each end of a connection proves that it knows the secret of the cluster.
+//! - [`proof`]: the proof of each end of a connection that it knows the secret of the cluster.
 //!
 //! Each message is written and parsed in the same module, so that no other code knows its layout. No sockets.
 

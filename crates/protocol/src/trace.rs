@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_none_are_refused() {
+    fn malformed_texts_are_refused() {
         for text in [
             "",
             "00",

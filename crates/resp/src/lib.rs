@@ -1,10 +1,10 @@
 //! The Redis protocol, versions 2 and 3, and the commands of a fondaco server.
 //!
-//! Pure parsing and formatting: no I/O, no clock, no server. Three parts:
+//! Pure parsing and formatting: no I/O, no clock, no server. Its parts:
 //!
 //! - [`parse_request`] finds requests in the bytes of a client, without copying or allocating;
-//! - [`Reply`] writes replies, in the version of the protocol that the connection uses, and [`parse_reply`] finds them
-//!   in the bytes of a server;
+//! - [`Reply`] writes replies, in the version of the protocol that the connection uses;
+//! - [`parse_reply`] finds replies in the bytes of a server;
 //! - [`command`] is the table of commands: their names, arguments and descriptions.
 //!
 //! ```

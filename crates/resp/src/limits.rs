@@ -1,7 +1,7 @@
 //! Limits for one request.
 //!
-//! The parser allocates nothing for data that a client only announces: a limit determines how long the caller goes on
-//! buffering. Each exceeded limit is a separate [`ProtocolError`].
+//! The parser allocates nothing for data that a client only announces: a limit determines how much the caller
+//! buffers. Each exceeded limit is a separate [`ProtocolError`].
 
 use crate::ProtocolError;
 use crate::skip::SKIPPED_BYTES_MAX;

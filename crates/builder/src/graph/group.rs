@@ -16,7 +16,7 @@ use crate::report::{RowPlace, excerpt};
 use crate::samples::Samples;
 use crate::sort::{Drain, Part, PartWriter, PartitionTally, Record, RowId, Scratch, Sorted, in_threads};
 
-/// The most ids of a set: 512 MiB of memory. Sets of so many ids hardly fit into a value.
+/// The most ids of a set: 512 MiB of memory. A set with more ids hardly fits into a value.
 const IDS_MAX: usize = 1 << 26;
 
 /// With this many ids for the first time, duplicates are removed before more are added.
@@ -90,7 +90,7 @@ pub(super) fn group(
     })
 }
 
-/// What the records of a key become.
+/// The kind of value that is made of the records of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A set of their ids.

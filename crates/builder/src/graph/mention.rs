@@ -25,7 +25,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// What it is, in errors.
+    /// Its description in errors.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Vertex => "the name of the vertex",

@@ -7,7 +7,7 @@
 //! 4. *Grouping*: all records of a key are together, and become its value.
 //! 5. *Writing*, as for any version. The description is added when all edges are counted.
 //!
-//! Each step reads one sort and fills the next one, so that two of them share the memory. Which keys there are is defined in
+//! Each step reads one sort and fills the next one, so that two of them share the memory. The keys are defined in
 //! crate `graph`.
 
 mod files;

@@ -10,9 +10,9 @@ use crate::options::{BuildOptions, ChoiceError};
 /// A build of a graph's version from lists of edges.
 #[derive(Clone)]
 pub struct GraphOptions<'a> {
-    /// The options of all builds. Its `inputs` are the files of edges, each as `[TYPE=]FILE`; its `key` is the column that
-    /// edges lead from, then the one that they lead to; its `value` are the columns of the edges' properties, none if it
-    /// names no column. `on_duplicate` is about edges with properties, and about vertices.
+    /// The options of all builds. Its `inputs` are the files of edges, each as `[TYPE=]FILE`. Its `key` is the column
+    /// that edges lead from, then the one that they lead to. Its `value` are the columns of the edges' properties,
+    /// none if it names no column. `on_duplicate` is about edges with properties, and about vertices.
     pub build: BuildOptions,
     /// The edge type of files that name none.
     pub edge_type: String,
@@ -24,7 +24,7 @@ pub struct GraphOptions<'a> {
     pub vertices: Vec<String>,
     /// The column with the names of vertices. All others are their properties.
     pub vertex_name: String,
-    /// What to do about edges to vertices that no file of vertices has.
+    /// The treatment of edges to vertices that no file of vertices has.
     pub unknown_vertices: UnknownVertices,
     /// The ids in the graph's current version; `None` if it has none.
     pub known: Option<&'a dyn KnownIds>,
@@ -66,7 +66,7 @@ impl Types {
     }
 }
 
-/// What to do about edges to vertices that no file of vertices has.
+/// The treatment of edges to vertices that no file of vertices has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownVertices {
     /// The build fails, and names one.

@@ -37,7 +37,7 @@ impl Task<'_> {
     }
 }
 
-/// What is to be written, in the order of the chunks.
+/// A step of writing the version, in the order of the chunks.
 enum Step<'a> {
     Copy(&'a ChunkEntry),
     Rewrite(Task<'a>),
@@ -148,7 +148,7 @@ impl<'a> Rewriting<'a> {
         Ok(())
     }
 
-    /// What a chunk will have, and the bytes of its keys and values.
+    /// Counts the records that a chunk will have, and the bytes of its keys and values.
     fn count(&self, task: &Task<'_>) -> Result<(Merged, u64), BuildError> {
         let mut bytes = 0;
         let merged = self.merge(task, |_, key, value| {

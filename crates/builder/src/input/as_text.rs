@@ -1,5 +1,5 @@
-//! Conversion of values to text where `arrow-json` and `arrow-cast` write something else or nothing: bytes, UUIDs, times,
-//! intervals, unions, numbers that readers of JSON round, and floats that JSON does not have.
+//! Conversion of values to text where the output of `arrow-json` and `arrow-cast` is wrong or missing: bytes, UUIDs,
+//! times, intervals, unions, numbers that readers of JSON round, and floats that JSON does not have.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -204,9 +204,10 @@ impl Json {
     }
 }
 
-/// Encodes in JSON what the builder writes differently from `arrow-json`: binary as base64, and UUIDs in their usual form, both
-/// of which `arrow-json` writes as hexadecimal digits; NaN and infinity, which it writes as null; and times outside of the
-/// calendar's range, for which it writes an error as the value. Values that cannot be written are noted as [`Refused`].
+/// Encodes in JSON the values that the builder writes differently from `arrow-json`. Binary is base64, and UUIDs have
+/// their usual form; `arrow-json` writes both as hexadecimal digits. NaN and infinity are written as [`NonFinite`]
+/// says; `arrow-json` writes null. For times outside of the calendar's range, `arrow-json` writes an error as the
+/// value. Values that cannot be written are noted as [`Refused`].
 #[derive(Debug)]
 struct AsText {
     refused: Arc<Refused>,

@@ -1,4 +1,4 @@
-//! What `arrow-avro` does not do with schemas: full names, and records that contain themselves.
+//! Features of Avro schemas that `arrow-avro` lacks: full names, and records that contain themselves.
 //!
 //! Avro names types by their full names, which `arrow-avro` does not resolve if they are written in `name` itself. So every
 //! type gets a new name without a namespace here.
@@ -17,7 +17,7 @@ pub(super) struct ReadSchema {
     pub(super) json: String,
     /// The names of the recursive columns.
     pub(super) recursive: Vec<String>,
-    /// Leaves the bytes of these columns out of a row; `None` if there are none.
+    /// Leaves the bytes of these columns out of a row; `None` if no column is left out.
     pub(super) rows: Option<RowShape>,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct RecordMaker {
 }
 
 impl RecordMaker {
-    /// For the table of a file with these selected columns, of which the last ones may be the constants.
+    /// For the table of a file with these selected columns; the last ones may be the constants.
     pub(super) fn new(
         reading: &Reading<'_>,
         file: u32,

@@ -13,7 +13,7 @@ use super::RowKind;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 
-/// The type of a column of which all values are null.
+/// The type of a column whose values are all null.
 pub(super) const NULL: &str = "null";
 
 /// The type of texts.

@@ -1,8 +1,8 @@
 //! Reads all input files, in any number of threads.
 //!
-//! A thread opens the next file and splits it into *pieces* (row groups, blocks, lines), which any free thread turns
-//! into rows: so one large file keeps all cores as busy as many small ones. A row is identified by its file and its
-//! number, whichever thread reads it, and only these decide about order.
+//! A thread opens the next file and splits it into *pieces* (row groups, blocks, lines). Any free thread turns a
+//! piece into rows. So one large file keeps all cores as busy as many small ones. A row is identified by its file and
+//! its number, whichever thread reads it, and only these decide about order.
 
 mod array;
 mod as_text;

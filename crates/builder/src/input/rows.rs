@@ -20,7 +20,7 @@ const BAD_ROW_SAMPLES_MAX: usize = 10;
 /// After this many rows a thread adds to the shared counters and checks for cancellation.
 const ROWS_PER_COUNT: u64 = 4096;
 
-/// What a row is.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowKind {
     /// A record, whose value is of this type.
@@ -45,8 +45,8 @@ impl RowKind {
 
 /// The bad rows of a build.
 ///
-/// If there are more than allowed, the error names the first ones in the order of the input. So the build goes on then
-/// with the rows before the last one that the error would name, which other threads may not have read yet.
+/// If there are more than allowed, the error names the first ones in the order of the input. So the build then
+/// continues with the rows before the last one that the error would name: other threads may not have read them yet.
 pub(crate) struct BadRows {
     rows_max: u64,
     files: Vec<PathBuf>,

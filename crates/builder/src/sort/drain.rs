@@ -27,7 +27,7 @@ const RECORDS_LOADED_ALWAYS: u64 = 4;
 /// This many records of one position are sorted by their keys; of more it is checked first whether they have one key.
 const RUN_SORTED_MAX: usize = 1024;
 
-/// Which of the records with the same key is kept.
+/// The record that is kept of several with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Winner {
     /// None: a duplicate is an error.

@@ -25,7 +25,7 @@ impl Parts {
     }
 }
 
-/// Runs `work` in some threads, each of which takes bucket after bucket.
+/// Runs `work` in some threads. Each of them takes bucket after bucket.
 pub(crate) fn in_threads<T: Send>(
     threads: usize,
     parts: Vec<Part>,

@@ -219,8 +219,8 @@ impl Chunk {
         FormatError::corrupt(self.data.path(), reason)
     }
 
-    /// Searches a bucket that is too large to be read at once: first by the records' headers, and only if the key is
-    /// not found by reading and verifying every record, one at a time.
+    /// Searches a bucket that is too large to be read at once: first by the records' headers. If the key is not
+    /// found, it reads and verifies every record, one at a time.
     ///
     /// Returns the verified record of the key.
     pub(crate) fn search_large(&self, bucket: Range<usize>, key: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {

@@ -160,9 +160,9 @@ impl<W: Write> ChunkWriter<W> {
         Ok((entry, data, index))
     }
 
-    /// How many neighbouring buckets are merged into one: more than one if there are at least twice as many buckets as
-    /// the records need, because duplicates that were dropped had been expected, too. A bucket is a range of hashes, so
-    /// merged buckets are one range.
+    /// The number of neighbouring buckets that are merged into one. It is more than one if there are at least twice
+    /// as many buckets as the records need, since dropped duplicates had been counted, too. A bucket is a range of
+    /// hashes, so merged buckets are one range.
     fn joined_buckets(&self) -> u32 {
         let ChunkPlan {
             records_expected,

@@ -122,7 +122,8 @@ impl Version {
         starts.push(chunks.len() as u32);
         assert!(
             chunks.len() < NOT_HELD as usize,
-            "a manifest is too short for so many chunks"
+            "a manifest is too short for {} chunks",
+            chunks.len()
         );
         let is_held = |chunk: &&ChunkEntry| held[chunk.partition.get() as usize];
         Ok(Self {

@@ -1,8 +1,8 @@
 //! The index of a whole version, loaded and verified once, in anonymous memory.
 //!
 //! A mapped index competes with the data for memory, and each access to it may miss the TLB, which covers pages of 4
-//! KiB: on a virtual machine that alone takes some 100 ns. Loaded into anonymous memory, in huge pages if the system
-//! has them, it avoids both.
+//! KiB. On a virtual machine that alone takes some 100 ns. An index in anonymous memory, in huge pages if the system
+//! has them, avoids both.
 
 use memmap2::{Advice, Mmap, MmapMut};
 

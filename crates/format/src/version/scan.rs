@@ -51,8 +51,8 @@ impl Version {
         }
     }
 
-    /// The records from a position on: at least `records_min` unless the version ends before, at most a bucket more,
-    /// and at most about 4 MiB; and the next position, `None` at the end.
+    /// The records from a position on, and the next position, `None` at the end. It reads at least `records_min`
+    /// records unless the version ends before, at most a bucket more, and at most about 4 MiB.
     ///
     /// It waits for the disk, which it reads in the order of the file, in pieces of some hundred kilobytes, with
     /// readahead of the next piece.

@@ -12,7 +12,7 @@ use super::expression::{Expression, Operator, Quantified, Row, Slot};
 use super::functions;
 use super::value::{Edge, Value};
 
-/// What values are computed from, beside a row.
+/// The inputs of expressions other than the row.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) parameters: BTreeMap<String, Value>,
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) edges: HashMap<Vec<u8>, Value>,
 }
 
-/// What has to be read before a value is known.
+/// The records that have to be read before a value can be computed.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) vertices: Vec<u64>,
@@ -35,8 +35,8 @@ impl Missing {
     }
 }
 
-/// Computes values of expressions. What is missing is noted, and taken for null: the value has to be computed again when it was
-/// read.
+/// Computes values of expressions. A missing record is noted and taken for null: the value has to be computed again
+/// once it is read.
 pub(super) struct Evaluation<'a> {
     pub(super) known: &'a Known,
     pub(super) missing: Missing,

@@ -46,7 +46,7 @@ pub(super) enum Expression {
     Aggregate(Slot),
 }
 
-/// Which elements of a list a condition holds for.
+/// The quantifier of a condition on the elements of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantified {
     All,

@@ -1,7 +1,8 @@
 //! Queries in a read-only subset of openCypher.
 //!
 //! A query is parsed ([`Prepared::new`]), translated to clauses over slots of rows, planned for one graph, and carried out over any
-//! [`Source`]. What concerns single vertices, or sets of them, is decided where they are; paths are followed here.
+//! [`Source`]. Conditions on single vertices, or on sets of them, are evaluated by the nodes that have them; paths
+//! are followed here.
 
 mod evaluation;
 mod expand;
@@ -60,7 +61,7 @@ pub struct Limits {
     pub rows_max: usize,
     /// The most edges that it follows.
     pub expanded_max: u64,
-    /// Whether it may go on: it is asked often.
+    /// Returns whether the query may continue: it is called often.
     pub may_go_on: Box<dyn Fn() -> bool + Send + Sync>,
     /// Whether a query that ends at a limit has the rows so far as its answer.
     pub partial: bool,
@@ -90,9 +91,9 @@ pub struct QueryResult {
 /// A step of a query, with what it took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What it does.
+    /// /// The step in words.
     pub text: String,
-    /// How many rows it gave on.
+    /// The number of rows that it passed to the next step.
     pub rows: u64,
     /// How many requests it sent.
     pub requests: u64,

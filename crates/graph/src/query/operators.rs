@@ -98,7 +98,7 @@ pub(super) enum ReachLength {
     One(Vec<Followed>),
     /// Two edges, of these kinds.
     Two(Vec<Followed>, Vec<Followed>),
-    /// Up to so many edges of one kind, 1 to 3; and whether the vertex itself belongs to it.
+    /// Up to `most` edges of one kind, 1 to 3; and whether the vertex itself belongs to it.
     UpTo {
         relations: Vec<Followed>,
         most: u32,
@@ -135,7 +135,7 @@ impl Followed {
 }
 
 impl Operator<'_> {
-    /// What it does, in one line.
+    /// The step in one line.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Start { start, .. } => match start {

@@ -46,7 +46,7 @@ pub(super) struct Hop {
     pub(super) slot: Slot,
     /// Whether the query refers to it.
     pub(super) named: bool,
-    /// The types, of which it may have any; empty for all.
+    /// The edge has one of these types; empty for any type.
     pub(super) types: Vec<String>,
     pub(super) towards: Towards,
     /// How many edges, at least and at most; `None` is one edge.
@@ -76,10 +76,10 @@ impl Towards {
 #[derive(Debug)]
 pub(super) struct Projection {
     pub(super) items: Vec<Item>,
-    /// What is computed over the rows of a group; groups are those of equal items without aggregates.
+    /// The aggregates over the rows of a group. A group has equal values in all items that are not aggregates.
     pub(super) aggregates: Vec<Aggregate>,
     pub(super) distinct: bool,
-    /// What to sort by, and whether descending.
+    /// The sort keys, each with whether it is descending.
     pub(super) order: Vec<(Expression, bool)>,
     pub(super) skip: Option<Expression>,
     pub(super) limit: Option<Expression>,

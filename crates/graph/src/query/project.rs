@@ -7,7 +7,7 @@ use super::expression::{Expression, Row};
 use super::plan::{Aggregate, AggregateFunction, Projection};
 use super::value::Value;
 
-/// What a projection keeps between batches.
+/// The state of a projection between batches.
 pub(super) struct Projected {
     skip: usize,
     limit: Option<usize>,
@@ -50,7 +50,8 @@ impl Projected {
         }
     }
 
-    /// What it needs of each row: columns that are no aggregates, and the arguments of aggregates.
+    /// The expressions that are computed for each row: columns that are no aggregates, and the arguments of
+    /// aggregates.
     pub(super) fn of_rows(projection: &Projection) -> Vec<&Expression> {
         let columns = projection
             .items

@@ -121,7 +121,7 @@ impl<S: Source> Run<'_, S> {
             all = [&before[..], &last].concat();
             all.sort_unstable();
             all.dedup();
-            // What was reached before leads nowhere new.
+            // A vertex that was reached before leads to no new ones.
             last.retain(|id| before.binary_search(id).is_err());
         }
         let place = all.binary_search(&from);

@@ -1,4 +1,5 @@
-//! What expressions need of vertices and edges: it is read for many rows at once, and kept while the query runs.
+//! The records of vertices and edges that expressions use. They are read for many rows at once, and kept while the
+//! query runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::{Selection, Source, Vertex, keys};
 const RECORDS_MAX: usize = 200_000;
 
 impl<S: Source> Run<'_, S> {
-    /// The values of expressions in each row. What they need of vertices and edges is read first.
+    /// The values of expressions in each row. Reads the records that they use first.
     pub(super) async fn values(
         &mut self,
         expressions: &[&Expression],

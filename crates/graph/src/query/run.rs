@@ -29,7 +29,7 @@ pub(super) struct Run<'a, S> {
     pub(super) steps: &'a Steps<'a>,
     pub(super) limits: &'a Limits,
     pub(super) known: Known,
-    /// What steps keep between batches, one for each step.
+    /// The state of each step between batches.
     states: Vec<State>,
     pub(super) rows: Vec<Row>,
     /// How many edges were followed.
@@ -37,14 +37,14 @@ pub(super) struct Run<'a, S> {
     clock: Clock,
 }
 
-/// What a step keeps between batches.
+/// The state of a step between batches.
 struct State {
     projected: Projected,
     /// Rows of an optional part.
     collected: Vec<Row>,
 }
 
-/// Which step the time goes to.
+/// Measures the time of each step.
 struct Clock {
     current: usize,
     since: Instant,
@@ -136,7 +136,7 @@ impl<'a, S: Source> Run<'a, S> {
         }
     }
 
-    /// What each step has taken.
+    /// The rows, requests and time of each step.
     pub(super) fn profile(&self) -> Vec<Step> {
         let operators = self.steps.operators.iter();
         let step = |(operator, spent): (&Operator<'_>, &Spent)| Step {
@@ -346,7 +346,7 @@ impl<'a, S: Source> Run<'a, S> {
         }
     }
 
-    /// Whether the query may go on.
+    /// Returns an error if the query must end.
     pub(super) fn check(&self) -> Result<(), String> {
         if Instant::now() >= self.limits.deadline || !(self.limits.may_go_on)() {
             return Err("TIMEOUT the query was not done in time: bound it, or raise graph-timeout-ms".into());

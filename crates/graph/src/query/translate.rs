@@ -1,4 +1,4 @@
-//! From the syntax tree of a query to its clauses. What is not supported is refused by name and place.
+//! From the syntax tree of a query to its clauses. An unsupported part is refused with its name and position.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +39,7 @@ pub(super) struct Translated {
     pub(super) columns: Vec<(String, Slot)>,
 }
 
-/// What is known while a query is translated.
+/// The state of a translation.
 struct Translator<'a> {
     text: &'a str,
     /// The variables in scope.

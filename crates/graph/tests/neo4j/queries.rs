@@ -67,7 +67,7 @@ pub struct Generator<'a> {
     query: Query,
 }
 
-/// A query about a graph with so many vertices.
+/// A query about a graph with this number of vertices.
 pub fn query(rng: &mut Rng, vertices: u64) -> Query {
     let mut generator = Generator {
         rng,
@@ -145,7 +145,8 @@ impl Generator<'_> {
         format!("{word} {}{condition} ", paths.join(", "))
     }
 
-    /// A shortest path between different vertices: Neo4j has an error for equal ones. Which of several it is does not count.
+    /// A shortest path between different vertices: Neo4j has an error for equal ones. If there are several, any of
+    /// them is right.
     fn shortest(&mut self, word: &str) -> String {
         let (one, other, path) = (self.name("a"), self.name("a"), self.name("l"));
         let from = self.rng.u64(..self.vertices);

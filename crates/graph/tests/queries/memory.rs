@@ -24,7 +24,7 @@ pub struct Memory {
     requests: AtomicU64,
 }
 
-/// What a graph consists of: vertices by id with labels and properties, and edges by type.
+/// The parts of a graph: vertices by id with labels and properties, and edges by type.
 #[derive(Debug, Clone, Default)]
 pub struct Parts {
     pub vertices: Vec<(Vec<&'static str>, serde_json::Value)>,

@@ -11,7 +11,8 @@ mod merges;
 
 /// The sizes of the lists of a graph, whose degrees follow a power law.
 const SIZES: [usize; 5] = [1, 10, 100, 1000, 30_000];
-/// Sets of each size, so that no branch is predicted because the set was seen before: as many as have so many ids.
+/// Sets of each size, so that no branch is predicted because the set was seen before: as many as have this number of
+/// ids together.
 const IDS_OF_A_SIZE: usize = 60_000;
 const SETS_MAX: usize = 100;
 
@@ -88,7 +89,7 @@ fn samples(from: Ids, length: usize, random: &mut fastrand::Rng) -> Vec<Sample> 
     (0..count).map(|_| Sample::new(from.set(length, random))).collect()
 }
 
-/// Nanoseconds for one of so many parts of some work: the best of several rounds, since other work only adds to it.
+/// Nanoseconds for one part of some work: the best of several rounds, since other work only adds to it.
 fn nanoseconds(parts: usize, mut work: impl FnMut()) -> f64 {
     work();
     let mut best = f64::MAX;

@@ -1,4 +1,4 @@
-//! What is written is read, in one encoding, which is short.
+//! Sets are read as they were written. Each set has one encoding, which is short.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{any_set, encoded};
 
-/// Whatever is accepted is canonical, and whatever is opened can be used.
+/// Every accepted value is canonical, and every opened one can be used.
 fn check(bytes: &[u8]) {
     if let Ok(set) = IdSet::parse(bytes) {
         let ids: Vec<u64> = set.iter().collect();

@@ -100,9 +100,9 @@ pub enum ReplicaErrorCode {
     NoStore,
     /// `OVERLOADED`: too much is queued already.
     Overloaded,
-    /// `DISKFULL`: there is no room for a write; reads go on.
+    /// `DISKFULL`: there is no room for a write; reads are served.
     DiskFull,
-    /// `KEYSFULL`: there is no memory for a new key; all other requests go on.
+    /// `KEYSFULL`: there is no memory for a new key; all other requests are served.
     KeysFull,
     /// `CONFLICT`: the stored record is not the one that the writer has seen.
     Conflict,

@@ -3,7 +3,7 @@
 //! They are unknown commands: `COMMAND` does not list them, and their errors begin like those of Redis. The rest of the
 //! error tells the reader what to do.
 
-/// What to use instead of a command that only Redis has; `None` for other names.
+/// The replacement for a command that only Redis has; `None` for other names.
 #[cold]
 pub(super) fn alternative(name: &[u8]) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();

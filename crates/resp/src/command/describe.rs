@@ -5,7 +5,7 @@
 use super::{CommandSpec, KeySpec};
 use crate::Reply;
 
-/// One command: ten elements, the last of which are the subcommands in the same form.
+/// One command: ten elements; the last one has the subcommands in the same form.
 pub(super) fn write_info(spec: &CommandSpec, reply: &mut Reply<'_>) {
     let (first, last, step) = spec.key_range();
     reply.array(10);

@@ -53,7 +53,7 @@ macro_rules! named_bits {
 }
 
 named_bits! {
-    /// What a command does to data, and when it may run.
+    /// Properties of a command: its effect on data, and when it may run.
     Flags: u16 {
         /// Changes data.
         WRITE = "write",
@@ -109,7 +109,7 @@ named_bits! {
 }
 
 named_bits! {
-    /// What a command does to one of its keys.
+    /// The effect of a command on one of its keys.
     KeyAccess: u16 {
         /// Only reads the key.
         RO = "RO",

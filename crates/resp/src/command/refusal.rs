@@ -71,9 +71,9 @@ pub fn argument_count_error(spec: &CommandSpec) -> String {
     format!("ERR wrong number of arguments for '{}' command", spec.name)
 }
 
-/// Whether a first argument is the start of a line of HTTP that was sent to the wrong port: by mistake, or because a
-/// web page makes a browser do so. Close such a connection without an answer, as Redis does, since the following lines
-/// might be valid commands.
+/// Whether a first argument is the start of a line of HTTP that was sent to the wrong port, by mistake or by a web
+/// page in a browser. Close such a connection without an answer, as Redis does, since the following lines might be
+/// valid commands.
 #[cold]
 pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
@@ -86,8 +86,8 @@ pub fn subcommand_argument_error(container: &str, name: &[u8]) -> String {
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP.")
 }
 
-/// An argument as an error quotes it: at most so many bytes, and as in Redis only those before the first zero. The line
-/// ends in it become spaces when the error is [written](crate::Reply::error).
+/// An argument as an error quotes it: at most `bytes_max` bytes, and as in Redis only those before the first zero.
+/// The line ends in it become spaces when the error is [written](crate::Reply::error).
 #[cold]
 pub fn quoted(text: &[u8], bytes_max: usize) -> String {
     let end = memchr::memchr(0, text).unwrap_or(text.len());

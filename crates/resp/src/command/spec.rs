@@ -14,7 +14,7 @@ pub struct CommandSpec {
     pub name: &'static str,
     /// The number of arguments, including all names; if negative, the minimum number.
     pub arity: i32,
-    /// What the command does to data, and when it may run.
+    /// Its effect on data, and when it may run.
     pub flags: Flags,
     /// Its group in the documentation.
     pub group: Group,

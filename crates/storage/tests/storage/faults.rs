@@ -42,7 +42,7 @@ fn transfers_resume_after_the_s3_server_has_died() {
     server.kill();
     let rest = interrupted.fail("s3://versions/");
     server.restart();
-    rest.goes_on(&location);
+    rest.can_be_read(&location);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn transfers_resume_after_the_hdfs_server_has_died() {
     server.kill();
     let rest = interrupted.fail(&server.url());
     server.restart();
-    rest.goes_on(&location);
+    rest.can_be_read(&location);
 }
 
 /// A file being read, and a file being written, while their server dies.
@@ -65,7 +65,7 @@ struct Interrupted {
     writer: FileWriter,
 }
 
-/// What is still to be read after the server has returned.
+/// The rest of a file, to be read after the server has returned.
 struct Rest {
     content: Vec<u8>,
     /// How much of it was already read, in bytes.
@@ -105,7 +105,7 @@ impl Interrupted {
 }
 
 impl Rest {
-    fn goes_on(&self, location: &Location) {
+    fn can_be_read(&self, location: &Location) {
         assert!(!location.exists("y").unwrap(), "an interrupted upload left a file");
         let mut more = Vec::new();
         let mut reader = location.open("x", self.read as u64).unwrap();
