@@ -1,9 +1,9 @@
 //! Wakes requests at their deadlines, to within some microseconds.
 //!
-//! The runtime's timers have a resolution of a millisecond, which is longer than healthy answers take, and arming an
-//! earliest timer costs a system call for each request. Here all requests of a client share one kernel timer. It is set
-//! only when a request waits for an earlier time, and never cancelled: if a request ends before its time, the timer
-//! still fires, at most once for each time that it was set.
+//! The runtime's timers have a resolution of a millisecond, which is longer than healthy answers take. Arming an
+//! earliest timer costs a system call for each request. Here all requests of a client share one kernel timer. It is
+//! set only when a request waits for an earlier time, and never cancelled. If a request ends before its time, the
+//! timer still fires, at most once for each time that it was set.
 //!
 //! It is not a clock and promises nothing about the past. The invariant: while any request waits, the timer is set to
 //! the earliest time waited for, or to an earlier one.

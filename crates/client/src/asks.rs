@@ -44,8 +44,8 @@ pub(crate) struct Ask<P> {
 }
 
 impl<P> Ask<P> {
-    /// Until when it may take because bytes of long values move to its node or from it: it may be one of them, or wait for
-    /// them. 0 if none move.
+    /// The time until which it may take because bytes of long values move to its node or from it: it may be one of
+    /// them, or wait for them. 0 if none move.
     fn moves_until_us(&self, attempt_us: u64, moment: &Moment<'_>) -> u64 {
         let moved_at_us = moment
             .latest

@@ -80,7 +80,7 @@ pub enum ClientError {
     Unavailable {
         /// The node that was asked last.
         node: NodeId,
-        /// What happened.
+        /// The cause.
         reason: Arc<str>,
     },
     /// Too many requests are outstanding: try again later, and less often.

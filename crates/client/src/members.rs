@@ -1,5 +1,6 @@
-//! Sets of versioned graphs, whose members are records of their own: what the replicas of a quorum know of a set is united, and
-//! where they disagree about a member, its own record decides, read at its quorum as any other.
+//! Sets of versioned graphs, whose members are records of their own. The members that the replicas of a quorum report
+//! are united. If the replicas disagree about a member, its own record decides, which is read at its quorum as any
+//! other.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -19,14 +19,14 @@ pub struct Outgoing<R> {
     pub node: NodeId,
     /// An answer after this time is useless.
     pub deadline_us: u64,
-    /// What to ask.
+    /// The request itself.
     pub request: R,
 }
 
-/// What a span says of an operation, or of a request of one.
+/// The description of an operation, or of one of its requests, in a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Described<'a> {
-    /// What is done, in a word or two, or the command.
+    /// The action in a word or two, or the command.
     pub name: &'static str,
     /// The store, or the first of several.
     pub store: &'a str,
@@ -60,7 +60,7 @@ pub trait Operation {
     /// A node's answer.
     type Reply;
 
-    /// What its own span says of it; `None` if only its requests have spans.
+    /// Its description in its own span; `None` if only its requests have spans.
     fn described(&self) -> Option<Described<'_>> {
         None
     }

@@ -28,8 +28,8 @@ pub struct ReadOptions {
     pub partial: Partial,
     /// Whether a second node may be asked when the first one is slower than usual.
     pub hedge: bool,
-    /// Which replicas are asked. Without it, the first key's store says that and the fan-out, in its definition; or else it is
-    /// [`Sticky`](crate::read::Sticky).
+    /// The strategy that chooses the replicas to ask. Without it, the strategy and the fan-out of the first key's
+    /// store apply, or else [`Sticky`](crate::read::Sticky).
     pub strategy: Option<Arc<dyn Strategy>>,
     /// How many groups of nodes a request of several keys asks, if the strategy is given and heeds it: [`ClusterAware`] does.
     ///

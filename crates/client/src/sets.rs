@@ -23,19 +23,19 @@ pub struct SetOptions {
     pub ids_max: usize,
 }
 
-/// What is wanted of keys.
+/// /// The result to read of keys.
 #[derive(Debug, Clone)]
 pub enum What {
     /// Their values.
     Values,
     /// Their sets.
     Sets,
-    /// What is computed over them.
+    /// A computation over their sets.
     Computation(Computation),
 }
 
 impl What {
-    /// What is wanted of a part of the keys, which has the first of all or not.
+    /// The same for a part of the keys, which contains the first of all keys or not.
     pub fn of_part(&self, has_first: bool) -> Self {
         match self {
             Self::Values => Self::Values,
@@ -45,7 +45,7 @@ impl What {
     }
 }
 
-/// What was found of keys.
+/// The result that was read.
 #[derive(Debug, Default)]
 pub struct Computed {
     /// An element for each key.
@@ -87,8 +87,8 @@ impl Client {
         Ok(query.merge(&computed.elements, &mut Budget::of_ids(options.ids_max))?)
     }
 
-    /// What is wanted of keys of one store. For servers, which merge it with what they have themselves; [`Client::sets`] is
-    /// built on it. The first key is that of the query, unless it is [a part](What::of_part) without it.
+    /// Reads the result of keys of one store. Servers merge it with that of their own keys; [`Client::sets`] is built
+    /// on it. The first key is that of the query, unless it is [a part](What::of_part) without it.
     ///
     /// # Errors
     /// As [`Client::sets`].

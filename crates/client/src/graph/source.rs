@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 4;
 /// Carries a query out, and again from its beginning if the graph changes its version meanwhile.
 ///
 /// # Errors
-/// What the query says.
+/// The error of the query.
 pub async fn in_one_version<T, F: Future<Output = Result<T, String>>>(attempt: impl Fn() -> F) -> Result<T, String> {
     for _ in 1..ATTEMPTS {
         match attempt().await {
@@ -40,7 +40,7 @@ pub async fn in_one_version<T, F: Future<Output = Result<T, String>>>(attempt: i
 
 /// Finds keys of one store, here or elsewhere. It knows the deadline.
 pub trait Keys: Send + Sync {
-    /// What is wanted of keys, all in one version of a batch store.
+    /// The values, sets or computed result of keys, all in one version of a batch store.
     ///
     /// # Errors
     /// The error to answer with, its code first.

@@ -38,7 +38,7 @@ pub(crate) trait Request: Sized {
     /// Notes the lengths of the values in its answer.
     fn note_lengths(&self, reply: &Self::Reply, long_values: &LongValues);
 
-    /// What a span says of it.
+    /// Its description in a span.
     fn described(&self) -> Described<'_>;
 
     /// The error that is in a reply, the first one if several are, its code first.
@@ -270,7 +270,7 @@ pub(crate) struct Ask<Q: Request> {
     id: AskId,
     in_flight: Option<Arc<AtomicUsize>>,
     long_values: Option<Arc<LongValues>>,
-    /// What it carries along of the trace of a sampled request.
+    /// The trace context that it carries, if the request is sampled.
     pub(super) trace: Option<Box<TraceContext>>,
 }
 

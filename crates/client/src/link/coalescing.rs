@@ -1,8 +1,8 @@
 //! Combines requests into one on the wire, and divides the answer among them.
 //!
 //! A connection takes several requests from its queue at a time. Neighbours that ask for the same version with the same
-//! time left become one request on the wire. A node that many requests ask for one key each is thus asked once for many
-//! keys, and the cost per request at the node, and per answer here, is paid once for all of them. The requests
+//! time left become one request on the wire. If many requests ask a node for one key each, the node is asked once for
+//! many keys. So the cost per request at the node, and per answer here, is paid once for all of them. The requests
 //! themselves do not notice. The invariant: answers are divided in the order and by the numbers of keys of the
 //! requests.
 
@@ -83,7 +83,7 @@ impl Coalesced {
 
     /// Writes the combined request to the output, if it is not empty, and adds its parts to the owed ones:
     /// `FONDACO.READ envelope store-id version store key …`, or, with a computation and its parameter before the keys,
-    /// `FONDACO.COMPUTE`. The node is asked for its rate of requests, if so said.
+    /// `FONDACO.COMPUTE`. If `wants_rate`, the node is asked for its rate of requests.
     pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed, protocol: u32, wants_rate: bool) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);

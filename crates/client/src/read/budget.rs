@@ -18,8 +18,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `share` extra requests (0 to 1) for each ordinary one, of which at most `stock_max`
-    /// are saved up; it begins with `stock` of them.
+    /// A budget of `share` extra requests (0 to 1) for each ordinary one, and at most `stock_max` of them are saved
+    /// up; it begins with `stock` of them.
     pub fn new(share: f64, stock: u32, stock_max: u32) -> Self {
         Self {
             tokens: AtomicU64::new(u64::from(stock.min(stock_max)) * TOKEN),

@@ -29,7 +29,7 @@ pub struct Directory {
     groups: usize,
     /// Whether a store says which nodes requests ask.
     has_fan_outs: bool,
-    /// The queues of round-robin, which go on from one directory to the next.
+    /// The queues of round-robin, which are kept from one directory to the next.
     turns: Arc<Turns>,
 }
 

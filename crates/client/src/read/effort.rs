@@ -46,7 +46,7 @@ impl Tally {
         }
     }
 
-    /// A node is asked for so many keys.
+    /// Counts the keys that a node is asked for.
     pub(super) fn asked(&mut self, node: NodeId, keys: usize) {
         match self.shares.binary_search_by_key(&node, |&(node, _)| node) {
             Ok(place) => self.shares[place].1 += keys as u32,

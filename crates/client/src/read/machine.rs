@@ -43,7 +43,7 @@ pub struct Read {
     pub(super) keys: Arc<Vec<WireKey>>,
     pub(super) directory: Arc<Directory>,
     pub(super) options: ReadOptions,
-    /// What nodes compute over the keys' sets of ids; `None` if they send the values.
+    /// The computation of nodes over the keys' sets of ids; `None` if they send the values.
     pub(super) computation: Option<Arc<Computation>>,
     pub(super) turn: u64,
     /// The number of groups to ask, if the strategy heeds it.
@@ -74,15 +74,15 @@ pub struct BatchRequest {
     pub version: VersionNumber,
     /// Indices of its keys in the operation. They are of one store.
     pub places: KeyPlaces,
-    /// What to compute over the keys' sets of ids; `None` for their values.
+    /// The computation over the keys' sets of ids; `None` for their values.
     pub computation: Option<Arc<Computation>>,
     /// All keys of the operation.
     all: Arc<Vec<WireKey>>,
 }
 
 impl BatchRequest {
-    /// What this node is asked to compute, by whether it has the first key of the operation: that is its first key, too,
-    /// since keys stay in their order.
+    /// The computation of this node, which depends on whether it has the first key of the operation. That is its
+    /// first key, too, since keys stay in their order.
     pub fn computation_of_part(&self) -> Option<&Computation> {
         let has_first = self.places.first() == Some(&0);
         Some(self.computation.as_ref()?.of_part(has_first))
@@ -99,7 +99,7 @@ impl BatchRequest {
     }
 }
 
-/// What the store of the first key says about the nodes to ask.
+/// The fan-out of the store of the first key.
 fn fan_out_of(keys: &[WireKey], directory: &Directory) -> Option<StoreFanOut> {
     let key = keys.first().filter(|_| directory.has_fan_outs())?;
     directory.store(key.store())?.1.fan_out

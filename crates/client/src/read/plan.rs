@@ -21,7 +21,7 @@ struct Bundle {
     keys: KeyPlaces,
 }
 
-/// Which nodes to ask for which keys. A plain value: making it has no effect.
+/// The assignment of keys to the nodes to ask. A plain value: making it has no effect.
 #[derive(Default)]
 struct Plan {
     /// At most one open bundle for each store and node; full ones besides.

@@ -71,7 +71,7 @@ impl Steering {
         Self { seed, ..self }
     }
 
-    /// What was done so far.
+    /// The counts of reads so far.
     pub fn counts(&self) -> ReadCounts {
         self.counts.read()
     }

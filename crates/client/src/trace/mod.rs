@@ -1,9 +1,9 @@
 //! Spans of sampled requests: what is noted of a request, and of its parts.
 //!
-//! A request that is sampled has a [`Tracing`]: the client library finds that of the future that is polled (see
-//! [`within`]), makes a span for each request to a node, and sends the span's context along. Spans that have ended are
-//! in a bounded [`SpanQueue`], from which something else takes and sends them. Requests without a `Tracing` cost one
-//! look at a variable of the thread. Spans name stores, commands and nodes: never keys or values.
+//! A sampled request has a [`Tracing`]. The client library finds that of the future that is polled (see [`within`]),
+//! makes a span for each request to a node, and sends the span's context along. Spans that have ended are in a
+//! bounded [`SpanQueue`], from which an exporter takes and sends them. A request without a `Tracing` costs one read
+//! of a thread-local variable. Spans name stores, commands and nodes: never keys or values.
 
 mod parts;
 mod queue;

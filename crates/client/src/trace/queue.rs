@@ -20,7 +20,7 @@ pub struct SpanQueue {
     failed: AtomicU64,
 }
 
-/// What became of spans.
+/// Counts of spans by their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpanCounts {
     /// How many have ended.
@@ -44,7 +44,7 @@ impl SpanQueue {
         self.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Takes the oldest spans, at most so many.
+    /// Takes the oldest spans, at most `spans_max`.
     pub fn take(&self, spans_max: usize) -> Vec<Span> {
         let mut waiting = self.waiting.lock();
         let taken = spans_max.min(waiting.len());
@@ -60,7 +60,7 @@ impl SpanQueue {
         self.failed.fetch_add(spans as u64, Relaxed);
     }
 
-    /// What became of spans.
+    /// Counts of spans by their outcome.
     pub fn counts(&self) -> SpanCounts {
         SpanCounts {
             ended: self.ended.load(Relaxed),

@@ -20,7 +20,7 @@ pub enum Attribute {
     Flag(bool),
 }
 
-/// What a span is, as OpenTelemetry has it.
+/// The kind of a span, as in OpenTelemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// A step within the process.
@@ -38,15 +38,15 @@ pub struct Span {
     pub context: TraceContext,
     /// The id of the span that caused it.
     pub parent: Option<u64>,
-    /// What was done, and to which store.
+    /// The action and the store.
     pub name: String,
-    /// What it is.
+    /// /// Its kind.
     pub kind: SpanKind,
     /// When it began, in nanoseconds since 1970.
     pub start_unix_ns: u64,
     /// When it ended.
     pub end_unix_ns: u64,
-    /// What else is known of it.
+    /// Its further attributes.
     pub attributes: SmallVec<[(&'static str, Attribute); 8]>,
     /// Why it failed, in a word; `None` if it did not.
     pub error: Option<Cow<'static, str>>,

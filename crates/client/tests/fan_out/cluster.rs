@@ -36,7 +36,7 @@ pub struct Shape {
     pub dead: f64,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub struct Outcome {
     /// The nodes with the places of the keys that they were asked for.
     pub asked: BTreeMap<NodeId, Vec<u32>>,

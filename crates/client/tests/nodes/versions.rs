@@ -120,7 +120,7 @@ async fn a_store_dropped_meanwhile_is_unknown() {
 }
 
 /// Nodes open and close versions at different times, the topology changes at another time, versions go forward and
-/// back: no answer may contain values of two versions, or of another version than it names.
+/// back: no answer may contain values of two versions, or of a version that it does not name.
 #[tokio::test]
 async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     const SWAPS: u64 = 300;
@@ -172,7 +172,7 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
             }
             // It keeps no old version for late readers.
             set(node, &[next]);
-            until("reads go on", || cluster.reads() > seen + place).await;
+            until("reads continue", || cluster.reads() > seen + place).await;
         }
         cluster.swap("s", next);
         current = next;

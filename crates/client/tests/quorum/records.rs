@@ -1,4 +1,4 @@
-//! What a replica in memory does about requests.
+//! A replica in memory, which answers requests.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Edges.
 //!
 //! An edge is two records, each in the partition of one of its ends: `out:TYPE{FROM}TO`, which says whether the edge is there,
-//! and its mirror `in:TYPE{TO}FROM`. Of a symmetric edge the one at the smaller id says so, and the other is the mirror. The first
-//! is written first: what is left half done by a crash is completed by [`GraphEdit::repair`], or by the same change made again.
-//! After it has written a mirror, each writer looks at the edge again, and makes the mirror as the edge is by then: so the two
-//! agree when concurrent changes are over.
+//! and its mirror `in:TYPE{TO}FROM`. Of a symmetric edge the one at the smaller id says so, and the other is the
+//! mirror. The first is written first. A change that a crash left half done is completed by [`GraphEdit::repair`], or
+//! by the same change made again. After it has written a mirror, each writer reads the edge again, and makes the
+//! mirror equal to it. So the two agree when concurrent changes are over.
 //!
 //! The properties of a removed edge stay, and mean nothing: if they were deleted, an edge that is added at the same time could
 //! lose its own.

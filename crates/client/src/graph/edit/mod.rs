@@ -53,7 +53,7 @@ pub struct GraphEdit {
 }
 
 impl Graph {
-    /// Changes of this graph, all of which end within this time.
+    /// Changes of this graph. All of them end within this time.
     pub fn edit(&self, timeout: Duration) -> GraphEdit {
         GraphEdit {
             client: self.client.clone(),

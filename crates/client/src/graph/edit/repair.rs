@@ -9,7 +9,7 @@ use crate::error::ClientError;
 /// How many vertices one call of [`GraphEdit::repair`] looks at.
 const REPAIRED_AT_ONCE: usize = 64;
 
-/// Where [`GraphEdit::repair`] goes on.
+/// The position at which [`GraphEdit::repair`] continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RepairCursor {
     /// The partition.
@@ -19,8 +19,9 @@ pub struct RepairCursor {
 }
 
 impl GraphEdit {
-    /// Makes the mirrors of the edges of some vertices as the edges are. Returns where to go on, `None` at the end, and how many
-    /// mirrors were wrong. Begin with the default; other changes may be made at the same time.
+    /// Makes the mirrors of the edges of some vertices equal to the edges. Returns the position of the next vertices,
+    /// `None` at the end, and how many mirrors were wrong. Begin with the default; other changes may be made at the
+    /// same time.
     ///
     /// # Errors
     /// Errors of reads and writes.
@@ -48,7 +49,7 @@ impl GraphEdit {
         Ok((next, repaired))
     }
 
-    /// Makes the mirrors of the edges of a type and of some vertices as the edges are. Returns how many were wrong.
+    /// Makes the mirrors of the edges of a type and of some vertices equal to the edges. Returns how many were wrong.
     async fn repair_type(&self, edge_type: &str, symmetric: bool, vertices: &[u64]) -> Result<u64, ClientError> {
         let directions = match symmetric {
             true => &[Direction::Out][..],

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{EdgeEnds, GraphEdit, MEMBER, WRITES_AT_ONCE, add_names, check_depth, check_name};
 use crate::error::ClientError;
 
-/// What is to be of a vertex.
+/// A change of a vertex.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VertexChange {
     /// Labels that it gets, besides those that it has.
@@ -91,7 +91,7 @@ impl GraphEdit {
         let name = Bytes::copy_from_slice(name);
         let description = self.description().await?;
         let known = self.ids(std::slice::from_ref(&name), None).await?[0];
-        // What a concurrent change has left of a vertex that is not there is removed, too.
+        // If the vertex is missing, the records that a concurrent change has left of it are removed, too.
         let id = known.unwrap_or_else(|| hashed(&name, 0));
         let record = self.get(vec![keys::vertex(id)]).await?.remove(0);
         let record: Option<Vertex> = record.and_then(|record| serde_json::from_slice(&record).ok());

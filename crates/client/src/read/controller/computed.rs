@@ -47,9 +47,9 @@ fn shape(work: f64) -> f64 {
     work * work.ln()
 }
 
-/// For requests whose values are merged by nodes and by the client, and whose caller does not wait (Moolle, IV.C.3): the
-/// number of groups `c` with the least sum of both penalties, `client(c·n) + server(largest share of a node)`
-/// (equation 5). Of several the smallest.
+/// For requests whose values are merged by nodes and by the client, and whose caller does not wait (Moolle, IV.C.3).
+/// It chooses the number of groups `c` with the least sum of both penalties, `client(c·n) + server(largest share of a
+/// node)` (equation 5). Of several it chooses the smallest.
 ///
 /// If `k` keys are divided at random over `x` nodes, the largest share is taken to be `k/x + √(2·w·(k/x)·ln(x))`
 /// (Raab and Steger, "Balls into Bins: A Simple and Tight Analysis"). `w = 1 + k/p` is the mean number of keys in the

@@ -16,8 +16,9 @@ pub struct NonUnion;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SynchronousUnion;
 
-/// For queries that end as soon as one node has found something (Moolle, IV.C.4): the likelier it is that they end
-/// early, the more groups, since each node then has less to search. One group if they never do, all if they always do.
+/// For queries that end as soon as one node has found something (Moolle, IV.C.4). The likelier it is that they end
+/// early, the more groups are asked, since each node then has less to search. One group if they never do, all if they
+/// always do.
 #[derive(Debug, Clone, Copy)]
 pub struct EarlyTerminable {
     /// The probability that a query ends early, 0 to 1.

@@ -72,7 +72,7 @@ pub enum FanOut {
 }
 
 impl FanOut {
-    /// The number of groups for so many keys.
+    /// The number of groups for this number of keys.
     pub(super) fn groups(&self, directory: &Directory, keys: usize, now_us: u64) -> usize {
         match self {
             Self::All => directory.groups(),
@@ -86,7 +86,7 @@ impl FanOut {
 }
 
 impl Query {
-    /// The query of a request for so many keys.
+    /// The query of a request for this number of keys.
     pub(super) fn of(directory: &Directory, keys: usize, now_us: u64) -> Self {
         let mut seen = vec![false; directory.groups()];
         let (mut groups, mut nodes, mut rates) = (0_usize, 0_usize, Rates::default());

@@ -10,8 +10,8 @@ use super::{FanOutController, Query};
 /// Follows the number of groups of another controller as a proportional-derivative controller (Moolle, V.C), so that a
 /// number that jumps to and fro moves little.
 ///
-/// The output `u` follows the wanted number `r` by `du/dt = P·(r − u) + D·d(r − u)/dt`, solved backwards in time: for any
-/// gains and any time between queries it approaches `r` without overshoot. A step of `r` is followed at once by
+/// The output `u` follows the wanted number `r` by `du/dt = P·(r − u) + D·d(r − u)/dt`, solved backwards in time. For
+/// any gains and any time between queries it approaches `r` without overshoot. A step of `r` is followed at once by
 /// `D / (1 + D)` of it, and the rest decays with the time constant `(1 + D) / P`, in seconds. (The form that adds
 /// `P·e + D·Δe` at each query is on the edge of oscillation with the gains of the paper.)
 #[derive(Debug)]

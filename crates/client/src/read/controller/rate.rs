@@ -75,7 +75,7 @@ pub struct ClientRate {
 }
 
 impl ClientRate {
-    /// For a client that may send so many requests per second.
+    /// For a client that may send this number of requests per second.
     pub fn new(requests_per_second: f64) -> Self {
         Self {
             requests_per_second,
@@ -99,8 +99,8 @@ impl FanOutController for ClientRate {
     }
 }
 
-/// The number of groups with which queries at this rate make so many requests per second, on groups with as many nodes
-/// as those of the query; one group while the rate is not known.
+/// The number of groups with which queries at this rate make this number of requests per second, on groups with as
+/// many nodes as those of the query. One group while the rate is not known.
 fn client_limit(requests_per_second: f64, query: &Query, rate: f64) -> f64 {
     match rate > 0.0 {
         true => requests_per_second / (query.nodes_per_group * rate),
@@ -130,7 +130,8 @@ struct InUse {
 }
 
 impl GlobalRate {
-    /// For a client that may send so many requests per second, and nodes that may each get so many from all clients.
+    /// For a client that may send `requests_per_second`, and nodes that may each get `node_requests_per_second` from
+    /// all clients.
     pub fn new(requests_per_second: f64, node_requests_per_second: f64) -> Self {
         Self {
             requests_per_second,

@@ -79,8 +79,8 @@ fn ranks(lots: &[Lot<'_>], groups: usize, random: &mut Rng) -> Vec<usize> {
     ranks
 }
 
-/// The candidate for a lot: of those in the first `fan_out` groups the one whose turn it is; if no candidate is in them, the one
-/// in the first group after them.
+/// The candidate for a lot: of those in the first `fan_out` groups the one whose turn it is. If no candidate is in
+/// them, it is the one in the first group after them.
 fn place(lot: &Lot<'_>, ranks: &[usize], fan_out: usize, turn: u32) -> u32 {
     let ranks = || {
         lot.candidates
@@ -96,7 +96,7 @@ fn place(lot: &Lot<'_>, ranks: &[usize], fan_out: usize, turn: u32) -> u32 {
     place.map_or(0, |(_, place)| place)
 }
 
-/// Moves keys from heavy nodes to other holders, never so many that these become heavy.
+/// Moves keys from heavy nodes to other holders, but only as long as these do not become heavy.
 fn relieve(lots: &[Lot<'_>], members: usize, chosen: &mut [u32]) {
     let mut shares = vec![0_usize; members];
     let mut rest = &*chosen;

@@ -70,7 +70,7 @@ pub struct Context<'a> {
 
 /// A rule for choosing nodes.
 pub trait Strategy: Debug + Send + Sync {
-    /// The node for one key, as an index in the lot's candidates, of which there are two or more. It must not allocate
+    /// The node for one key, as an index in the lot's candidates; there are at least two. It must not allocate
     /// memory.
     fn choose(&self, key: &WireKey, lot: &Lot<'_>, context: &Context<'_>, random: &mut Rng) -> usize;
 

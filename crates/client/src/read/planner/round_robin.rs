@@ -17,8 +17,8 @@ use super::{Context, Lot, ManyKeys, Strategy, key_count, mixed};
 pub struct Turns(Box<[AtomicU32]>);
 
 impl Turns {
-    /// Queues of so many partitions. Each begins at another place, since lists are alike: as many requests as a list has
-    /// nodes would otherwise ask few nodes each.
+    /// The queues of this number of partitions. Each begins at another place, since lists are alike: the first
+    /// requests would otherwise all ask the same few nodes.
     pub fn new(partitions: PartitionCount) -> Self {
         let begin = |partition: PartitionId| AtomicU32::new(mixed(u64::from(partition.get())) as u32);
         Self(partitions.partitions().map(begin).collect())
