@@ -11,10 +11,10 @@ use crate::error::FetchError;
 use crate::file::{FAILURES_MAX, FileFetch, Shared};
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
+use crate::pending_syncs::PendingSyncs;
 use crate::plan::FetchPlan;
 use crate::priority;
 use crate::report::Findings;
-use crate::settling::Settling;
 use crate::source::PageCache;
 use crate::sources::Sources;
 use crate::space::{self, Reservation};
@@ -30,7 +30,7 @@ pub(crate) struct Batch<'a> {
     reserve_bytes: u64,
     control: &'a FetchControl,
     findings: &'a Findings,
-    settling: Settling<'a>,
+    pending_syncs: PendingSyncs<'a>,
     /// Space for copies, if files that looked linkable or clonable must be copied after all.
     for_copies: Mutex<Option<Reservation>>,
     /// The same for single files that another version of the store should have had.
@@ -53,7 +53,7 @@ impl<'a> Batch<'a> {
             reserve_bytes,
             control,
             findings,
-            settling: Settling::new(control),
+            pending_syncs: PendingSyncs::new(control),
             for_copies: Mutex::new(None),
             for_siblings: Mutex::default(),
         }
@@ -93,7 +93,7 @@ impl<'a> Batch<'a> {
             }
             outcome
         })?;
-        self.settling.finish()
+        self.pending_syncs.finish()
     }
 
     fn fetch(&self, entry: &FileEntry, cache: PageCache) -> Result<(), FetchError> {
@@ -106,7 +106,7 @@ impl<'a> Batch<'a> {
             control: self.control,
             cache,
             findings: self.findings,
-            settling: &self.settling,
+            pending_syncs: &self.pending_syncs,
         };
         if let Some(sibling) = self.plan.sibling_of(entry) {
             if file.link(sibling)? {

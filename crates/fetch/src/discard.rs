@@ -36,7 +36,8 @@ pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
 
 /// Moves the files of some partitions from the directory of a version to another directory on the same file system.
 /// That directory is created if there is a file to move, and gets a copy of the manifest. A version that is opened
-/// afterwards does not hold those partitions; a reader that has it open goes on. Returns whether a file was moved.
+/// afterwards does not hold those partitions; a reader that has it open can still read them. Returns whether a file
+/// was moved.
 ///
 /// # Errors
 /// No readable manifest, or an error of the operating system: some files may then be moved, but none is lost.

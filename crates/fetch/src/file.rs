@@ -15,8 +15,8 @@ use fondaco_format::{Checksum, Checksummer, FileEntry};
 use crate::copy::{Copy, Origin};
 use crate::error::FetchError;
 use crate::pace::FetchControl;
+use crate::pending_syncs::{Complete, PendingSyncs};
 use crate::report::Findings;
-use crate::settling::{Complete, Settling};
 use crate::share;
 use crate::source::{LocalReader, PageCache, SourceError};
 use crate::sources::{Choice, Sources};
@@ -61,7 +61,7 @@ pub(crate) struct FileFetch<'a> {
     pub(crate) control: &'a FetchControl,
     pub(crate) cache: PageCache,
     pub(crate) findings: &'a Findings,
-    pub(crate) settling: &'a Settling<'a>,
+    pub(crate) pending_syncs: &'a PendingSyncs<'a>,
 }
 
 /// The results of a source for this file.
@@ -255,7 +255,7 @@ impl FileFetch<'_> {
                     if relay.is_some() && self.sources.awaits(number, self.control.now()) =>
                 {
                     // Other nodes wait for the files that are complete here.
-                    self.settling.finish()?;
+                    self.pending_syncs.finish()?;
                     self.control.back_off(RELAY_LOOK_AGAIN)?;
                 }
                 Err(StreamError::Source(error)) => {
@@ -328,7 +328,7 @@ impl FileFetch<'_> {
 
     /// Makes a verified file durable and gives it its own name.
     fn keep(&self, file: File, temporary: PathBuf, drops: Option<(u64, u64)>) -> Result<(), FetchError> {
-        self.settling.add(Complete {
+        self.pending_syncs.add(Complete {
             file,
             temporary,
             path: self.dir.join(&self.entry.name),

@@ -5,9 +5,9 @@
 //! disks and networks, so it runs on threads of its own, never on an event loop.
 //!
 //! The order of steps makes every crash harmless. A new version grows in a separate directory: data files first, then
-//! the dictionary, then indexes, so that indexes are the most recent in the page cache, and the manifest last. One
-//! rename makes it the version's directory. Later partitions are added to that directory in the same order, so that
-//! each is held once its last index has its name. Files of an earlier attempt are verified and used.
+//! the dictionary, then indexes, and the manifest last. So indexes are the most recent in the page cache. One rename
+//! makes it the version's directory. Later partitions are added to that directory in the same order, so that each is
+//! held once its last index has its name. Files of an earlier attempt are verified and used.
 
 mod batch;
 mod copy;
@@ -18,11 +18,11 @@ mod https;
 mod pace;
 mod pacer;
 mod peer;
+mod pending_syncs;
 mod plan;
 mod priority;
 mod rebuild;
 mod report;
-mod settling;
 mod share;
 mod siblings;
 mod source;
@@ -59,7 +59,7 @@ pub trait FetchTuning: Sync {
     fn reads(&self) -> HistogramSnapshot;
 }
 
-/// What a fetch requires of a version, the partitions that it fetches, and their target.
+/// The requirements of a fetch for a version, the partitions that it fetches, and their target.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchTarget<'a> {
     /// The store that it must have been built for.

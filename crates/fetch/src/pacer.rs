@@ -1,4 +1,4 @@
-//! Chooses the rate of a running fetch, or of other work like it: it pauses the work for a moment again and again, and
+//! Chooses the rate of a running fetch, or of similar work. It pauses the work for a moment again and again, and
 //! compares the latency of reads in the pauses with their latency while it runs.
 //!
 //! All fetches of a process pause at the same moments, so that none measures the quiet of another. Without reads, no

@@ -32,12 +32,12 @@ pub(crate) struct Complete {
 }
 
 /// The waiting files of a fetch.
-pub(crate) struct Settling<'a> {
+pub(crate) struct PendingSyncs<'a> {
     control: &'a FetchControl,
     waiting: Mutex<Vec<Complete>>,
 }
 
-impl<'a> Settling<'a> {
+impl<'a> PendingSyncs<'a> {
     pub(crate) fn new(control: &'a FetchControl) -> Self {
         Self {
             control,
@@ -52,16 +52,16 @@ impl<'a> Settling<'a> {
             waiting.push(complete);
             (waiting.len() >= WAITING_MAX).then(|| std::mem::take(&mut *waiting))
         };
-        full.map_or(Ok(()), |files| self.settle(files))
+        full.map_or(Ok(()), |files| self.sync(files))
     }
 
     /// Makes all added files durable and gives them their names.
     pub(crate) fn finish(&self) -> Result<(), FetchError> {
         let files = std::mem::take(&mut *self.waiting.lock());
-        self.settle(files)
+        self.sync(files)
     }
 
-    fn settle(&self, files: Vec<Complete>) -> Result<(), FetchError> {
+    fn sync(&self, files: Vec<Complete>) -> Result<(), FetchError> {
         let threads = files.len().min(SYNCS_AT_ONCE);
         let files = Mutex::new(files.into_iter());
         let work = || {

@@ -1,10 +1,10 @@
 //! Chunks that the node makes itself: from the data file that another version of the store has on this disk, and a
 //! patch.
 //!
-//! Only the patch is fetched, like any file, and then the data file and the index are written as copies are: under the
+//! Only the patch is fetched, like any file. Then the data file and the index are written like copies: under the
 //! names of copies, paced, within the space that the plan has reserved, and verified against the manifest. An
-//! interrupted attempt begins anew, with the patch that is there. The index stays under the name of a copy: when the
-//! turn of indexes comes, that is found complete. Whatever goes wrong, the caller fetches the files instead.
+//! interrupted attempt begins anew, with the patch that was fetched. The index keeps the name of a copy: when the
+//! turn of indexes comes, it is found complete. After any error, the caller fetches the files instead.
 
 use std::collections::HashMap;
 use std::fs::File;

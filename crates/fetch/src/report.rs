@@ -16,11 +16,11 @@ pub struct FetchReport {
     pub bytes_from: Vec<(String, u64)>,
     /// How many files were linked from other versions of the store on this disk.
     pub linked_files: u64,
-    /// The size of the linked files in bytes, none of which was fetched.
+    /// The size of the linked files in bytes; they were not fetched.
     pub linked_bytes: u64,
     /// How many chunks were made from those of other versions of the store on this disk and patches.
     pub rebuilt_chunks: u64,
-    /// The size of the data of these chunks in bytes, none of which was fetched.
+    /// The size of the data of these chunks in bytes; it was not fetched.
     pub rebuilt_bytes: u64,
     /// The size of the patches in bytes.
     pub patch_bytes: u64,

@@ -1,4 +1,5 @@
-//! What wakes the threads of the ingest: a source has new records, or there is something else to feed.
+//! The alarm that wakes the threads of the ingest when a source has new records, or when there is another overlay to
+//! feed.
 
 use std::time::Duration;
 

@@ -13,11 +13,11 @@ pub enum StreamError {
     /// Stored data is not what was written.
     #[error("damaged {what} of stream {stream:?}: {detail}")]
     Damaged {
-        /// What is damaged.
+        /// /// The kind of data that is damaged.
         what: &'static str,
         /// The topic or the overlay.
         stream: String,
-        /// What was found.
+        /// /// The damaged content.
         detail: String,
     },
 
@@ -82,29 +82,29 @@ pub enum StreamError {
         end: u64,
     },
 
-    /// What events up to the time that was asked for made is not known yet.
+    /// The node has not read all events up to the requested time yet.
     #[error(
-        "what events of store {store} up to {until_ms} made is not known: the node has all events up to {settled_ms}, in \
+        "cannot read store {store} as of {until_ms}: the node has all events up to {settled_ms} only, in \
          milliseconds since 1970; ask for that time"
     )]
     NotSettled {
         /// The store.
         store: String,
-        /// What was asked for.
+        /// The requested time.
         until_ms: u64,
-        /// Up to when no event may come any more; 0 if that is not known, or is before the stream begins.
+        /// The watermark; 0 if it is not known, or is before the stream begins.
         settled_ms: u64,
     },
 
-    /// Updates were replaced by what they make up to a later time than was asked for.
+    /// Updates were folded up to a later time than the requested one.
     #[error(
-        "updates of store {store} up to {folded_ms}, in milliseconds since 1970, were replaced by what they make: what those up to \
-         {until_ms} made is not known any more, ask for a later time"
+        "cannot read store {store} as of {until_ms}: updates up to {folded_ms}, in milliseconds since 1970, were merged into \
+         their values; ask for a later time"
     )]
     Folded {
         /// The store.
         store: String,
-        /// What was asked for.
+        /// The requested time.
         until_ms: u64,
         /// The time of such an update.
         folded_ms: u64,

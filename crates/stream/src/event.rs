@@ -10,7 +10,7 @@ use crate::update::Update;
 pub struct Event {
     /// The key in the store, without the store's name.
     pub key: Bytes,
-    /// What becomes of its value.
+    /// The change to the value.
     pub change: Change,
     /// When it happened, in milliseconds since 1970; by default when it was logged.
     pub time_ms: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Event {
     pub id: Option<Bytes>,
 }
 
-/// What becomes of a value.
+/// A change to the value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The key has this value.
@@ -65,8 +65,7 @@ impl Event {
     /// Checks that it can be applied, if it is logged at this time, in milliseconds since 1970.
     ///
     /// # Errors
-    /// A key, a value or an identifier of a length that is not kept, an update that is none, or a time that is too far
-    /// ahead.
+    /// A key, a value or an identifier that is too long, a malformed update, or a time that is too far ahead.
     pub fn check(&self, logged_ms: u64) -> Result<(), Poison> {
         self.checked(logged_ms).map(|_| ())
     }
@@ -101,8 +100,8 @@ impl Event {
         }
     }
 
-    /// Appends its encoded form: flags, the time if there is one, the length of the identifier and the identifier if
-    /// there is one, the length of the key, the key, the value or the update.
+    /// Appends its encoded form: flags; the time, if it has one; the length of the identifier and the identifier, if
+    /// it has one; the length of the key; the key; the value or the update.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let kind = match &self.change {
             Change::Put(_) => HAS_VALUE,

@@ -24,7 +24,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// For at least so many keys.
+    /// A filter for at least this number of keys.
     pub(crate) fn with_room_for(keys: usize) -> Self {
         let lines = keys.div_ceil(LINE_KEYS).max(1).next_power_of_two();
         Self {

@@ -39,7 +39,7 @@ struct Shared {
 }
 
 impl Ingest {
-    /// Starts so many threads, which read as fast as they can.
+    /// Starts this number of threads, which read as fast as they can.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -47,7 +47,7 @@ impl Ingest {
         Self::start_paced(threads, Box::new(|_| ()))
     }
 
-    /// Starts so many threads, which wait for others' sake after steps.
+    /// Starts this number of threads, each of which calls `pace` after a step to leave time to other work.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -133,21 +133,21 @@ pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> M
     let now = clocks();
     let mut feeds: Vec<_> = feeds.iter().collect();
     feeds.sort_by_cached_key(|feed| feed.turn());
-    let (feed, lane) = feeds.into_iter().find_map(|feed| match feed.takes_look(now.at) {
+    let (feed, cursor) = feeds.into_iter().find_map(|feed| match feed.takes_look(now.at) {
         true => Some((feed, None)),
         false => Some((feed, Some(feed.take(now.at)?))),
     })?;
-    let Some(lane) = lane else {
+    let Some(cursor) = cursor else {
         feed.looked(&unless_panicked(|| feed.look(now)), now);
         return Some(0);
     };
-    let step = unless_panicked(|| feed.step(lane, alarm, now));
+    let step = unless_panicked(|| feed.step(cursor, alarm, now));
     let bytes = step.as_ref().map_or(0, |step| step.bytes);
-    feed.done(lane, step, clocks());
+    feed.done(cursor, step, clocks());
     Some(bytes)
 }
 
-/// A step that panics must not end the thread: others go on.
+/// Catches a panic of a step, which must not end the thread: other feeds need it.
 fn unless_panicked<T>(step: impl FnOnce() -> Result<T, StreamError>) -> Result<T, StreamError> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step));
     done.unwrap_or(Err(StreamError::Panicked))

@@ -26,7 +26,7 @@ const ENDS: u8 = 0;
 const RECORDS: u8 = 1;
 const FIRSTS: u8 = 2;
 
-/// What the names of tables of topics begin with.
+/// The prefix of the names of topics' tables.
 const TOPIC_PREFIX: &str = "topic-1-";
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
@@ -85,7 +85,7 @@ impl EventLog {
         }
     }
 
-    /// Opens a topic with so many partitions, and makes it if there is none.
+    /// Opens a topic, or creates it with this number of partitions if it does not exist.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.

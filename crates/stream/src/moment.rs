@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What the clocks of a machine say at one time.
+/// A reading of the machine's two clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// The clock that never goes back.
@@ -12,7 +12,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// What they say now.
+    /// Reads both clocks.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {

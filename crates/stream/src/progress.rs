@@ -1,17 +1,18 @@
 //! How far an overlay has come: for each topic partition the offset to read next.
 //!
-//! A partition that a node is given later has to be read from the beginning, while the others have come further. So
-//! partitions are in cohorts, each with offsets of its own. A later cohort catches up with the first one, and joins it.
+//! A partition that a node gains later has to be read from the beginning, while the others are further ahead. So
+//! partitions are in groups: the partitions of a group share their replay offsets. A later group catches up with the
+//! first one, and joins it.
 //!
 //! ```text
-//! 0 ++ cohort (u32)                                → is ready (u8) ++ partitions (u32 each)
-//! 1 ++ cohort (u32) ++ topic partition (u32)       → offset to read next (u64)
+//! 0 ++ group (u32)                                 → is ready (u8) ++ partitions (u32 each)
+//! 1 ++ group (u32) ++ topic partition (u32)        → offset to read next (u64)
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
 //! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
 //! 4                                                → how many partitions the topic has (u32), if partitioned as the store
-//! 5                                                → what the engine said of lost writes when the overlay was made, if it did
+//! 5                                                → the engine's report of lost writes when the overlay was created, if it had one
 //! 6 ++ topic partition (u32)                       → the first offset that was read, or was to be read (u64)
-//! 7                                                → what tells the topic from others of its name (u128), if that is known
+//! 7                                                → the identity of the topic (u128), if it is known
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
 
 use crate::error::StreamError;
 
-const COHORTS: u8 = 0;
+const GROUPS: u8 = 0;
 const OFFSETS: u8 = 1;
 const POISON: u8 = 2;
 const LOST: u8 = 3;
@@ -31,30 +32,31 @@ const LOSS: u8 = 5;
 const BEGUN: u8 = 6;
 const IDENTITY: u8 = 7;
 
-/// Partitions that have come equally far.
+/// Partitions of the store that share their replay offsets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cohort {
+pub(crate) struct ReplayGroup {
     pub(crate) partitions: PartitionSet,
-    /// Whether it has once come as far as it must, to answer.
+    /// Whether its lag was once within the bound, so that it answers.
     pub(crate) is_ready: bool,
     /// Topic partitions that are missing have not been begun.
     pub(crate) offsets: BTreeMap<u32, u64>,
 }
 
-/// All cohorts of an overlay. The first one is ahead of the others, where both read.
+/// All groups of an overlay. The first one is ahead of the others, in the topic partitions that both read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Progress {
-    pub(crate) cohorts: BTreeMap<u32, Cohort>,
+    pub(crate) groups: BTreeMap<u32, ReplayGroup>,
     /// How many partitions the overlay's version has.
     partitions: PartitionCount,
-    /// How many the topic has, if they have the slots that those of a store would have. Otherwise all cohorts read all.
+    /// How many partitions the topic has, if they have the slots that those of a store would have. Otherwise all
+    /// groups read all of them.
     pub(crate) topic: Option<PartitionCount>,
-    /// What tells the topic from others of its name, if that is known.
+    /// The identity of the topic, if it is known: another topic with the same name has another one.
     pub(crate) identity: Option<u128>,
 }
 
 impl Progress {
-    /// What a table says.
+    /// Reads the progress from a table.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -69,12 +71,12 @@ impl Progress {
         let topic = topic.map(|bytes| count(bytes).ok_or_else(damaged)).transpose()?;
         let identity = table.get(&[IDENTITY])?.and_then(|mut bytes| bytes.try_get_u128().ok());
         let mut progress = Self {
-            cohorts: BTreeMap::new(),
+            groups: BTreeMap::new(),
             partitions,
             topic,
             identity,
         };
-        for entry in table.scan(&[COHORTS], Some(&[POISON]))? {
+        for entry in table.scan(&[GROUPS], Some(&[POISON]))? {
             let (key, value) = entry?;
             progress.add(&key, &value).ok_or_else(|| StreamError::Damaged {
                 what: "progress",
@@ -87,11 +89,11 @@ impl Progress {
 
     fn add(&mut self, mut key: &[u8], mut value: &[u8]) -> Option<()> {
         let kind = key.try_get_u8().ok()?;
-        let cohort = key.try_get_u32().ok()?;
+        let group = key.try_get_u32().ok()?;
         if kind == OFFSETS {
             let partition = key.try_get_u32().ok()?;
-            let cohort = self.cohorts.get_mut(&cohort)?;
-            cohort.offsets.insert(partition, value.try_get_u64().ok()?);
+            let group = self.groups.get_mut(&group)?;
+            group.offsets.insert(partition, value.try_get_u64().ok()?);
             return Some(());
         }
         let is_ready = value.try_get_u8().ok()? != 0;
@@ -99,33 +101,34 @@ impl Progress {
         while let Ok(partition) = value.try_get_u32() {
             partitions.insert(PartitionId::new(partition));
         }
-        let cohort = self.cohorts.entry(cohort).or_default();
-        cohort.partitions = partitions;
-        cohort.is_ready = is_ready;
+        let group = self.groups.entry(group).or_default();
+        group.partitions = partitions;
+        group.is_ready = is_ready;
         Some(())
     }
 
     /// All partitions.
     pub(crate) fn partitions(&self) -> PartitionSet {
-        let cohorts = self.cohorts.values();
-        cohorts.fold(PartitionSet::EMPTY, |all, cohort| all.with(&cohort.partitions))
+        let groups = self.groups.values();
+        groups.fold(PartitionSet::EMPTY, |all, group| all.with(&group.partitions))
     }
 
     /// Writes the differences to another state of a table.
     pub(crate) fn write_changes(&self, before: &Self, table: &dyn Table, batch: &mut WriteBatch) {
-        for (&number, cohort) in &self.cohorts {
-            let known = before.cohorts.get(&number);
-            let is_same = |known: &Cohort| known.partitions == cohort.partitions && known.is_ready == cohort.is_ready;
+        for (&number, group) in &self.groups {
+            let known = before.groups.get(&number);
+            let is_same =
+                |known: &ReplayGroup| known.partitions == group.partitions && known.is_ready == group.is_ready;
             if !known.is_some_and(is_same) {
-                let mut value = Vec::with_capacity(1 + 4 * cohort.partitions.len());
-                value.put_u8(cohort.is_ready.into());
-                cohort
+                let mut value = Vec::with_capacity(1 + 4 * group.partitions.len());
+                value.put_u8(group.is_ready.into());
+                group
                     .partitions
                     .iter()
                     .for_each(|partition| value.put_u32(partition.get()));
-                batch.put(table, cohort_key(number), value.into());
+                batch.put(table, group_key(number), value.into());
             }
-            for (&partition, &offset) in &cohort.offsets {
+            for (&partition, &offset) in &group.offsets {
                 if known.and_then(|known| known.offsets.get(&partition)) != Some(&offset) {
                     batch.put(
                         table,
@@ -135,13 +138,13 @@ impl Progress {
                 }
             }
         }
-        for (&number, cohort) in &before.cohorts {
-            let now = self.cohorts.get(&number);
+        for (&number, group) in &before.groups {
+            let now = self.groups.get(&number);
             if now.is_none() {
-                batch.delete(table, cohort_key(number));
+                batch.delete(table, group_key(number));
             }
             let is_kept = |partition: &u32| now.is_some_and(|now| now.offsets.contains_key(partition));
-            let partitions = cohort.offsets.keys().filter(|partition| !is_kept(partition));
+            let partitions = group.offsets.keys().filter(|partition| !is_kept(partition));
             partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
         }
         if let Some(identity) = self.identity.filter(|_| self.identity != before.identity) {
@@ -154,7 +157,7 @@ impl Progress {
         }
     }
 
-    /// Whether a cohort with these partitions reads a partition of the topic.
+    /// Whether a group with these partitions reads a partition of the topic.
     pub(crate) fn reads(&self, partitions: &PartitionSet, partition: u32) -> bool {
         let own = self.own(partitions);
         own.is_none_or(|own| own.contains(PartitionId::new(partition)))
@@ -165,23 +168,23 @@ impl Progress {
         Some(partitions.among(self.partitions, self.topic?))
     }
 
-    /// Forgets how far cohorts have come in partitions of the topic that they do not read any more.
+    /// Forgets how far groups have come in partitions of the topic that they do not read any more.
     pub(crate) fn forget_unread(&mut self) {
-        let mut cohorts = std::mem::take(&mut self.cohorts);
-        for cohort in cohorts.values_mut() {
-            let Cohort {
+        let mut groups = std::mem::take(&mut self.groups);
+        for group in groups.values_mut() {
+            let ReplayGroup {
                 partitions, offsets, ..
-            } = cohort;
+            } = group;
             if let Some(own) = self.own(partitions) {
                 offsets.retain(|&partition, _| own.contains(PartitionId::new(partition)));
             }
         }
-        self.cohorts = cohorts;
+        self.groups = groups;
     }
 
-    /// Whether a cohort has come as far as the first one, wherever both read, and answers if that one does. If it reads more
+    /// Whether a group has come as far as the first one, wherever both read, and answers if that one does. If it reads more
     /// than that one, it has to be ready by itself.
-    fn can_join(&self, first: &Cohort, other: &Cohort) -> bool {
+    fn can_join(&self, first: &ReplayGroup, other: &ReplayGroup) -> bool {
         if other.is_ready != first.is_ready {
             return false;
         }
@@ -196,46 +199,46 @@ impl Progress {
         is_equal && (of_first.covers(&own) || first.is_ready && other.is_ready)
     }
 
-    /// Lets cohorts that have caught up with the first one join it.
+    /// Lets groups that have caught up with the first one join it.
     pub(crate) fn join(&mut self) {
-        let Some(mut first) = self.cohorts.pop_first() else {
+        let Some(mut first) = self.groups.pop_first() else {
             return;
         };
-        let all = std::mem::take(&mut self.cohorts);
-        for (number, cohort) in all {
-            if self.can_join(&first.1, &cohort) {
-                first.1.partitions = first.1.partitions.with(&cohort.partitions);
-                first.1.offsets.extend(cohort.offsets);
+        let all = std::mem::take(&mut self.groups);
+        for (number, group) in all {
+            if self.can_join(&first.1, &group) {
+                first.1.partitions = first.1.partitions.with(&group.partitions);
+                first.1.offsets.extend(group.offsets);
             } else {
-                self.cohorts.insert(number, cohort);
+                self.groups.insert(number, group);
             }
         }
-        self.cohorts.insert(first.0, first.1);
+        self.groups.insert(first.0, first.1);
     }
 
     /// The partitions that have once come as far as they must.
     pub(crate) fn ready(&self) -> PartitionSet {
-        let ready = self.cohorts.values().filter(|cohort| cohort.is_ready);
-        ready.fold(PartitionSet::EMPTY, |all, cohort| all.with(&cohort.partitions))
+        let ready = self.groups.values().filter(|group| group.is_ready);
+        ready.fold(PartitionSet::EMPTY, |all, group| all.with(&group.partitions))
     }
 
-    /// The offset that a cohort must not pass in a topic partition: where the first one is, if that one reads it.
-    pub(crate) fn limit(&self, cohort: u32, partition: u32) -> Option<u64> {
-        let (&first, ahead) = self.cohorts.first_key_value()?;
-        (first != cohort && self.reads(&ahead.partitions, partition))
+    /// The offset that a group must not pass in a topic partition: where the first one is, if that one reads it.
+    pub(crate) fn limit(&self, group: u32, partition: u32) -> Option<u64> {
+        let (&first, ahead) = self.groups.first_key_value()?;
+        (first != group && self.reads(&ahead.partitions, partition))
             .then(|| ahead.offsets.get(&partition).copied().unwrap_or(0))
     }
 }
 
-fn cohort_key(cohort: u32) -> Bytes {
-    let mut key = vec![COHORTS];
-    key.put_u32(cohort);
+fn group_key(group: u32) -> Bytes {
+    let mut key = vec![GROUPS];
+    key.put_u32(group);
     key.into()
 }
 
-fn offset_key(cohort: u32, partition: u32) -> Bytes {
+fn offset_key(group: u32, partition: u32) -> Bytes {
     let mut key = vec![OFFSETS];
-    key.put_u32(cohort);
+    key.put_u32(group);
     key.put_u32(partition);
     key.into()
 }
@@ -266,7 +269,7 @@ pub(crate) fn poisoned(table: &dyn Table) -> Result<Vec<(u32, u64, String)>, Str
     entries.map(note).collect()
 }
 
-/// What the engine said of lost writes when the overlay was made.
+/// The engine's report of lost writes when the overlay was created.
 pub(crate) fn loss_known(table: &dyn Table) -> Result<Option<Bytes>, StreamError> {
     Ok(table.get(&[LOSS])?)
 }

@@ -16,14 +16,14 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoTopic`], [`StreamError::NotAllowed`], or [`StreamError::Unavailable`].
     fn partitions(&self) -> Result<u32, StreamError>;
 
-    /// What told the topic from others of its name when its partitions were counted last: if it was made again, offsets were
-    /// given out again. `None` if that is not known.
+    /// The identity of the topic when its partitions were last counted. If the topic was deleted and made again, it
+    /// differs, and offsets were assigned again. `None` if it is not known.
     fn identity(&self) -> Option<u128> {
         None
     }
 
     /// The offset of a partition's first record that was logged at a time or later, in milliseconds since 1970; the
-    /// end if there is none.
+    /// end if no record is that late.
     ///
     /// # Errors
     /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
@@ -35,8 +35,8 @@ pub trait Source: Send + Sync {
     /// [`StreamError::NoPartition`], or [`StreamError::Unavailable`].
     fn first(&self, partition: u32) -> Result<u64, StreamError>;
 
-    /// The records of a partition from an offset on, about so many bytes at most. None if there are none yet. A
-    /// reader that goes on where it ended is served best; each has a number of its own.
+    /// The records of a partition from an offset on, at most about `bytes_max` bytes. The batch is empty if there are
+    /// none yet. Each reader has a number of its own; reading on at the offset where the last batch ended is fastest.
     ///
     /// # Errors
     /// [`StreamError::NoPartition`], [`StreamError::Lost`], or [`StreamError::Unavailable`].
@@ -76,6 +76,6 @@ pub struct Logged {
     pub offset: u64,
     /// When it was logged, in milliseconds since 1970.
     pub logged_ms: u64,
-    /// The event, or why it is none.
+    /// The event, or the reason that the record is not an event.
     pub event: Result<Event, Poison>,
 }

@@ -11,8 +11,8 @@
 //!  "increment": {"views": 1}}                     or, of a value that is a whole number itself: {"increment": 1}
 //! ```
 //!
-//! What is not there yet is made: an object, an empty list or map, a zero; but not to remove something from it. An operation
-//! that does not fit what is there has no effect.
+//! A field that does not exist yet is created: an object, an empty list or map, a zero. A removal creates nothing. An
+//! operation that does not fit the existing value has no effect.
 
 use std::collections::HashSet;
 
@@ -131,8 +131,8 @@ fn increment(by: &Value) -> Option<i64> {
     by.as_i64().filter(|by| by.unsigned_abs() <= INCREMENT_MAX)
 }
 
-/// Whether a sum, or what it was before its last increment, is beyond half of what has 64 bits: with hundreds of the largest
-/// increments more, it would matter in which order they come.
+/// Whether a sum, or its value before the last increment, is beyond half of the range of 64 bits. With hundreds of
+/// the largest increments more, their order would matter.
 fn is_near_limit(sum: i64) -> bool {
     sum.unsigned_abs() > (1 << 62) - INCREMENT_MAX
 }
@@ -311,7 +311,7 @@ impl Content {
 mod tests {
     use super::*;
 
-    /// What updates make of a value, and how many of them fit.
+    /// The value after updates, and the number of updates that fit.
     fn after(value: Option<&str>, updates: &[&str]) -> (Option<String>, usize) {
         let mut content = Content::of(value.map(|value| value.to_owned().into()));
         let fit = updates

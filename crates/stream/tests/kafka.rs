@@ -175,7 +175,7 @@ fn records_that_are_gone_before_they_are_read_are_reported() {
         .iter()
         .map(|lost| (lost.partition, lost.from, lost.to))
         .collect();
-    // What the consumer had fetched before is there.
+    // Records that the consumer had fetched before are there.
     let from = match lost[..] {
         [] => 20,
         [(0, from @ 10..20, 20)] => from,

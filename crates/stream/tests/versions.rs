@@ -222,7 +222,7 @@ impl Crafted<'_> {
         }
     }
 
-    /// What is wrong with reading a file of it.
+    /// The error of reading a file of it.
     fn refused(&self, address: &VersionAddress) -> String {
         let read = reader(address).read_whole("a", 1 << 20);
         let error = read.expect_err("it was read");

@@ -118,7 +118,7 @@ fn given_up_partitions_are_not_held_and_can_come_back() {
     assert_eq!(
         open.scan().map(Result::unwrap).count(),
         2000,
-        "a reader that has it open goes on"
+        "a reader that has it open can still read it"
     );
     assert!(move_partitions(&aside, &place.version(), |_| true).unwrap());
     place.assert_whole();

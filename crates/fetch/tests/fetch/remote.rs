@@ -102,7 +102,7 @@ fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: im
         restart();
         match fetch.join().unwrap() {
             Ok(_) => {}
-            // The restart took longer than a fetch waits: the next attempt goes on.
+            // The restart took longer than a fetch waits: the next attempt continues.
             Err(FetchError::Source { .. }) => {
                 place
                     .fetch(LocationSource::new(location.clone()), &control, &tuning)

@@ -1,4 +1,4 @@
-//! Which files of a local source are linked, and that the source is not needed afterwards.
+//! Some files of a local source are linked instead of copied, and the source is not needed afterwards.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

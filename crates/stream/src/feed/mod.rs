@@ -1,9 +1,10 @@
 //! An overlay and the topic that feeds it: which topic partition is read next, and how far each was read.
 //!
-//! A *lane* is a topic partition as one cohort of the overlay reads it. At most one thread works on a lane at a time.
+//! A *cursor* is the read position of one replay group of the overlay in one topic partition. At most
+//! one thread works on a cursor at a time.
 
-mod settling;
 mod step;
+mod watermark;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use fondaco_model::PartitionSet;
 use parking_lot::Mutex;
 
-use self::settling::Settling;
+use self::watermark::FoldState;
 use crate::error::StreamError;
 use crate::moment::Moment;
 use crate::overlay::{Overlay, OverlayOptions};
@@ -27,7 +28,7 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_millis(50);
 const WATCHED_IDLE: Duration = Duration::from_secs(1);
 /// How long a partition is left alone after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// How often a feed looks for new partitions of its topic.
+/// How often a feed checks its topic for new partitions.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a paused feed asks where the partitions of its topic end.
 const LOOK_PAUSED_EVERY: Duration = Duration::from_secs(5);
@@ -35,7 +36,7 @@ const LOOK_PAUSED_EVERY: Duration = Duration::from_secs(5);
 const LASTS: Duration = Duration::from_secs(3);
 /// How often an error that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// Once a later cohort is so many records behind the first one, that one waits for it.
+/// The first group waits for a later one that is this number of records behind or fewer.
 const NEAR_RECORDS: u64 = 10_000;
 
 /// How an overlay is fed.
@@ -85,25 +86,25 @@ pub struct Feed {
 
 #[derive(Default)]
 struct State {
-    lanes: BTreeMap<Lane, LaneState>,
+    cursors: BTreeMap<CursorId, Cursor>,
     /// The partitions of the topic, and when they were counted.
     looked: Option<Instant>,
     running: usize,
     last_step: Option<Instant>,
-    /// Whether the last look has left something to do.
+    /// Whether the last check of the topic has left something to do.
     has_more: bool,
-    /// Whether the last turn was a look.
+    /// Whether the last turn was a check of the topic.
     has_looked: bool,
     /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
     error: Option<String>,
     /// Since when there has been an error without a break.
     failing: Option<Instant>,
     /// When an error was logged last.
-    told: Option<Instant>,
-    settling: Settling,
+    last_logged: Option<Instant>,
+    fold_state: FoldState,
 }
 
-/// What a step has done.
+/// The work that a step has done.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Step {
     /// How many records were applied.
@@ -112,11 +113,11 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
 }
 
-/// A cohort and a topic partition.
-pub(crate) type Lane = (u32, u32);
+/// A group and a topic partition.
+pub(crate) type CursorId = (u32, u32);
 
 #[derive(Debug, Clone, Default)]
-struct LaneState {
+struct Cursor {
     is_running: bool,
     /// Whether the source has rung the alarm since the last step began.
     is_woken: bool,
@@ -157,13 +158,14 @@ pub struct SourceStatus {
 pub struct FeedStatus {
     /// Each topic partition; the furthest behind, if partitions of the store differ.
     pub partitions: Vec<SourceStatus>,
-    /// Up to which time no event may come any more, in milliseconds since 1970; 0 if none was read since the process began.
+    /// The watermark: no event up to this time is expected any more. In milliseconds since 1970; 0 if none was read
+    /// since the process began.
     pub settled_ms: u64,
     /// The reason that keeps it from reading, if there is one.
     pub error: Option<String>,
     /// The first offset of each topic partition that was read, or was to be read.
     pub begun: BTreeMap<u32, u64>,
-    /// Which records were gone before they were read.
+    /// The records that were deleted from the topic before they were read.
     pub lost: Vec<LostRecords>,
 }
 
@@ -209,7 +211,7 @@ impl Feed {
     }
 
     /// Sets how old the newest record that was applied may be when the overlay begins to answer, in milliseconds; and
-    /// pauses it, or lets it go on.
+    /// pauses or resumes it.
     pub fn set(&self, lag_ms_max: u64, is_paused: bool) {
         self.lag_ms_max.store(lag_ms_max, Relaxed);
         if self.is_paused.swap(is_paused, Relaxed) != is_paused {
@@ -222,17 +224,17 @@ impl Feed {
         let now = Moment::now();
         let state = self.state.lock();
         let mut partitions = BTreeMap::<u32, SourceStatus>::new();
-        for (&(_, partition), lane) in &state.lanes {
-            let lag_records = lane.next.map(|_| lane.lag_records());
+        for (&(_, partition), cursor) in &state.cursors {
+            let lag_records = cursor.next.map(|_| cursor.lag_records());
             let known = partitions.entry(partition).or_insert(SourceStatus {
                 partition,
                 next: Some(u64::MAX),
                 lag_records: Some(0),
                 lag_ms: 0,
             });
-            known.next = known.next.zip(lane.next).map(|(known, new)| known.min(new));
+            known.next = known.next.zip(cursor.next).map(|(known, new)| known.min(new));
             known.lag_records = known.lag_records.zip(lag_records).map(|(known, new)| known.max(new));
-            known.lag_ms = known.lag_ms.max(lane.lag_ms(now).unwrap_or(0));
+            known.lag_ms = known.lag_ms.max(cursor.lag_ms(now).unwrap_or(0));
         }
         FeedStatus {
             partitions: partitions.into_values().collect(),
@@ -261,28 +263,29 @@ impl Feed {
         (state.running, state.last_step)
     }
 
-    /// Takes note of how a look at its topic ended.
+    /// Records the result of a check of its topic.
     pub(crate) fn looked(&self, result: &Result<(), StreamError>, now: Moment) {
         let mut state = self.state.lock();
         state.error = result.as_ref().err().map(ToString::to_string);
         self.note_error(&mut state, now.at);
     }
 
-    /// Takes note of whether there is an error, and logs it, but not again and again.
+    /// Records whether there is an error, and logs it at a limited rate.
     fn note_error(&self, state: &mut State, now: Instant) {
         let Some(error) = state.error() else {
             state.failing = None;
             return;
         };
-        if state.told.is_none_or(|told| now - told >= LOG_EVERY) {
+        if state.last_logged.is_none_or(|logged| now - logged >= LOG_EVERY) {
             let OverlayOptions { store, version, .. } = self.overlay.options();
             tracing::warn!(%store, %version, error, "events cannot be read or applied: trying again");
-            state.told = Some(now);
+            state.last_logged = Some(now);
         }
         state.failing.get_or_insert(now);
     }
 
-    /// Takes note of new cohorts and topic partitions, and goes on with what is done little by little.
+    /// Adds cursors for new groups and topic partitions, and does a batch of the background work: deletion of lost
+    /// partitions, and folding of updates.
     pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
         if self.is_paused() {
             return self.look_at_ends();
@@ -301,48 +304,50 @@ impl Feed {
         {
             let store = &self.overlay.options().store;
             tracing::error!(%store, "the topic was deleted and made again: it is read from its beginning, and events of the former one may be lost: push a new version");
-            // They go back: cohorts must not be compared with where they were.
-            for lane in self.state.lock().lanes.values_mut() {
-                (lane.next, lane.logged_ms, lane.read_ms) = (None, None, None);
+            // // Offsets begin again at 0: groups must not be compared with their former positions.
+            for cursor in self.state.lock().cursors.values_mut() {
+                (cursor.next, cursor.logged_ms, cursor.read_ms) = (None, None, None);
             }
         }
-        let lanes = self.overlay.lanes(partitions);
-        if let Err(StreamError::Partitions { .. }) = lanes {
-            // What has not been read yet may be anywhere.
-            self.state.lock().lanes.clear();
+        let cursors = self.overlay.cursors(partitions);
+        if let Err(StreamError::Partitions { .. }) = cursors {
+            // Unread records may be in any partition of the topic.
+            self.state.lock().cursors.clear();
         }
-        let lanes = lanes?;
+        let cursors = cursors?;
         let mut state = self.state.lock();
-        state.lanes.retain(|lane, _| lanes.contains(lane));
-        lanes.iter().for_each(|&lane| _ = state.lanes.entry(lane).or_default());
+        state.cursors.retain(|cursor, _| cursors.contains(cursor));
+        cursors
+            .iter()
+            .for_each(|&cursor| _ = state.cursors.entry(cursor).or_default());
         drop(state);
         self.fold(now)
     }
 
-    /// Takes note of where the partitions of the topic end, while none is read.
+    /// Updates the end offsets of the topic's partitions while the feed is paused.
     fn look_at_ends(&self) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
-        let lanes = self.overlay.lanes(partitions)?;
-        let read: BTreeMap<u32, _> = self.overlay.cohorts()?.into_iter().collect();
+        let cursors = self.overlay.cursors(partitions)?;
+        let read: BTreeMap<u32, _> = self.overlay.groups()?.into_iter().collect();
         let ends = (0..partitions).map(|partition| self.source.offset_at(partition, u64::MAX));
         let ends = ends.collect::<Result<Vec<u64>, _>>()?;
         let mut state = self.state.lock();
-        for (cohort, partition) in lanes {
-            let lane = state.lanes.entry((cohort, partition)).or_default();
-            let known = read.get(&cohort).and_then(|cohort| cohort.offsets.get(&partition));
-            lane.next = lane.next.or(known.copied());
-            lane.end = ends[partition as usize];
-            lane.error = None;
+        for (group, partition) in cursors {
+            let cursor = state.cursors.entry((group, partition)).or_default();
+            let known = read.get(&group).and_then(|group| group.offsets.get(&partition));
+            cursor.next = cursor.next.or(known.copied());
+            cursor.end = ends[partition as usize];
+            cursor.error = None;
         }
         Ok(())
     }
 
-    /// Whether it is time to look for new cohorts and topic partitions; then the caller does.
+    /// Whether it is time to check for new groups and topic partitions. If so, the caller has to do it.
     pub(crate) fn takes_look(&self, now: Instant) -> bool {
         let (is_paused, every) = (self.is_paused(), self.look_every());
         let mut state = self.state.lock();
-        // What is left to do takes turns with events, and with other feeds.
-        let may_go_on = || !state.has_looked || state.lanes.values().all(|lane| !lane.is_due(now));
+        // Background work takes turns with events, and with other feeds.
+        let may_go_on = || !state.has_looked || state.cursors.values().all(|cursor| !cursor.is_due(now));
         let is_due =
             state.looked.is_none_or(|looked| now - looked >= every) || !is_paused && state.has_more && may_go_on();
         if is_due {
@@ -364,81 +369,81 @@ impl Feed {
         reader >> 32 == self.number
     }
 
-    /// Takes note that there are new records for a reader of this feed.
+    /// Marks a reader of this feed as due, since it has new records.
     pub(crate) fn wake(&self, reader: u64, partition: u32, now: Instant) {
         let mut state = self.state.lock();
-        if let Some(lane) = state.lanes.get_mut(&(reader as u32, partition)) {
-            lane.is_woken = true;
-            lane.due = lane.due.min(Some(now));
+        if let Some(cursor) = state.cursors.get_mut(&(reader as u32, partition)) {
+            cursor.is_woken = true;
+            cursor.due = cursor.due.min(Some(now));
         }
     }
 
-    /// When a lane or a look is due next.
+    /// When a cursor or a look is due next.
     pub(crate) fn next_due(&self, now: Instant) -> Instant {
         let (is_paused, every) = (self.is_paused(), self.look_every());
         let state = self.state.lock();
-        let idle = state.lanes.values().filter(|lane| !is_paused && !lane.is_running);
-        let due = idle.map(|lane| lane.due.unwrap_or(now)).min();
+        let idle = state.cursors.values().filter(|cursor| !is_paused && !cursor.is_running);
+        let due = idle.map(|cursor| cursor.due.unwrap_or(now)).min();
         let look = state.looked.filter(|_| is_paused || !state.has_more);
         let look = look.map_or(now, |looked| looked + every);
         due.map_or(look, |due| due.min(look))
     }
 
-    /// The lane for the next step, which is then marked as running.
-    pub(crate) fn take(&self, now: Instant) -> Option<Lane> {
+    /// The cursor for the next step, which is then marked as running.
+    pub(crate) fn take(&self, now: Instant) -> Option<CursorId> {
         if self.is_paused() {
             return None;
         }
         let mut state = self.state.lock();
-        let first = state.lanes.keys().next()?.0;
-        let waits = first_waits(&state.lanes, first);
-        let lanes = state
-            .lanes
+        let first = state.cursors.keys().next()?.0;
+        let waits = first_waits(&state.cursors, first);
+        let cursors = state
+            .cursors
             .iter_mut()
-            .filter(|((cohort, _), lane)| lane.is_due(now) && !(waits && *cohort == first));
+            .filter(|((group, _), cursor)| cursor.is_due(now) && !(waits && *group == first));
         // The one that has waited longest: one with many records must not keep others from theirs.
-        let (&lane, found) = lanes.min_by_key(|(_, lane)| lane.due)?;
+        let (&cursor, found) = cursors.min_by_key(|(_, cursor)| cursor.due)?;
         found.is_running = true;
         found.is_woken = false;
         state.running += 1;
         (state.last_step, state.has_looked) = (Some(now), false);
-        Some(lane)
+        Some(cursor)
     }
 
     /// Takes note of how a step ended.
-    pub(crate) fn done(&self, lane: Lane, result: Result<Step, StreamError>, now: Moment) {
-        let cohort = lane.0;
+    pub(crate) fn done(&self, cursor: CursorId, result: Result<Step, StreamError>, now: Moment) {
+        let group = cursor.0;
         let mut state = self.state.lock();
         state.running -= 1;
-        if let Some(lane) = state.lanes.get_mut(&lane) {
+        if let Some(cursor) = state.cursors.get_mut(&cursor) {
             match &result {
-                Err(error) => lane.error = Some(error.to_string()),
-                Ok(step) if step.applied > 0 || lane.next == Some(lane.end) => lane.error = None,
+                Err(error) => cursor.error = Some(error.to_string()),
+                Ok(step) if step.applied > 0 || cursor.next == Some(cursor.end) => cursor.error = None,
                 Ok(_) => {}
             }
-            lane.is_running = false;
-            lane.idle = match &result {
-                Ok(_) if lane.is_woken => Duration::ZERO,
-                Ok(_) if lane.is_watched && lane.next == Some(lane.end) => WATCHED_IDLE,
-                Ok(Step { applied: 0, .. }) => (lane.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
+            cursor.is_running = false;
+            cursor.idle = match &result {
+                Ok(_) if cursor.is_woken => Duration::ZERO,
+                Ok(_) if cursor.is_watched && cursor.next == Some(cursor.end) => WATCHED_IDLE,
+                Ok(Step { applied: 0, .. }) => (cursor.idle * 2).clamp(IDLE_MIN, IDLE_MAX),
                 Ok(_) => Duration::ZERO,
                 Err(_) => AFTER_ERROR,
             };
-            lane.due = Some(now.at + lane.idle);
+            cursor.due = Some(now.at + cursor.idle);
         }
         self.note_error(&mut state, now.at);
-        let is_within = |lane: &LaneState| {
-            lane.next.is_some()
-                && lane.error.is_none()
-                && lane
+        let is_within = |cursor: &Cursor| {
+            cursor.next.is_some()
+                && cursor.error.is_none()
+                && cursor
                     .lag_ms(now)
                     .is_some_and(|lag_ms| lag_ms <= self.lag_ms_max.load(Relaxed))
         };
-        let mut of_cohort = state.lanes.range((cohort, 0)..=(cohort, u32::MAX)).peekable();
-        if of_cohort.peek().is_some() && of_cohort.all(|(_, lane)| is_within(lane)) {
+        let mut of_group = state.cursors.range((group, 0)..=(group, u32::MAX)).peekable();
+        if of_group.peek().is_some() && of_group.all(|(_, cursor)| is_within(cursor)) {
             drop(state);
             // It is noted again after the next step.
-            match self.overlay.set_ready(cohort) {
+            match self.overlay.set_ready(group) {
                 Ok(true) => (self.on_ready)(),
                 Ok(false) => {}
                 Err(error) => {
@@ -449,20 +454,20 @@ impl Feed {
     }
 }
 
-/// Whether the first cohort waits, so that another one can catch up with it.
-fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
+/// Whether the first group waits, so that another one can catch up with it.
+fn first_waits(cursors: &BTreeMap<CursorId, Cursor>, first: u32) -> bool {
     let mut behind = BTreeMap::<u32, Option<u64>>::new();
-    for (&(cohort, partition), lane) in lanes.range((first + 1, 0)..) {
-        let Some(ahead) = lanes.get(&(first, partition)) else {
+    for (&(group, partition), cursor) in cursors.range((first + 1, 0)..) {
+        let Some(ahead) = cursors.get(&(first, partition)) else {
             // The first one does not read it.
             continue;
         };
         // One that cannot be read is not waited for, nor one that is ahead: that one waits.
-        let gap = ahead.next.zip(lane.next.filter(|_| lane.error.is_none()));
+        let gap = ahead.next.zip(cursor.next.filter(|_| cursor.error.is_none()));
         let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
         // If it has read all there is, the first one was beyond: of a topic that has lost records since then.
-        let gap = gap.filter(|&gap| gap == 0 || lane.lag_records() > 0);
-        let sum = behind.entry(cohort).or_insert(Some(0));
+        let gap = gap.filter(|&gap| gap == 0 || cursor.lag_records() > 0);
+        let sum = behind.entry(group).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
     // One that has come as far, but reads more than the first one, need not be waited for.
@@ -471,12 +476,12 @@ fn first_waits(lanes: &BTreeMap<Lane, LaneState>, first: u32) -> bool {
 
 impl State {
     fn error(&self) -> Option<&String> {
-        let mut errors = self.lanes.values().filter_map(|lane| lane.error.as_ref());
+        let mut errors = self.cursors.values().filter_map(|cursor| cursor.error.as_ref());
         self.error.as_ref().or_else(|| errors.next())
     }
 }
 
-impl LaneState {
+impl Cursor {
     fn is_due(&self, now: Instant) -> bool {
         !self.is_running && self.due.is_none_or(|due| due <= now)
     }

@@ -1,11 +1,11 @@
 //! One step: records of a topic partition are read, and applied to the overlay.
 //!
-//! A cohort begins where the version does, and goes on at the offset that the overlay has. What the topic has deleted is
-//! passed over, and noted as lost.
+//! A group begins at the offset where the version's events end, and continues at the offset that the overlay has
+//! recorded. Records that the topic has deleted are skipped and counted as lost.
 
 use std::sync::Arc;
 
-use super::{Feed, Lane, Step};
+use super::{CursorId, Feed, Step};
 use crate::alarm::Alarm;
 use crate::error::StreamError;
 use crate::moment::Moment;
@@ -21,11 +21,11 @@ impl Feed {
     /// When the newest record of all that were applied since the process began was logged.
     fn newest_ms(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.lanes.values().filter_map(|lane| lane.logged_ms).max()
+        state.cursors.values().filter_map(|cursor| cursor.logged_ms).max()
     }
 
-    /// Has a cohort begin with a topic partition. Returns at which offset.
-    fn begin(&self, cohort: u32, partition: u32) -> Result<u64, StreamError> {
+    /// Has a group begin with a topic partition. Returns at which offset.
+    fn begin(&self, group: u32, partition: u32) -> Result<u64, StreamError> {
         let found = self.source.offset_at(partition, self.start_ms)?;
         let first = self.source.first(partition)?;
         // If records were deleted, some may have been there when the version was new, whatever their times: clocks of
@@ -36,16 +36,21 @@ impl Feed {
             None => (self.begun_elsewhere)(partition)?,
         };
         let begin = begun.map_or(found, |begun| begun.min(found));
-        self.overlay.begin(cohort, partition, begin)?;
+        self.overlay.begin(group, partition, begin)?;
         Ok(begin)
     }
 
-    /// Reads and applies records of a lane.
-    pub(crate) fn step(&self, (cohort, partition): Lane, alarm: &Arc<Alarm>, now: Moment) -> Result<Step, StreamError> {
+    /// Reads and applies records of a cursor.
+    pub(crate) fn step(
+        &self,
+        (group, partition): CursorId,
+        alarm: &Arc<Alarm>,
+        now: Moment,
+    ) -> Result<Step, StreamError> {
         let not_ahead = |logged_ms: u64| logged_ms.min(now.unix_ms);
         let offsets = |overlay: &Overlay| {
-            let found = overlay.cohorts()?.into_iter().find(|(number, _)| *number == cohort);
-            Ok::<_, StreamError>(found.map(|(_, cohort)| cohort.offsets.get(&partition).copied()))
+            let found = overlay.groups()?.into_iter().find(|(number, _)| *number == group);
+            Ok::<_, StreamError>(found.map(|(_, group)| group.offsets.get(&partition).copied()))
         };
         let Some(known) = offsets(&self.overlay)? else {
             // It has joined another one.
@@ -54,17 +59,17 @@ impl Feed {
         };
         let from = match known {
             Some(from) => from,
-            None => self.begin(cohort, partition)?,
+            None => self.begin(group, partition)?,
         };
-        let reader = self.number << 32 | u64::from(cohort);
-        // What any partition has logged before this one is asked for its end.
+        let reader = self.number << 32 | u64::from(group);
+        // The newest log time of any partition, read before this one is asked for its end.
         let newest_ms = self.newest_ms().map(not_ahead);
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
-                // It may go back: cohorts must not be compared with where it was.
-                if let Some(lane) = self.state.lock().lanes.get_mut(&(cohort, partition)) {
-                    lane.next = None;
+                // // Its offset may decrease: groups must not be compared with its former position.
+                if let Some(cursor) = self.state.lock().cursors.get_mut(&(group, partition)) {
+                    cursor.next = None;
                 }
                 // A topic that ends before has lost its last records, or is another one: offsets are given out again.
                 let (to, lost_from, lost_to) = match from > end {
@@ -76,13 +81,13 @@ impl Feed {
                     from: lost_from,
                     to: lost_to,
                 };
-                self.overlay.pass_over(cohort, from, to, records)?;
+                self.overlay.pass_over(group, from, to, records)?;
                 return Err(lost);
             }
             read => read?,
         };
         let is_watched = self.source.watch(reader, partition, alarm);
-        let applied = self.overlay.apply(cohort, partition, from, &read)?;
+        let applied = self.overlay.apply(group, partition, from, &read)?;
         let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
         let Some(next) = next else {
@@ -90,18 +95,18 @@ impl Feed {
             state.looked = None;
             return Ok(Step::default());
         };
-        if let Some(lane) = state.lanes.get_mut(&(cohort, partition)) {
-            lane.next = Some(next);
-            lane.end = read.end;
-            lane.is_watched = is_watched;
+        if let Some(cursor) = state.cursors.get_mut(&(group, partition)) {
+            cursor.next = Some(next);
+            cursor.end = read.end;
+            cursor.is_watched = is_watched;
             let mut logged = read.records.iter().take(applied).map(|record| record.logged_ms);
             // By the time of a clock that is far ahead, everything would seem to be read.
             if let Some(last_ms) = logged.rfind(|&logged_ms| logged_ms <= now.unix_ms.saturating_add(AHEAD_MS_MAX)) {
-                lane.logged_ms = Some(last_ms);
-                lane.read_ms = lane.read_ms.max(Some(not_ahead(last_ms)));
+                cursor.logged_ms = Some(last_ms);
+                cursor.read_ms = cursor.read_ms.max(Some(not_ahead(last_ms)));
             }
-            if lane.next == Some(read.end) {
-                lane.read_ms = lane.read_ms.max(newest_ms);
+            if cursor.next == Some(read.end) {
+                cursor.read_ms = cursor.read_ms.max(newest_ms);
             }
         }
         let bytes = read.bytes();

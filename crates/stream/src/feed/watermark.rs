@@ -1,7 +1,8 @@
-//! Up to when no event may come any more, by the times of records: that is when events are *settled*.
+//! The watermark: the time up to which no event is expected any more, by the times of records. Events up to it are
+//! *settled*.
 //!
-//! Settled updates are replaced by what they make, and what settled events made can be read, for a version that contains
-//! them. While it is read, later updates are kept as they are.
+//! Settled updates are folded: replaced by their result. The result of settled events can be read, for a version that
+//! contains them. While it is read, later updates are kept as they are.
 
 use std::time::{Duration, Instant};
 
@@ -12,38 +13,37 @@ use crate::error::StreamError;
 use crate::moment::Moment;
 use crate::overlay::SettledPage;
 
-/// At most so far may the times at which a partition logs its records go back, in milliseconds, beside the grace of
-/// late events.
+/// The most that the log times of a partition may go back, in milliseconds, in addition to the grace of late events.
 const BACK_MS_MAX: u64 = 60 * 60 * 1000;
-/// And at least so far: the end of a partition is known for a few seconds.
+/// The least that is allowed for: the end of a partition is cached for a few seconds.
 const BACK_MS_MIN: u64 = 10_000;
-/// For how many keys updates are replaced by what they make at a time.
+/// The number of keys whose updates are folded in one batch.
 const FOLDED_KEYS_MAX: usize = 256;
-/// How long later updates are kept after each page of what events up to a time made.
+/// How long later updates are kept after a page of settled events was read.
 const HOLD: Duration = Duration::from_secs(120);
 
-/// How far settled updates were replaced, and how far they may be.
+/// How far settled updates were folded, and how far they may be.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settling {
+pub(super) struct FoldState {
     folding: Folding,
-    /// Up to which time, in milliseconds since 1970, updates may be replaced by what they make, and until when that holds.
+    /// Updates after this time, in milliseconds since 1970, must not be folded until the instant is over.
     hold: Option<(u64, Instant)>,
 }
 
-/// How far updates were replaced by what they make.
+/// How far updates were folded.
 #[derive(Debug, Clone, Default)]
 struct Folding {
-    /// Up to which time, in milliseconds since 1970.
+    /// /// The time up to which updates are folded, in milliseconds since 1970.
     until_ms: u64,
-    /// The newest cohort then: a later one may have to read earlier events.
-    cohort: u32,
-    /// Where to go on, if it is under way.
+    /// The newest group at that time: a later one may have to read earlier events.
+    group: u32,
+    /// The key at which the next batch begins, if folding is under way.
     from: Option<Vec<u8>>,
 }
 
 impl Feed {
-    /// Up to which time no event may come any more, in milliseconds since 1970, by the times of records; 0 if that is
-    /// before the stream begins: what was logged earlier was not read.
+    /// The watermark, in milliseconds since 1970, by the times of records. It is 0 if it is before the stream begins:
+    /// records that were logged earlier were not read.
     pub(super) fn settled_ms(&self, state: &State) -> u64 {
         let grace_ms = self.overlay.options().grace_ms;
         let back_ms = grace_ms.saturating_add(grace_ms.clamp(BACK_MS_MIN, BACK_MS_MAX));
@@ -51,9 +51,10 @@ impl Feed {
         if settled_ms < self.start_ms { 0 } else { settled_ms }
     }
 
-    /// What the events up to a time have made of the keys of a partition, from a hash on, of about so many bytes: what a
-    /// version that contains these events has. Keys whose later events replace all that was before are left out. `None`
-    /// if the partition does not answer. Later updates are kept for two minutes, so that the next page can be read.
+    /// Reads one page of a partition's keys as of a time, from a hash on: the values that a version with all events
+    /// up to that time has. The page has about `bytes_max` bytes. Keys whose later events replace all that was before
+    /// are left out. Returns `None` if the partition does not answer. Later updates are kept for two minutes, so that
+    /// the next page can be read.
     ///
     /// # Errors
     /// An error of the engine or of the version, damaged data, [`StreamError::NotSettled`], or [`StreamError::Folded`].
@@ -73,31 +74,31 @@ impl Feed {
                 settled_ms,
             });
         }
-        state.settling.hold = Some((until_ms, Instant::now() + HOLD));
+        state.fold_state.hold = Some((until_ms, Instant::now() + HOLD));
         drop(state);
         self.overlay.settled(partition, from, until_ms, bytes_max)
     }
 
-    /// Goes on to replace updates by what they make, once no earlier event may come.
+    /// Folds the next batch of settled updates.
     pub(super) fn fold(&self, now: Moment) -> Result<(), StreamError> {
         let grace_ms = self.overlay.options().grace_ms;
         let mut folding = {
             let state = self.state.lock();
             let held_ms = state
-                .settling
+                .fold_state
                 .hold
                 .filter(|(_, end)| now.at < *end)
                 .map_or(u64::MAX, |(held_ms, _)| held_ms);
-            let mut folding = state.settling.folding.clone();
-            let cohort = state.lanes.keys().next_back().map_or(0, |lane| lane.0);
-            if folding.from.is_none() || folding.cohort != cohort {
+            let mut folding = state.fold_state.folding.clone();
+            let group = state.cursors.keys().next_back().map_or(0, |cursor| cursor.0);
+            if folding.from.is_none() || folding.group != group {
                 let until_ms = self.settled_ms(&state).min(held_ms);
                 // The whole table is looked through: not for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
                 }
                 let from = Some(Vec::new());
-                folding = Folding { until_ms, cohort, from };
+                folding = Folding { until_ms, group, from };
             }
             if folding.until_ms > held_ms {
                 return Ok(());
@@ -107,21 +108,21 @@ impl Feed {
         if let Some(from) = &folding.from {
             let folded = self
                 .overlay
-                .fold(folding.until_ms, folding.cohort, from, FOLDED_KEYS_MAX);
+                .fold(folding.until_ms, folding.group, from, FOLDED_KEYS_MAX);
             folding.from = folded?;
         }
         let mut state = self.state.lock();
         state.has_more |= folding.from.is_some();
-        state.settling.folding = folding;
+        state.fold_state.folding = folding;
         Ok(())
     }
 }
 
 impl State {
-    /// Up to when all partitions were read, in milliseconds since 1970, by the times of their records: 0 if it is not
-    /// known.
+    /// The time up to which all partitions were read, in milliseconds since 1970, by the times of their records; 0 if
+    /// it is not known.
     fn read_ms(&self) -> u64 {
-        let least = self.lanes.values().map(|lane| lane.read_ms.unwrap_or(0)).min();
+        let least = self.cursors.values().map(|cursor| cursor.read_ms.unwrap_or(0)).min();
         least.unwrap_or(0)
     }
 }

@@ -1,4 +1,5 @@
-//! What tells a topic from another one of its name: one that was deleted and made again gives offsets out again.
+//! The identity of a topic: it differs from that of another topic with the same name. A topic that was deleted and
+//! made again assigns its offsets again.
 
 use std::ffi::CString;
 use std::ptr;
@@ -26,9 +27,9 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
     let topic = CString::new(topic)?;
     let timeout_ms = timeout.as_millis() as i32;
     let client = consumer.client().native_ptr();
-    // SAFETY: the client lives as long as the consumer. All that is made here is destroyed here, after its last use; the
-    // request has copies of the topic's name and of the options, and an answer that comes after the timeout goes to the
-    // queue, which librdkafka keeps until then.
+    // SAFETY: the client lives as long as the consumer. All that is made here is destroyed here, after its last use.
+    // The request has copies of the topic's name and of the options. An answer after the timeout goes to the queue,
+    // which librdkafka keeps until then.
     unsafe {
         let mut names = [topic.as_ptr()];
         let topics = rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
@@ -55,8 +56,8 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
                     let id = rd_kafka_TopicDescription_topic_id(found);
                     let most = rd_kafka_Uuid_most_significant_bits(id) as u64;
                     let least = rd_kafka_Uuid_least_significant_bits(id) as u64;
-                    let told = u128::from(most) << 64 | u128::from(least);
-                    identity = Ok(Some(told).filter(|&told| told != 0));
+                    let id = u128::from(most) << 64 | u128::from(least);
+                    identity = Ok(Some(id).filter(|&id| id != 0));
                 }
             }
             rd_kafka_event_destroy(event);
@@ -66,7 +67,7 @@ pub(super) fn identity_of(consumer: &BaseConsumer, topic: &str, timeout: Duratio
         rd_kafka_TopicCollection_destroy(topics);
         match identity {
             Err(RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion) => Ok(None),
-            told => told.map_err(KafkaError::MetadataFetch),
+            answer => answer.map_err(KafkaError::MetadataFetch),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Topics of Kafka, read with librdkafka.
 //!
-//! Whatever the number of stores, a Kafka has a few consumers, each of which reads many partitions, each at one
-//! place. Those who read the same partition at different places, as two versions of a store do, are with different
-//! consumers: so there are as many as the most readers that any partition has. Consumers are in no group:
-//! partitions are chosen by us, and offsets kept with the data.
+//! A Kafka cluster has a few consumers, however many stores there are. A consumer reads many partitions, each at one
+//! position. Readers of the same partition at different positions, such as two versions of a store, use different
+//! consumers. So there are as many consumers as the most readers that any partition has. Consumers are in no consumer
+//! group: we choose the partitions, and keep the offsets with the data.
 
 mod identity;
-mod places;
+mod positions;
 mod reading;
 mod record;
 mod refusal;
@@ -24,7 +24,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
 use self::identity::identity_of;
-use self::places::{Place, PlaceName};
+use self::positions::{ReadPosition, ReaderKey};
 pub(crate) use self::reading::Reading;
 use self::record::logged;
 pub(crate) use self::refusal::{Refusals, without_value};
@@ -63,8 +63,8 @@ pub struct KafkaCluster {
 #[derive(Default)]
 struct State {
     consumers: Vec<Arc<BaseConsumer>>,
-    /// Each reader's place, and its consumer; none while it is being read.
-    places: HashMap<PlaceName, (usize, Option<Place>)>,
+    /// Each reader's position, and its consumer; none while it is being read.
+    positions: HashMap<ReaderKey, (usize, Option<ReadPosition>)>,
 }
 
 /// A topic of a Kafka.
@@ -74,7 +74,7 @@ pub struct KafkaTopic {
     counted: Mutex<Option<Counted>>,
 }
 
-/// What the brokers said of a topic.
+/// The metadata of a topic, as the brokers last reported it.
 #[derive(Clone, Copy)]
 struct Counted {
     at: Instant,
@@ -86,7 +86,7 @@ impl KafkaCluster {
     /// Checks properties of librdkafka: their names, and their values as far as they can be wrong by themselves.
     ///
     /// # Errors
-    /// The name of a property, and what is wrong with it. Values are not told: some are passwords.
+    /// The name of a property, and what is wrong with it. Values are left out: some are passwords.
     pub fn check(properties: &BTreeMap<String, String>) -> Result<(), String> {
         let mut config = ClientConfig::new();
         config.extend(properties.clone());
@@ -142,7 +142,7 @@ impl KafkaCluster {
         Ok(Arc::clone(asking.insert(consumer)))
     }
 
-    /// Asks a broker, unless one has not answered a moment ago.
+    /// Asks a broker, unless the last question got no answer within the last few seconds.
     fn ask<T>(
         &self,
         topic: &str,
@@ -167,7 +167,7 @@ impl KafkaCluster {
                 Ok(answer)
             }
             Err(error) => {
-                // Whether the broker has refused the connection is told to those who poll, behind lines of the log.
+                // librdkafka reports a refused connection to the next poll, behind lines of the log.
                 self.poll(&consumer, REFUSED_WAIT);
                 let reason = self.refusals.reason(&error);
                 if is_no_answer(&error) {
@@ -277,15 +277,15 @@ impl Source for KafkaTopic {
     fn read(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
         let number = self.number(partition)?;
         let name = (reader, self.topic.clone(), number);
-        let mut place = self.cluster.take(&name, offset)?;
-        let read = self.read_at(&mut place, number, bytes_max);
-        if place.is_broken {
+        let mut position = self.cluster.take(&name, offset)?;
+        let read = self.read_at(&mut position, number, bytes_max);
+        if position.is_broken {
             // It begins anew, and meets the error again.
-            drop(place);
+            drop(position);
             self.cluster.give_up(&name);
         } else {
-            place.next = read.as_ref().map_or(place.next, |batch| batch.next);
-            self.cluster.put_back(&name, place);
+            position.next = read.as_ref().map_or(position.next, |batch| batch.next);
+            self.cluster.put_back(&name, position);
         }
         read
     }
@@ -296,35 +296,35 @@ impl Source for KafkaTopic {
         };
         let name = (reader, self.topic.clone(), number);
         let mut state = self.cluster.state.lock();
-        let Some((_, Some(place))) = state.places.get_mut(&name) else {
+        let Some((_, Some(position))) = state.positions.get_mut(&name) else {
             return false;
         };
-        if !place.is_watched {
+        if !position.is_watched {
             let alarm = Arc::clone(alarm);
-            place.reading.on_records(move || alarm.ring(reader, partition));
-            place.is_watched = true;
+            position.reading.on_records(move || alarm.ring(reader, partition));
+            position.is_watched = true;
             // Records may have come before.
             return false;
         }
-        place.is_emptied
+        position.is_emptied
     }
 }
 
 impl KafkaTopic {
-    /// Reads on. An error leaves a place at which nothing was taken, unless it is broken.
-    fn read_at(&self, place: &mut Place, partition: i32, bytes_max: usize) -> Result<Batch, StreamError> {
+    /// Reads on. An error leaves a position at which nothing was taken, unless it is broken.
+    fn read_at(&self, position: &mut ReadPosition, partition: i32, bytes_max: usize) -> Result<Batch, StreamError> {
         let mut batch = Batch {
             records: Vec::new(),
-            next: place.next,
-            end: place.end,
+            next: position.next,
+            end: position.end,
         };
-        let consumer = self.cluster.consumer(place.consumer, &self.topic)?;
+        let consumer = self.cluster.consumer(position.consumer, &self.topic)?;
         let mut bytes = 0;
-        place.is_emptied = false;
+        position.is_emptied = false;
         while bytes < bytes_max {
-            match place.reading.poll(Duration::ZERO) {
+            match position.reading.poll(Duration::ZERO) {
                 None => {
-                    place.is_emptied = true;
+                    position.is_emptied = true;
                     break;
                 }
                 Some(Ok(message)) => {
@@ -332,27 +332,27 @@ impl KafkaTopic {
                     bytes += message.key_len() + message.payload_len() + 64;
                     batch.next = record.offset + 1;
                     batch.records.push(record);
-                    place.marked_end = None;
+                    position.marked_end = None;
                 }
                 // The queue is read on: the alarm is only rung for one that was empty.
                 Some(Err(KafkaError::PartitionEOF(_))) => {
                     batch.end = batch.next;
-                    place.end_at = Some(Instant::now());
-                    place.marked_end = last_known_end(&consumer, &self.topic, partition);
+                    position.end_at = Some(Instant::now());
+                    position.marked_end = last_known_end(&consumer, &self.topic, partition);
                 }
                 Some(Err(_)) if !batch.records.is_empty() => {
-                    place.is_broken = true;
+                    position.is_broken = true;
                     break;
                 }
                 Some(Err(error)) => {
-                    place.is_broken = true;
-                    return Err(self.failed(&error, place.next, partition));
+                    position.is_broken = true;
+                    return Err(self.failed(&error, position.next, partition));
                 }
             }
         }
         match self.cluster.poll(&consumer, Duration::ZERO) {
             Some(error) if batch.records.is_empty() => {
-                place.is_broken = true;
+                position.is_broken = true;
                 return Err(self.cluster.unavailable(&self.topic, &error));
             }
             _ => {}
@@ -361,22 +361,22 @@ impl KafkaTopic {
             && let Some(end) = last_known_end(&consumer, &self.topic, partition)
         {
             batch.end = end;
-            place.end_at = Some(Instant::now());
+            position.end_at = Some(Instant::now());
         }
-        let is_known = place.end_at.is_some_and(|at| at.elapsed() < END_KNOWN_FOR);
+        let is_known = position.end_at.is_some_and(|at| at.elapsed() < END_KNOWN_FOR);
         if batch.next > batch.end || !is_known {
             match self.watermarks(partition) {
                 Ok((_, end)) => {
-                    let is_read = place.marked_end.is_some_and(|marked| end <= marked);
+                    let is_read = position.marked_end.is_some_and(|marked| end <= marked);
                     batch.end = if is_read { batch.next } else { end.max(batch.next) };
-                    place.end_at = Some(Instant::now());
+                    position.end_at = Some(Instant::now());
                 }
                 Err(error) if batch.records.is_empty() => return Err(error),
                 // There may be another record: the partition does not count as read to its end.
                 Err(_) => batch.end = batch.end.max(batch.next + 1),
             }
         }
-        place.end = batch.end;
+        position.end = batch.end;
         Ok(batch)
     }
 
@@ -421,7 +421,7 @@ pub(crate) fn of_consumers(
     config
 }
 
-/// Whether an error means that no broker has answered, rather than what one has said of a topic or partition.
+/// Whether an error means that no broker has answered, rather than that a broker has refused something.
 fn is_no_answer(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
@@ -438,7 +438,7 @@ fn is_no_answer(error: &KafkaError) -> bool {
     )
 }
 
-/// The end of a partition as the broker said it with the last records, if any.
+/// The end of a partition that the broker sent with the last records, if any.
 fn last_known_end(consumer: &BaseConsumer, topic: &str, partition: i32) -> Option<u64> {
     let topic = CString::new(topic).ok()?;
     let (mut first, mut end) = (-1, -1);

@@ -1,21 +1,21 @@
-//! Where readers are in partitions, and which consumer reads for each.
+//! The positions of readers in partitions, and the consumer that reads for each.
 //!
-//! A consumer reads a partition at one place. So two readers of a partition are always with two consumers, and a place
-//! that is given up is taken from its consumer before another reader can have it.
+//! A consumer reads a partition at one position. So two readers of a partition always use two consumers, and a
+//! position that is given up is taken from its consumer before another reader can have it.
 
 use std::time::{Duration, Instant};
 
 use super::{KafkaCluster, Reading};
 use crate::error::StreamError;
 
-/// How long a partition that nobody reads stays with its consumer.
+/// How long a partition without a reader stays with its consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
 /// A reader, a topic and a partition.
-pub(super) type PlaceName = (u64, String, i32);
+pub(super) type ReaderKey = (u64, String, i32);
 
-/// Where a reader is in a partition.
-pub(super) struct Place {
+/// The position of a reader in a partition.
+pub(super) struct ReadPosition {
     /// The consumer that reads it.
     pub(super) consumer: usize,
     pub(super) reading: Reading,
@@ -23,10 +23,10 @@ pub(super) struct Place {
     pub(super) end: u64,
     /// When the end was seen.
     pub(super) end_at: Option<Instant>,
-    /// The end of the partition when all records were read: before it may be marks of transactions, which consumers do not
-    /// get, and records of transactions that have not ended.
+    /// The end of the partition when all records were read. Before it may be transaction markers, which consumers do
+    /// not get, and records of transactions that have not ended.
     pub(super) marked_end: Option<u64>,
-    /// Whether there was an error: librdkafka says it once, and may fetch no more.
+    /// Whether there was an error: librdkafka reports it once, and may fetch no more.
     pub(super) is_broken: bool,
     /// Whether an alarm is rung when records come to the empty queue.
     pub(super) is_watched: bool,
@@ -36,14 +36,19 @@ pub(super) struct Place {
 }
 
 impl KafkaCluster {
-    /// Takes the place of a reader, at an offset, until it is put back or given up.
-    pub(super) fn take(&self, name: &PlaceName, offset: u64) -> Result<Place, StreamError> {
-        let known = self.state.lock().places.get_mut(name).map(|(_, place)| place.take());
+    /// Takes the position of a reader, at an offset, until it is put back or given up.
+    pub(super) fn take(&self, name: &ReaderKey, offset: u64) -> Result<ReadPosition, StreamError> {
+        let known = self
+            .state
+            .lock()
+            .positions
+            .get_mut(name)
+            .map(|(_, position)| position.take());
         match known {
-            Some(Some(place)) if place.next == offset => return Ok(place),
-            // It is elsewhere, or a reader panicked and has not put it back.
-            Some(place) => {
-                drop(place);
+            Some(Some(position)) if position.next == offset => return Ok(position),
+            // // The position has another offset, or a reader panicked and has not put it back.
+            Some(position) => {
+                drop(position);
                 self.give_up(name);
             }
             None => {}
@@ -52,12 +57,12 @@ impl KafkaCluster {
         let number = {
             let mut state = self.state.lock();
             let others = state
-                .places
+                .positions
                 .iter()
                 .filter(|((_, known, at), _)| known == topic && at == partition);
             let taken: Vec<usize> = others.map(|(_, (consumer, _))| *consumer).collect();
             let number = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
-            state.places.insert(name.clone(), (number, None));
+            state.positions.insert(name.clone(), (number, None));
             number
         };
         let consumer = self.consumer(number, topic);
@@ -66,9 +71,9 @@ impl KafkaCluster {
             reading.map_err(|error| self.unavailable(topic, &error))
         });
         if reading.is_err() {
-            self.state.lock().places.remove(name);
+            self.state.lock().positions.remove(name);
         }
-        Ok(Place {
+        Ok(ReadPosition {
             consumer: number,
             reading: reading?,
             next: offset,
@@ -82,30 +87,34 @@ impl KafkaCluster {
         })
     }
 
-    /// Gives up the place of a reader.
-    pub(super) fn give_up(&self, name: &PlaceName) {
-        let place = self
+    /// Gives up the position of a reader.
+    pub(super) fn give_up(&self, name: &ReaderKey) {
+        let position = self
             .state
             .lock()
-            .places
+            .positions
             .get_mut(name)
-            .and_then(|(_, place)| place.take());
-        // Before another reader may have its consumer.
-        drop(place);
-        self.state.lock().places.remove(name);
+            .and_then(|(_, position)| position.take());
+        // // Dropped before another reader can get its consumer.
+        drop(position);
+        self.state.lock().positions.remove(name);
     }
 
-    /// Puts the place of a reader back, and gives up those that have not been used for long.
-    pub(super) fn put_back(&self, name: &PlaceName, mut place: Place) {
+    /// Puts the position of a reader back, and gives up positions that have not been used for long.
+    pub(super) fn put_back(&self, name: &ReaderKey, mut position: ReadPosition) {
         let now = Instant::now();
-        place.used = now;
-        let unused: Vec<PlaceName> = {
+        position.used = now;
+        let unused: Vec<ReaderKey> = {
             let mut state = self.state.lock();
-            if let Some((_, back)) = state.places.get_mut(name) {
-                *back = Some(place);
+            if let Some((_, back)) = state.positions.get_mut(name) {
+                *back = Some(position);
             }
-            let is_unused = |place: &Option<Place>| place.as_ref().is_some_and(|place| now - place.used > UNUSED_MAX);
-            let unused = state.places.iter().filter(|(_, (_, place))| is_unused(place));
+            let is_unused = |position: &Option<ReadPosition>| {
+                position
+                    .as_ref()
+                    .is_some_and(|position| now - position.used > UNUSED_MAX)
+            };
+            let unused = state.positions.iter().filter(|(_, (_, position))| is_unused(position));
             unused.map(|(name, _)| name.clone()).collect()
         };
         unused.iter().for_each(|name| self.give_up(name));

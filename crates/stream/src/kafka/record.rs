@@ -69,9 +69,9 @@ fn event(message: &BorrowedMessage<'_>) -> Result<Event, String> {
 fn named(headers: &BorrowedHeaders) -> impl Iterator<Item = (&str, &[u8])> {
     let header = |at| {
         let (mut name, mut value, mut bytes) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: the library makes such a reference of librdkafka's pointer to headers, which live as long; it writes
-        // to the three variables, a name that ends with a zero and a value of so many bytes, which live as long as the
-        // headers.
+        // SAFETY: the library makes such a reference from librdkafka's pointer to headers, which live as long. It
+        // writes to the three variables: a name that ends with a zero, a value, and the value's length. Both live as
+        // long as the headers.
         unsafe {
             let all = ptr::from_ref(headers).cast();
             let error = rd_kafka_header_get_all(all, at, &mut name, &mut value, &mut bytes);

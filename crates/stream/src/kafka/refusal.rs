@@ -11,7 +11,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-/// How long a refusal explains errors. librdkafka repeats one that goes on after 30 s.
+/// How long a refusal explains errors. librdkafka repeats one that lasts after 30 s.
 const EXPLAINS: Duration = Duration::from_secs(60);
 /// How often the same is logged: librdkafka repeats some errors many times a second.
 const LOG_EVERY: Duration = Duration::from_secs(60);

@@ -1,7 +1,8 @@
-//! Where cohorts begin in the partitions of the topic, and which records were gone before they were read.
+//! The offsets at which groups begin in the partitions of the topic, and the records that were deleted before they
+//! were read.
 //!
-//! The first offset of each topic partition is kept for as long as the topic is the same, so that later cohorts, and other
-//! nodes, know what the topic has deleted since. Of another topic with the same name, all begin anew.
+//! The first offset of each topic partition is kept for as long as the topic is the same. So later groups, and other
+//! nodes, know what the topic has deleted since. When another topic has taken the name, all groups begin anew.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +13,15 @@ use crate::error::StreamError;
 use crate::progress::{LostRecords, forget_begun, note_begun};
 
 impl Overlay {
-    /// Sets where a cohort begins in a topic partition, unless it has begun.
+    /// Sets the offset at which a group begins in a topic partition, unless it has begun.
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn begin(&self, cohort: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
+    pub(crate) fn begin(&self, group: u32, partition: u32, offset: u64) -> Result<(), StreamError> {
         let mut progress = self.lock()?;
         let mut after = progress.clone();
-        if let Some(cohort) = after.cohorts.get_mut(&cohort) {
-            cohort.offsets.entry(partition).or_insert(offset);
+        if let Some(group) = after.groups.get_mut(&group) {
+            group.offsets.entry(partition).or_insert(offset);
         }
         after.join();
         let begun = self.begun().get(&partition).map_or(offset, |&known| known.min(offset));
@@ -39,8 +40,8 @@ impl Overlay {
         self.begun.lock().clone()
     }
 
-    /// Takes note of which topic is read. If it is another one than before, all cohorts begin anew with it, and what they had
-    /// not read of the former one counts as lost. Returns whether it is.
+    /// Records the identity of the topic. If it differs from the one before, all groups begin anew, and the records
+    /// of the former topic that they had not read count as lost. Returns whether it differs.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -55,10 +56,11 @@ impl Overlay {
             self.write_progress(&mut progress, after)?;
             return Ok(false);
         }
-        // What the furthest had not read, nobody knows: others lack more.
+        // It is not known how many records the group that was furthest ahead had not read; the other groups lack
+        // more.
         let mut lost = BTreeMap::<u32, LostRecords>::new();
-        for cohort in after.cohorts.values_mut() {
-            for (partition, offset) in std::mem::take(&mut cohort.offsets) {
+        for group in after.groups.values_mut() {
+            for (partition, offset) in std::mem::take(&mut group.offsets) {
                 let (from, to) = (offset, offset);
                 let range = lost.entry(partition).or_insert(LostRecords { partition, from, to });
                 (range.from, range.to) = (offset.min(range.from), offset.max(range.to));
@@ -78,7 +80,7 @@ impl Overlay {
         Ok(true)
     }
 
-    /// A range with what is known to be lost from its beginning on: another cohort may have met it.
+    /// A range with what is known to be lost from its beginning on: another group may have met it.
     fn with_known(&self, lost: LostRecords) -> LostRecords {
         let known = self.lost.lock();
         let same = known
@@ -94,17 +96,17 @@ impl Overlay {
         known.push(lost);
     }
 
-    /// Has a cohort go on at another offset of a topic partition, since the records before it are gone. Does nothing
-    /// if it has come elsewhere.
+    /// Moves a group to another offset of a topic partition, since the records before it are deleted. Does nothing if
+    /// the group is no longer at `from`.
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn pass_over(&self, cohort: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
+    pub(crate) fn pass_over(&self, group: u32, from: u64, to: u64, lost: LostRecords) -> Result<(), StreamError> {
         let partition = lost.partition;
         let mut progress = self.lock()?;
         let mut after = progress.clone();
-        match after.cohorts.get_mut(&cohort) {
-            Some(cohort) if cohort.offsets.get(&partition) == Some(&from) => _ = cohort.offsets.insert(partition, to),
+        match after.groups.get_mut(&group) {
+            Some(group) if group.offsets.get(&partition) == Some(&from) => _ = group.offsets.insert(partition, to),
             _ => return Ok(()),
         }
         let lost = self.with_known(lost);
@@ -119,7 +121,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Which records were gone before they were read.
+    /// The records that were deleted from the topic before they were read.
     pub fn lost(&self) -> Vec<LostRecords> {
         self.lost.lock().clone()
     }

@@ -121,7 +121,7 @@ impl<'a> Changes<'a> {
         self.counted.poison += 1;
     }
 
-    /// What the overlay has of a key, with the changes so far.
+    /// The overlay's record of a key, with the changes so far.
     pub(super) fn known(&self, key: &Bytes, hash: u64) -> Result<Option<Record>, StreamError> {
         let overlay = self.overlay;
         let known = match self.batch.change_of(&*overlay.table, key) {
@@ -138,7 +138,8 @@ impl<'a> Changes<'a> {
         self.batch.put(&*self.overlay.table, key, record.encode());
     }
 
-    /// Has the events of a key merged once for all records. What it has may be long, even if the events are not.
+    /// Collects the events of a key, so that they are merged once for all records: its value may be long, even if the
+    /// events are not.
     fn merge_later(&mut self, key: Bytes, hash: u64, known: Option<Record>) -> Result<&mut Pending, StreamError> {
         let below = match &known {
             Some(_) => None,

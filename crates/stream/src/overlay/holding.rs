@@ -1,7 +1,7 @@
-//! The partitions that an overlay holds, in cohorts, and how far each cohort has read the stream.
+//! The partitions that an overlay holds, in groups, and how far each group has read the stream.
 //!
-//! A partition that is given up is first taken from the progress, and then deleted little by little; one that is gained has
-//! no records, and begins in a cohort of its own. Only partitions of ready cohorts answer.
+//! A partition that is given up is first removed from the progress, and then deleted in batches. A partition that is
+//! gained has no records, and begins in a group of its own. Only partitions of ready groups answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner};
 use super::record::place;
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
-use crate::feed::Lane;
-use crate::progress::{Cohort, Progress};
+use crate::feed::CursorId;
+use crate::progress::{Progress, ReplayGroup};
 
 /// The partitions that an overlay does not hold any more, whose records are yet to be deleted.
 #[derive(Default)]
@@ -28,15 +28,15 @@ pub(super) struct GivenUp {
 }
 
 impl Overlay {
-    /// Takes note that a cohort is within its bound. Returns whether that is news.
+    /// Takes note that a group is within its bound. Returns whether that is news.
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn set_ready(&self, cohort: u32) -> Result<bool, StreamError> {
+    pub(crate) fn set_ready(&self, group: u32) -> Result<bool, StreamError> {
         let mut progress = self.lock()?;
         let mut after = progress.clone();
-        match after.cohorts.get_mut(&cohort) {
-            Some(cohort) if !cohort.is_ready => cohort.is_ready = true,
+        match after.groups.get_mut(&group) {
+            Some(group) if !group.is_ready => group.is_ready = true,
             _ => return Ok(false),
         }
         after.join();
@@ -77,10 +77,10 @@ impl Overlay {
             self.held.store(Arc::new(held.clone()));
             return Ok(false);
         }
-        for cohort in after.cohorts.values_mut() {
-            cohort.partitions = cohort.partitions.without(&lost);
+        for group in after.groups.values_mut() {
+            group.partitions = group.partitions.without(&lost);
         }
-        after.cohorts.retain(|_, cohort| !cohort.partitions.is_empty());
+        after.groups.retain(|_, group| !group.partitions.is_empty());
         after.forget_unread();
         self.write_progress(&mut progress, after.clone())?;
         // One that comes back at once has none of its former records.
@@ -90,12 +90,12 @@ impl Overlay {
             given_up.partitions.remove(partition);
         }
         if !gained.is_empty() {
-            let next = self.next_cohort.fetch_add(1, Relaxed);
-            let cohort = Cohort {
+            let next = self.next_group.fetch_add(1, Relaxed);
+            let group = ReplayGroup {
                 partitions: gained,
-                ..Cohort::default()
+                ..ReplayGroup::default()
             };
-            after.cohorts.insert(next, cohort);
+            after.groups.insert(next, group);
             self.write_progress(&mut progress, after)?;
         }
         given_up.has_failed = false;
@@ -171,11 +171,11 @@ impl Overlay {
         Ok(false)
     }
 
-    /// What cohorts read of a topic with so many partitions.
+    /// The cursors of all groups in a topic with this number of partitions.
     ///
     /// # Errors
     /// An error of the engine; or the store's partitioner does not fit that number, or one that it had before.
-    pub(crate) fn lanes(&self, topic_partitions: u32) -> Result<BTreeSet<Lane>, StreamError> {
+    pub(crate) fn cursors(&self, topic_partitions: u32) -> Result<BTreeSet<CursorId>, StreamError> {
         let mut progress = self.lock()?;
         if self.options.partitioner == Partitioner::Store {
             let unfit = |before: Option<PartitionCount>| StreamError::Partitions {
@@ -191,22 +191,22 @@ impl Overlay {
             after.topic = Some(count);
             self.write_progress(&mut progress, after)?;
         }
-        let mut lanes = BTreeSet::new();
-        for (&number, cohort) in &progress.cohorts {
-            let own = (0..topic_partitions).filter(|&partition| progress.reads(&cohort.partitions, partition));
-            lanes.extend(own.map(|partition| (number, partition)));
+        let mut cursors = BTreeSet::new();
+        for (&number, group) in &progress.groups {
+            let own = (0..topic_partitions).filter(|&partition| progress.reads(&group.partitions, partition));
+            cursors.extend(own.map(|partition| (number, partition)));
         }
-        Ok(lanes)
+        Ok(cursors)
     }
 
-    /// The cohorts, each with the offsets to read next; topic partitions that are missing have not been begun. The
+    /// The groups, each with the offsets to read next; topic partitions that are missing have not been begun. The
     /// first one is ahead of all others.
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn cohorts(&self) -> Result<Vec<(u32, Cohort)>, StreamError> {
+    pub(crate) fn groups(&self) -> Result<Vec<(u32, ReplayGroup)>, StreamError> {
         let progress = self.lock()?;
-        let cohorts = progress.cohorts.iter();
-        Ok(cohorts.map(|(&number, cohort)| (number, cohort.clone())).collect())
+        let groups = progress.groups.iter();
+        Ok(groups.map(|(&number, group)| (number, group.clone())).collect())
     }
 }

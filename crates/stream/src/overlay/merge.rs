@@ -1,9 +1,9 @@
 //! Keys with updates: their events in the order of event times, whatever the order in which they were read.
 //!
-//! The value of a key is what its updates make, in their order, of its last whole value, or of the version's. Updates
-//! are kept beside the value, for as long as an earlier event may come. A new one that is the last, or that only adds
-//! to numbers as all after it do, is applied to the value; otherwise all are applied again. Updates before the last whole value
-//! have no effect: they are deleted little by little.
+//! The value of a key is its last whole value, or else the version's, with its updates applied in order. Updates are
+//! kept beside the value, for as long as an earlier event may come. A new one that is the last, or that only adds to
+//! numbers as all after it do, is applied to the value; otherwise all are applied again. Updates before the last
+//! whole value have no effect: they are deleted little by little.
 
 use std::borrow::Borrow;
 
@@ -16,17 +16,17 @@ use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::update::{Content, Update};
 
-/// How many updates of a key are replaced by what they make at a time.
+/// The number of updates of a key that are folded in one batch.
 const FOLDED_MAX: usize = 4096;
-/// And of how many bytes, or a single one.
+/// Their size in bytes; a single update may be longer.
 const FOLDED_BYTES_MAX: usize = 4 << 20;
 
 /// Events of one key that are yet to be merged.
 pub(super) struct Pending {
     hash: u64,
-    /// What the overlay has of it.
+    /// The overlay's record of the key.
     known: Option<Record>,
-    /// What the version has, if that is nothing.
+    /// The version's value, if the overlay has no record.
     below: Option<Bytes>,
     pub(super) wholes: Vec<Whole>,
     pub(super) updates: Vec<NewUpdate>,
@@ -228,7 +228,7 @@ impl Changes<'_> {
     }
 }
 
-/// What updates make of a value, and how many do not fit.
+/// The record after updates were applied to a value, and the number of updates that do not fit.
 pub(super) fn merge<U: Borrow<Update>>(
     value: Option<Bytes>,
     mut merged: Merged,
@@ -279,7 +279,7 @@ fn whole_of(record: Record) -> Option<Whole> {
 }
 
 impl Overlay {
-    /// What the version has for a key in the table.
+    /// The version's value of a key in the table.
     pub(super) fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
         let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
         (self.base)(key).map_err(|reason| StreamError::Version { reason })
@@ -337,16 +337,16 @@ impl Overlay {
         Ok(scan.map(|entry| Ok(entry?.0)))
     }
 
-    /// Replaces updates up to a time by what they make, since no earlier event may come, unless there are cohorts
-    /// after this one: of so many keys at most, from a place in the table of events on. Returns the place to go on
-    /// at, if there are more.
+    /// Folds updates up to a time, which must be settled, unless there are groups after this one. Folds at most
+    /// `keys_max` keys, from a key in the table of events on. Returns the key at which the next batch begins, if
+    /// there are more.
     ///
     /// # Errors
     /// An error of the engine or of the version, or damaged data.
     pub(crate) fn fold(
         &self,
         until_ms: u64,
-        cohort: u32,
+        group: u32,
         from: &[u8],
         keys_max: usize,
     ) -> Result<Option<Vec<u8>>, StreamError> {
@@ -359,7 +359,7 @@ impl Overlay {
             let head = Head::of_event(&event_key).ok_or_else(damaged)?;
             // The rest of one with many updates is next.
             let [updates, after] = head.updates();
-            from = if self.fold_key(&head, until_ms, cohort)? {
+            from = if self.fold_key(&head, until_ms, group)? {
                 after
             } else {
                 updates
@@ -368,16 +368,11 @@ impl Overlay {
         Ok(Some(from))
     }
 
-    /// Returns whether all were replaced that could be.
-    fn fold_key(&self, head: &Head, until_ms: u64, cohort: u32) -> Result<bool, StreamError> {
+    /// Folds the updates of one key. Returns whether none is left that can be folded.
+    fn fold_key(&self, head: &Head, until_ms: u64, group: u32) -> Result<bool, StreamError> {
         // No event of the key is applied meanwhile.
         let progress = self.lock()?;
-        if progress
-            .cohorts
-            .keys()
-            .next_back()
-            .is_some_and(|&newest| newest > cohort)
-        {
+        if progress.groups.keys().next_back().is_some_and(|&newest| newest > group) {
             return Ok(true);
         }
         let first = self.updates(head, 0)?.next().transpose()?;

@@ -1,10 +1,10 @@
 //! The events of a stream on top of one version of a hybrid store, on one node.
 //!
 //! The order of its [records](record) is that of the version below: by partitions of as many as it was built for, and
-//! by XXH3 of the keys. Of all whole values and deletions of a key, the one with the latest event time counts, and of
-//! equal times a deletion, or else the greatest value; updates apply [on top](merge), in the order of their times. So
-//! all replicas that have read the same events are equal, in whatever order they came. The offsets that were read are
-//! written in the batch that has the events' effects, so that each event takes effect once.
+//! by XXH3 of the keys. Of all whole values and deletions of a key, the one with the latest event time counts. At
+//! equal times a deletion counts, or else the greatest value. Updates apply [on top](merge), in the order of their
+//! times. So all replicas that have read the same events are equal, in whatever order they came. The offsets that
+//! were read are written in the batch that has the events' effects, so that each event takes effect once.
 
 mod beginning;
 mod changes;
@@ -84,8 +84,8 @@ pub struct Overlay {
     held: ArcSwap<PartitionSet>,
     /// Locked before the progress.
     given_up: Mutex<GivenUp>,
-    /// The number of the next cohort: none is used again.
-    next_cohort: AtomicU32,
+    /// The number of the next group: none is used again.
+    next_group: AtomicU32,
     keys: AtomicU64,
     counts: Mutex<Applied>,
     lost: Mutex<Vec<LostRecords>>,
@@ -93,7 +93,7 @@ pub struct Overlay {
     begun: Mutex<BTreeMap<u32, u64>>,
 }
 
-/// What became of events, since the process began.
+/// Counts of events by their outcome, since the process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Changed a key.
@@ -117,7 +117,7 @@ pub struct Applied {
 /// Keys, each with whether it has a value, and the place of the next one.
 pub type Keys = (Vec<(Bytes, bool)>, Option<(PartitionId, u64)>);
 
-/// What an overlay says about a key.
+/// The answer of an overlay for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing: the version below answers.
@@ -126,15 +126,15 @@ pub enum Found {
     Value(Bytes),
     /// The key was deleted.
     Deleted,
-    /// That takes a look at the disk: [`Overlay::find`].
+    /// /// The answer is on the disk: call [`Overlay::find`].
     Unknown,
     /// The key's partition has yet to read its stream, or is not held here.
     Behind,
 }
 
 impl Overlay {
-    /// Opens an overlay, and makes it if there is none. Reads all its keys. If the engine has lost writes since it was
-    /// made, it begins anew.
+    /// Opens an overlay, or creates it if it does not exist. Reads all its keys. If the engine has lost writes since
+    /// the overlay was created, it begins anew.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -151,7 +151,7 @@ impl Overlay {
             is_ready: AtomicBool::new(false),
             held: ArcSwap::default(),
             given_up: Mutex::default(),
-            next_cohort: AtomicU32::new(0),
+            next_group: AtomicU32::new(0),
             filter: ArcSwap::from_pointee(Filter::with_room_for(0)),
             keys: AtomicU64::new(0),
             counts: Mutex::default(),
@@ -176,10 +176,8 @@ impl Overlay {
         overlay.counts.lock().poison = poisoned(&*overlay.notes)?.len() as u64;
         {
             let progress = overlay.progress.lock();
-            let last = progress.cohorts.last_key_value();
-            overlay
-                .next_cohort
-                .store(last.map_or(0, |(&last, _)| last + 1), Relaxed);
+            let last = progress.groups.last_key_value();
+            overlay.next_group.store(last.map_or(0, |(&last, _)| last + 1), Relaxed);
             let held = progress.partitions();
             overlay.given_up.lock().partitions = overlay.stored()?.without(&held);
             overlay.held.store(Arc::new(held));
@@ -188,13 +186,14 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// What it was made for.
+    /// The options that it was opened with.
     pub fn options(&self) -> &OverlayOptions {
         &self.options
     }
 
-    /// What it says about keys, as far as memory knows, and values have at most about so many bytes, and all together about
-    /// a megabyte: one answer for each, in order. Never waits, but for accesses to memory, of all keys at once.
+    /// Looks up keys in memory only: one answer for each, in order. A value that is longer than about
+    /// `value_bytes_max`, or that brings the sum above a megabyte, is [`Found::Unknown`]. Never waits for the disk;
+    /// the accesses to memory of all keys overlap.
     pub fn find_hot(&self, keys: &[&[u8]], value_bytes_max: usize) -> SmallVec<[Found; 1]> {
         let filter = self.filter.load();
         let (mut table_keys, mut ends) = (SmallVec::<[u8; 64]>::new(), SmallVec::<[_; 1]>::new());
@@ -220,7 +219,8 @@ impl Overlay {
         found
     }
 
-    /// Looks at keys of the table, which stand one after the other: where each is to be noted, and where it ends.
+    /// Looks up keys of the table, which are concatenated in `table_keys`: `ends` has the index of each answer, and
+    /// the end of the key.
     fn look_at_hot(&self, table_keys: &[u8], ends: &[(usize, usize)], record_bytes_max: usize, found: &mut [Found]) {
         let starts = std::iter::once(0).chain(ends.iter().map(|&(_, end)| end));
         let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
@@ -246,12 +246,12 @@ impl Overlay {
             true
         });
         if looked.is_err() {
-            // A dropped table is reported by the other look.
+            // // The lookup on the disk reports a dropped table.
             places.for_each(|at| found[at] = Found::Unknown);
         }
     }
 
-    /// What it says about a key. May read the disk.
+    /// Looks up a key. May read the disk.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -276,7 +276,7 @@ impl Overlay {
         self.is_ready.load(Acquire) || self.ready.load().contains(partition())
     }
 
-    /// What became of the events.
+    /// Counts of events by their outcome.
     pub fn applied(&self) -> Applied {
         *self.counts.lock()
     }
@@ -294,9 +294,9 @@ impl Overlay {
         poisoned(&*self.notes)
     }
 
-    /// The keys that have events, each with whether it has a value, in the order of partitions and hashes: from one
-    /// place, until there are so many, or enough bytes were read, or another place comes; and the place to go on at, if
-    /// there are more before that.
+    /// One page of the keys that have events, each with whether it has a value, in the order of partitions and
+    /// hashes. The page begins at `from`. It ends at `to`, after `count` keys, or when enough bytes were read.
+    /// Returns the position of the next page, if there is one.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
@@ -331,7 +331,7 @@ impl Overlay {
         Ok((keys, None))
     }
 
-    /// How far it has come. No events are applied meanwhile.
+    /// Locks the progress. No events are applied while it is locked.
     fn lock(&self) -> Result<MutexGuard<'_, Progress>, StreamError> {
         let mut progress = self.progress.lock();
         if self.is_unsure.load(Relaxed) {
@@ -352,14 +352,14 @@ impl Overlay {
         Ok(written?)
     }
 
-    /// Applies records of a topic partition, which were read from an offset on, to a cohort that has come to that
-    /// offset. Does nothing if it has come elsewhere. Returns how many records were read of them.
+    /// Applies records of a topic partition, which were read from an offset on, to a group. Does nothing if the group
+    /// is no longer at that offset. Returns the number of records that it has read.
     ///
     /// # Errors
-    /// An error of the engine: it is applied up to the offset that the cohort has come to.
-    pub(crate) fn apply(&self, cohort: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
+    /// An error of the engine: records up to the group's offset are applied.
+    pub(crate) fn apply(&self, group: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
         let mut progress = self.lock()?;
-        let Some(known) = progress.cohorts.get(&cohort) else {
+        let Some(known) = progress.groups.get(&group) else {
             return Ok(0);
         };
         if known.offsets.get(&partition) != Some(&from) {
@@ -368,10 +368,10 @@ impl Overlay {
         if read.next == from {
             return Ok(0);
         }
-        let limit = progress.limit(cohort, partition).unwrap_or(u64::MAX);
+        let limit = progress.limit(group, partition).unwrap_or(u64::MAX);
         let mut rest = &read.records[..read.records.partition_point(|record| record.offset < limit)];
         let count = rest.len();
-        while let Some(known) = progress.cohorts.get(&cohort) {
+        while let Some(known) = progress.groups.get(&group) {
             let held = known.partitions.clone();
             let mut changes = Changes::new(self, progress.topic);
             for record in rest.iter().take(BATCH_MAX) {
@@ -384,7 +384,7 @@ impl Overlay {
             let next = rest
                 .first()
                 .map_or(read.next.min(limit).max(from), |record| record.offset);
-            self.write_changes(&mut progress, changes, (cohort, partition, next))?;
+            self.write_changes(&mut progress, changes, (group, partition, next))?;
             if rest.is_empty() {
                 break;
             }
@@ -392,12 +392,12 @@ impl Overlay {
         Ok(count - rest.len())
     }
 
-    /// Writes what events have changed, and where a cohort goes on in a topic partition.
+    /// Writes the changes of events, and the next offset of a group in a topic partition.
     fn write_changes(
         &self,
         progress: &mut Progress,
         mut changes: Changes<'_>,
-        (cohort, partition, next): (u32, u32, u64),
+        (group, partition, next): (u32, u32, u64),
     ) -> Result<(), StreamError> {
         changes.merge_all()?;
         let Changes {
@@ -407,7 +407,7 @@ impl Overlay {
             ..
         } = changes;
         let mut after = progress.clone();
-        if let Some(known) = after.cohorts.get_mut(&cohort) {
+        if let Some(known) = after.groups.get_mut(&group) {
             known.offsets.insert(partition, next);
         }
         after.join();
@@ -419,7 +419,7 @@ impl Overlay {
         if !batch.is_empty() {
             self.write(batch)?;
         }
-        let has_joined = after.cohorts.len() != progress.cohorts.len();
+        let has_joined = after.groups.len() != progress.groups.len();
         *progress = after;
         if has_joined {
             self.note_ready(progress);
@@ -435,7 +435,7 @@ impl Overlay {
         self.options.partitions.partition_of(self.slots.slot(key))
     }
 
-    /// Makes the filter larger if so many more keys need it.
+    /// Makes the filter larger if this number of further keys needs it.
     fn make_room_in_filter(&self, more: usize) -> Result<(), StreamError> {
         let keys = self.keys.load(Relaxed) as usize + more;
         if keys <= self.filter.load().room() {
@@ -494,7 +494,7 @@ impl Applied {
     }
 }
 
-/// What a record says; `None` if it is damaged.
+/// The answer that a record stands for; `None` if it is damaged.
 fn said_by(record: Bytes) -> Option<Found> {
     let record = Record::decode(record)?;
     Some(record.value.map_or(Found::Deleted, Found::Value))

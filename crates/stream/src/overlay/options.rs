@@ -1,13 +1,13 @@
-//! What an overlay is made for, and the names of its tables.
+//! //! The options of an overlay, and the names of its tables.
 
 use fondaco_model::{PartitionCount, Partitioner, StoreName, VersionNumber};
 
-/// What the names of all tables of overlays begin with.
+/// The prefix of the names of all overlays' tables.
 const OVERLAY_PREFIX: &str = "overlay-1-";
 const PROGRESS: &str = "-progress";
 const EVENTS: &str = "-events";
 
-/// What an overlay is made for.
+/// /// The options of an overlay, which are fixed when it is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayOptions {
     /// The store.
@@ -24,7 +24,7 @@ pub struct OverlayOptions {
     pub as_of_ms: Option<u64>,
     /// How much later than it happened an event may be logged, in milliseconds: later ones do not count.
     pub grace_ms: u64,
-    /// Which records are in which partition of the topic.
+    /// How records are assigned to the topic's partitions.
     pub partitioner: Partitioner,
 }
 

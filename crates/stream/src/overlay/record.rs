@@ -40,7 +40,7 @@ const WHOLE: u8 = 0;
 const UPDATE: u8 = 1;
 const AFTER_UPDATES: u8 = 2;
 
-/// What an overlay has of a key.
+/// The overlay's record of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     /// The time of its latest event.
@@ -53,7 +53,7 @@ pub(super) struct Record {
     pub(super) value: Option<Bytes>,
 }
 
-/// What is known of updates that a value was made from.
+/// Properties of the updates that were merged into a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Merged {
     /// The time of the latest event that is no sum: after it, the order does not matter.
@@ -128,13 +128,13 @@ impl Whole {
         record.into()
     }
 
-    /// What decides between two of a key: the greater one counts.
+    /// The rank of this whole value: of two of a key, the one with the greater rank counts.
     pub(super) fn rank(&self) -> (u64, bool, Option<&[u8]>) {
         rank(self.time_ms, self.value.as_ref())
     }
 }
 
-/// What decides between two whole values of a key: the greater one counts.
+/// The rank of a whole value: of two of a key, the one with the greater rank counts.
 pub(super) fn rank(time_ms: u64, value: Option<&Bytes>) -> (u64, bool, Option<&[u8]>) {
     (time_ms, value.is_none(), value.map(|value| &value[..]))
 }
@@ -206,12 +206,12 @@ impl Head {
         key.into()
     }
 
-    /// What the keys of updates from a time on begin at.
+    /// The first key of updates from a time on.
     pub(super) fn updates_from(&self, time_ms: u64) -> Vec<u8> {
         [&self.0[..], &[UPDATE], &time_ms.to_be_bytes()].concat()
     }
 
-    /// What the keys of all updates are between.
+    /// The range of the keys of all updates.
     pub(super) fn updates(&self) -> [Vec<u8>; 2] {
         [UPDATE, AFTER_UPDATES].map(|tag| [&self.0[..], &[tag]].concat())
     }

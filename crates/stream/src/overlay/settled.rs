@@ -1,4 +1,4 @@
-//! What events up to a time have made of keys, once no earlier event may come: what a version that contains them has.
+//! Values as of a settled time: those that a version with all events up to that time has.
 
 use bytes::{Buf, Bytes};
 use fondaco_model::PartitionId;
@@ -18,9 +18,8 @@ pub struct SettledPage {
 }
 
 impl Overlay {
-    /// What the events up to a time, at which no earlier ones may come any more, have made of the keys of a partition: from
-    /// a hash on, of about so many bytes. Keys whose later events replace all that was before are left out. `None` if
-    /// the partition does not answer.
+    /// One page of a partition's keys as of a settled time, from a hash on, of about `bytes_max` bytes. Keys whose
+    /// later events replace all that was before are left out. `None` if the partition does not answer.
     ///
     /// # Errors
     /// An error of the engine or of the version, damaged data, or [`StreamError::Folded`].

@@ -58,7 +58,7 @@ pub enum VersionTopicError {
     Damaged {
         /// The version.
         address: VersionAddress,
-        /// What was found.
+        /// The damaged content.
         detail: String,
     },
 
@@ -107,7 +107,7 @@ pub enum VersionTopicError {
         source: io::Error,
     },
 
-    /// The caller does not want to go on.
+    /// The caller has cancelled the push.
     #[error("interrupted before the version was sent completely")]
     Interrupted,
 }

@@ -247,7 +247,7 @@ impl TopicFileReader {
             let detail = format!("{file:?} has {bytes} bytes, more than the {bytes_max} allowed");
             return Err(self.records.version.damaged(detail));
         }
-        // What is said of its length may be wrong.
+        // The length in the index may be wrong.
         let mut content = Vec::new();
         while self.read_piece()? {
             content.extend_from_slice(&self.piece);
@@ -302,7 +302,7 @@ struct Records {
     consumer: Arc<BaseConsumer>,
     partition: i32,
     offset: u64,
-    /// Whether it had an error: another consumer goes on.
+    /// Whether it had an error: another consumer takes over.
     is_broken: Cell<bool>,
 }
 
@@ -379,10 +379,10 @@ impl Records {
             }
             if left.is_zero() {
                 let seconds = SILENCE_MAX.as_secs();
-                let told = last_error.map_or_else(String::new, |error| {
+                let cause = last_error.map_or_else(String::new, |error| {
                     format!(": {}", self.version.refusals.reason(&error))
                 });
-                return Err(silent(format!("nothing of the version came for {seconds} s{told}")));
+                return Err(silent(format!("nothing of the version came for {seconds} s{cause}")));
             }
         }
     }

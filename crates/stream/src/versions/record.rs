@@ -18,7 +18,7 @@ pub(super) const INDEX: &str = "index";
 const START: &str = "start";
 const END: &str = "end";
 
-/// What all keys begin with: the format.
+/// The prefix of all keys: the format.
 const FORMAT: &str = "fondaco/1/";
 
 /// The first record of a push.
@@ -52,7 +52,7 @@ pub(super) struct End {
     pub(super) index_checksum: Checksum,
 }
 
-/// What a push has sent.
+/// The index of a push: where each of its files is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Index {
     /// Where each file is.
@@ -75,7 +75,7 @@ pub(super) struct Extent {
 }
 
 impl End {
-    /// What is wrong with it.
+    /// Checks its fields; the error says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.piece_bytes {
             1..=PIECE_BYTES_MAX => Ok(()),
@@ -92,7 +92,7 @@ impl Extent {
         self.bytes.div_ceil(piece_bytes)
     }
 
-    /// What is wrong with it.
+    /// Checks its fields; the error says what is wrong.
     pub(super) fn check(&self, file: &str, piece_bytes: u64) -> Result<(), String> {
         let room = self.last.checked_sub(self.first);
         let pieces = self.pieces(piece_bytes);

@@ -62,13 +62,13 @@ pub fn partitions_of(topic: &TopicAddress, properties: &BTreeMap<String, String>
     })
 }
 
-/// Sends the version in a directory through a topic with so many partitions, and returns when the brokers have
-/// acknowledged all of it. `go_on` is told from time to time how many bytes of how many are acknowledged, and returns
-/// whether to go on.
+/// Sends the version in a directory through a topic with this number of partitions. Returns when the brokers have
+/// acknowledged all of it. `go_on` gets the number of acknowledged bytes and of all bytes from time to time; it
+/// returns `false` to cancel.
 ///
 /// # Errors
-/// The directory is no version, or changed since it was built; or the brokers do not take it: a broker that is away is
-/// waited for as long as librdkafka's `message.timeout.ms` says, five minutes by default.
+/// The directory is no version, or changed since it was built; or the brokers do not accept it. A broker that does
+/// not answer is waited for as long as librdkafka's `message.timeout.ms`, five minutes by default.
 pub fn send_version(
     topic: &TopicAddress,
     partitions: u32,
@@ -84,7 +84,7 @@ pub fn send_version(
     for (name, value) in properties {
         config.set(name, value);
     }
-    // What the rest relies on: retries keep the order.
+    // The reader relies on this: retries keep the order.
     config.set("bootstrap.servers", &topic.brokers);
     config.set("enable.idempotence", "true");
     let producer = config.create_with_context(Deliveries::default());
@@ -114,7 +114,7 @@ pub fn send_version(
     sending.end(start, records_of(&manifest))
 }
 
-/// What is sent as pieces: files, and single records.
+/// A file or a single record, which is sent in pieces.
 struct Entry {
     name: String,
     partition: i32,
@@ -310,7 +310,7 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> VersionTopicError {
     |source| VersionTopicError::Io { path, source }
 }
 
-/// What the brokers have acknowledged.
+/// The numbers of acknowledged records and bytes.
 #[derive(Default)]
 struct Deliveries(Mutex<Delivered>);
 

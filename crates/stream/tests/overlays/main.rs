@@ -136,7 +136,7 @@ fn the_latest_event_of_a_key_counts_in_any_order() {
 }
 
 #[test]
-fn a_restart_goes_on_where_it_ended() {
+fn a_restart_continues_at_the_offset_that_was_reached() {
     let dir = tempfile::tempdir().unwrap();
     let topic = EventLog::new(memory()).topic("t", 3).unwrap();
     let mut applied = 0;
@@ -199,7 +199,7 @@ fn a_partition_that_is_gained_later_catches_up() {
         };
         assert_eq!(value_of(&part, &format!("k{key}")), expected);
     }
-    // What was lost is not found again when it is gained back.
+    // The records of a lost partition are not found again when it is gained back.
     part.set_held(&partitions(0..8)).unwrap();
     feed_all(&[feed(&part, &topic)]);
     assert!((0..700).all(|key| value_of(&part, &format!("k{key}")) == value_of(&all, &format!("k{key}"))));
@@ -339,7 +339,9 @@ fn a_failing_source_delays_no_other_store() {
     let seen = found(b"k");
     assert!(seen == value("v19") || seen == value("late"), "{seen:?}");
     good.set(0, false);
-    eventually("it to go on", || (found(b"k") == value("paused")).then_some(()));
+    eventually("the paused feed to resume", || {
+        (found(b"k") == value("paused")).then_some(())
+    });
 }
 
 #[test]

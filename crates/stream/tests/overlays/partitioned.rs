@@ -33,7 +33,7 @@ impl Partitioned {
         })
     }
 
-    /// Logs the key in the partition that it has in a store of so many.
+    /// Logs the key in the partition that it has in a store with this number of partitions.
     fn append(&self, keys: impl Iterator<Item = u32>, text: &str) {
         let count: PartitionCount = (self.logs.len() as u32).try_into().unwrap();
         for key in keys.map(|key| format!("k{key}")) {
@@ -122,7 +122,7 @@ fn partitions_of_the_topic_are_read_where_they_belong() {
         topic.append(0..300, "second");
         feed_until_ready(&feed_of(&overlay, &topic), &partitions(2..5));
         read(&of_second);
-        // What was lost is not found again when it is gained back.
+        // The records of a lost partition are not found again when it is gained back.
         overlay.set_held(&partitions(0..8)).unwrap();
         topic.append(0..50, "third");
         feed_until_ready(&feed_of(&overlay, &topic), &partitions(0..8));
@@ -203,7 +203,7 @@ fn nothing_answers_while_a_partition_cannot_be_read() {
     until("it to fail", || {
         feed.status().error.is_some_and(|error| error.contains("partition 0"))
     });
-    // All was read, and yet nobody knows what the first one has got meanwhile.
+    // All was read, but the end of the first partition may have moved meanwhile.
     set_broken(1, false);
     until("the second one to be read", || is_read(1));
     let reads = topic.reads.load(Relaxed);

@@ -35,7 +35,7 @@ fn logs_keep_what_was_logged_since_a_time() {
             "{lost}"
         );
     }
-    // All of it may be too old: offsets go on.
+    // All records may be too old: offsets continue.
     topic.trim(u64::MAX).unwrap();
     topic.append(&[event("k0", Some("x"), None)], START_MS + 10).unwrap();
     let next = [0, 1].map(|partition| topic.offset_at(partition, u64::MAX).unwrap());

@@ -65,7 +65,7 @@ impl Source for Topic {
     }
 }
 
-/// What the version below has.
+/// The value in the version below.
 fn below(key: &[u8]) -> Option<Bytes> {
     match key {
         b"k0" => Some(Bytes::from_static(br#"{"n": 5, "l": ["below"]}"#)),
@@ -149,7 +149,7 @@ fn random_event(random: &mut fastrand::Rng, number: u32, time_ms: u64) -> Event 
     event(&key, change, time_ms)
 }
 
-/// What an update makes of a value, of those that are used here.
+/// The value after an update, for the updates that are used here.
 fn after(value: Option<Bytes>, text: &[u8]) -> Option<Bytes> {
     let operations: Value = serde_json::from_slice(text).unwrap();
     let mut object: Map<String, Value> = match &value {
@@ -171,7 +171,7 @@ fn after(value: Option<Bytes>, text: &[u8]) -> Option<Bytes> {
     Some(serde_json::to_vec(&object).unwrap().into())
 }
 
-/// What all events of a key make of it, in order.
+/// The expected answer for a key after all its events, in order.
 fn expected(key: &str, events: &[Event]) -> Option<Found> {
     let mut own: Vec<&Event> = events.iter().filter(|event| event.key == key.as_bytes()).collect();
     // At one time first values, then deletions, then updates.
@@ -300,7 +300,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
     assert_eq!(records(&engine, &kept), 1);
 }
 
-/// What events up to a time have made, page by page.
+/// Reads the values as of a settled time, page by page.
 fn settled(feed: &Feed, until_ms: u64) -> BTreeMap<Bytes, Option<Bytes>> {
     let mut changes = BTreeMap::new();
     for partition in all().iter() {
