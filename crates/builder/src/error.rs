@@ -174,7 +174,7 @@ pub enum BuildError {
         fondaco_graph::Description::NAME_BYTES_MAX
     )]
     InvalidName {
-        /// /// The kind of thing that it names.
+        /// The kind of thing that it names.
         what: &'static str,
         /// The name.
         name: String,

@@ -23,7 +23,7 @@ pub struct SetOptions {
     pub ids_max: usize,
 }
 
-/// /// The result to read of keys.
+/// The result to read of keys.
 #[derive(Debug, Clone)]
 pub enum What {
     /// Their values.

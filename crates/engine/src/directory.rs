@@ -14,8 +14,8 @@ use crate::failure;
 const LET_GO_MAX: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What to do if the log is damaged or shorter than before when the engine is opened: bits changed, files are missing,
-/// or the machine lost power before everything was on the disk.
+/// The reaction to a log that is damaged or shorter than before when the engine is opened: bits changed, files are
+/// missing, or the machine lost power before everything was on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamagedLog {
     /// Fail with [`EngineError::Corrupt`].

@@ -90,10 +90,10 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// Describes the acknowledged writes that were found lost when the engine was opened: damage in the log, a log that
-    /// is shorter than before, or a database that went back to an older state. The loss is remembered until
-    /// [`forget_loss`](Self::forget_loss). The end of a process, even a crash, loses nothing; a loss of power may lose
-    /// writes that were not synced, and does not always leave a trace.
+    /// Describes the acknowledged writes that were found lost when the engine was opened. The cause may be damage in
+    /// the log, a log that is shorter than before, or a database that went back to an older state. The loss is
+    /// remembered until [`forget_loss`](Self::forget_loss). The end of a process, even a crash, loses nothing; a loss
+    /// of power may lose writes that were not synced, and does not always leave a trace.
     fn lost_writes(&self) -> Option<String> {
         None
     }
@@ -140,8 +140,8 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// Whether [`write`](Self::write) only hands the data to memory or to the operating system, and never waits for the
-    /// storage to catch up or for a network: then small batches cost no more than large ones.
+    /// Whether [`write`](Self::write) only hands the data to memory or to the operating system. It then never waits
+    /// for the storage or for a network, and small batches cost no more than large ones.
     fn writes_at_once(&self) -> bool {
         false
     }

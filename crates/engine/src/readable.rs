@@ -1,4 +1,4 @@
-//! Reads a whole file, parts of which the disk may not be able to read.
+//! Reads a whole file, except parts that the disk cannot read.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use crate::failure::is_unreadable;
 /// The size of a read, and the size of the part that is skipped if the disk cannot read it.
 const CHUNK_BYTES: usize = 1 << 20;
 const PLACE_BYTES: usize = 4096;
-/// After so many unreadable places, the rest of the file is skipped: a disk can take seconds for each.
+/// After this number of unreadable places, the rest of the file is skipped: a disk can take seconds for each.
 const UNREADABLE_PLACES_MAX: usize = 64;
 
 /// The readable content of a file.

@@ -9,9 +9,9 @@ use crate::batch::WriteBatch;
 use crate::error::EngineError;
 
 /// Other programs use the disk too, so the free space is measured again after this time,
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// or after so many written bytes.
-const LOOK_AGAIN_BYTES: u64 = 4 << 20;
+const MEASURE_AGAIN: Duration = Duration::from_millis(100);
+/// or after this number of written bytes.
+const MEASURE_AGAIN_BYTES: u64 = 4 << 20;
 /// The part of the reserve that deletions may not use either: one sixteenth.
 const DELETIONS_SHARE: u64 = 16;
 /// With less free space than this, or than twice the reserve, flushes and compaction may find the disk full.
@@ -20,12 +20,12 @@ const PLENTY_BYTES: u64 = 256 << 20;
 pub(crate) struct Space {
     dir: PathBuf,
     reserve_bytes: u64,
-    looked: Option<Look>,
+    measured: Option<Measurement>,
     /// Whether the free space was scarce at any time since the last successful batch.
     was_scarce: bool,
 }
 
-struct Look {
+struct Measurement {
     at: Instant,
     free_bytes: u64,
     /// The part that flushes and compaction may need.
@@ -38,7 +38,7 @@ impl Space {
         Self {
             dir: dir.to_owned(),
             reserve_bytes,
-            looked: None,
+            measured: None,
             was_scarce: false,
         }
     }
@@ -56,21 +56,21 @@ impl Space {
             false => reserve_bytes.saturating_add(pending_bytes),
         };
         let bytes = batch.bytes() as u64;
-        if let Some(look) = &mut self.looked
-            && look.at.elapsed() < LOOK_AGAIN
-            && look.written_bytes + bytes < LOOK_AGAIN_BYTES
-            && look.free_bytes.saturating_sub(look.written_bytes + bytes)
-                >= needed_bytes(self.reserve_bytes, look.pending_bytes)
+        if let Some(measured) = &mut self.measured
+            && measured.at.elapsed() < MEASURE_AGAIN
+            && measured.written_bytes + bytes < MEASURE_AGAIN_BYTES
+            && measured.free_bytes.saturating_sub(measured.written_bytes + bytes)
+                >= needed_bytes(self.reserve_bytes, measured.pending_bytes)
         {
-            look.written_bytes += bytes;
+            measured.written_bytes += bytes;
             return Ok(());
         }
-        self.looked = None;
-        let (free_bytes, pending_bytes) = (self.look(), pending());
+        self.measured = None;
+        let (free_bytes, pending_bytes) = (self.measure(), pending());
         if free_bytes < needed_bytes(self.reserve_bytes, pending_bytes).saturating_add(bytes) {
             return Err(EngineError::DiskFull { dir: self.dir.clone() });
         }
-        self.looked = Some(Look {
+        self.measured = Some(Measurement {
             at: Instant::now(),
             free_bytes,
             pending_bytes,
@@ -81,7 +81,10 @@ impl Space {
 
     /// Records that a batch succeeded, so nothing has failed until now.
     pub(crate) fn made(&mut self) {
-        let scarce = self.looked.as_ref().map(|look| self.is_scarce(look.free_bytes));
+        let scarce = self
+            .measured
+            .as_ref()
+            .map(|measured| self.is_scarce(measured.free_bytes));
         self.was_scarce = scarce.unwrap_or(self.was_scarce);
     }
 
@@ -92,12 +95,12 @@ impl Space {
 
     /// Whether a failure since the last successful batch may be due to a full disk.
     pub(crate) fn may_have_been_full(&mut self) -> bool {
-        self.look();
+        self.measure();
         self.was_scarce
     }
 
     /// Measures the free space. If the file system cannot report it, the writes themselves will fail.
-    fn look(&mut self) -> u64 {
+    fn measure(&mut self) -> u64 {
         let left = |disk: rustix::fs::StatVfs| disk.f_bavail.saturating_mul(disk.f_frsize);
         let free_bytes = rustix::fs::statvfs(&self.dir).map_or(u64::MAX, left);
         self.was_scarce |= self.is_scarce(free_bytes);
@@ -137,9 +140,9 @@ mod tests {
     fn writes_but_not_deletions_leave_space_for_flushes_and_compaction() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 1 << 20);
-        let free_bytes = space.look();
+        let free_bytes = space.measure();
         assert!(space.claim(&batch(&["a"], &[]), || free_bytes / 2).is_ok());
-        space.looked = None;
+        space.measured = None;
         assert!(space.claim(&batch(&["a"], &[]), || free_bytes).is_err());
         assert!(space.claim(&batch(&[], &["a"]), || free_bytes).is_ok());
         // A deletion that passed must not let other batches pass.
@@ -150,7 +153,7 @@ mod tests {
     fn deletions_may_use_the_reserve_and_admit_no_other_batch() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 0);
-        space.reserve_bytes = space.look() * 4;
+        space.reserve_bytes = space.measure() * 4;
         for _ in 0..2 {
             assert!(space.claim(&batch(&[], &["a", "b"]), || 0).is_ok());
             assert!(space.claim(&batch(&["a"], &["b"]), || 0).is_err());
@@ -164,19 +167,19 @@ mod tests {
         let mut space = Space::new(dir.path(), 0);
         space.was_full();
         assert!(space.may_have_been_full());
-        let plenty = Look {
+        let plenty = Measurement {
             at: Instant::now(),
             free_bytes: PLENTY_BYTES,
             pending_bytes: 0,
             written_bytes: 0,
         };
-        space.looked = Some(Look {
+        space.measured = Some(Measurement {
             free_bytes: PLENTY_BYTES - 1,
             ..plenty
         });
         space.made();
         assert!(space.was_scarce);
-        space.looked = Some(plenty);
+        space.measured = Some(plenty);
         space.made();
         assert!(!space.was_scarce);
     }

@@ -51,7 +51,7 @@ impl Synced {
         Ok(())
     }
 
-    /// Syncs a part of the writes, while no other thread syncs: if several threads share an open file, the kernel
+    /// Syncs a part of the writes, while no other thread syncs. If several threads share an open file, the kernel
     /// reports a write error to only one of them, and the next sync would wrongly succeed.
     pub(crate) fn sync_part(&self, dir: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), EngineError> {
         let _synced = self.synced.lock();

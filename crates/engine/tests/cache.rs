@@ -1,4 +1,4 @@
-//! What a cache keeps, and what it evicts.
+//! Which entries a cache keeps and evicts.
 
 use fondaco_engine::{CacheEngine, Engine, Table, WriteBatch};
 

@@ -521,10 +521,13 @@ fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
             put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
         }
     }
-    wait_until("the cleaner does not come to it, or does not go on", || {
-        put(&engine, &*table, b"one more", &[0; 800]);
-        engine.damage().is_some_and(|damage| damage.contains("segments")) && segments(dir.path()).len() < 50
-    });
+    wait_until(
+        "the cleaner did not reach the damage, or did not continue behind it",
+        || {
+            put(&engine, &*table, b"one more", &[0; 800]);
+            engine.damage().is_some_and(|damage| damage.contains("segments")) && segments(dir.path()).len() < 50
+        },
+    );
     wait_for_rest(&engine, dir.path());
     assert!(first.exists() && is_damaged(damaged));
     put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);

@@ -1,4 +1,4 @@
-//! //! The description of a graph: its size and its types of edges.
+//! The description of a graph: its size and its types of edges.
 
 use std::collections::BTreeMap;
 

@@ -13,11 +13,11 @@ pub enum StreamError {
     /// Stored data is not what was written.
     #[error("damaged {what} of stream {stream:?}: {detail}")]
     Damaged {
-        /// /// The kind of data that is damaged.
+        /// The kind of data that is damaged.
         what: &'static str,
         /// The topic or the overlay.
         stream: String,
-        /// /// The damaged content.
+        /// The damaged content.
         detail: String,
     },
 

@@ -1,4 +1,4 @@
-//! The threads of a node that carry events from sources to overlays: a fixed number, whatever the number of stores.
+//! The threads of a node that carry events from sources to overlays: a fixed number, for any number of stores.
 //!
 //! A thread takes one step at a time: it reads about 128 KiB of one topic partition, and applies it. The next step
 //! is one of the overlay that fewest threads work for, and among those of the one that has waited longest. So one
@@ -24,7 +24,7 @@ pub struct Ingest {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Told how many bytes a step has read; the next one begins when it returns.
+/// Called with the bytes that a step has read; the next step begins when it returns.
 pub type Pace = Box<dyn Fn(u64) + Send + Sync>;
 
 /// How nice the threads are, and those of librdkafka, which they start: beside a thread that answers requests, one gets a
@@ -87,7 +87,7 @@ impl Ingest {
         self.shared.is_ended.store(true, Relaxed);
         self.shared.alarm.ring_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // It has panicked, and said so.
+            // The thread has panicked, and logged it.
             let _ = thread.join();
         }
     }
@@ -102,7 +102,7 @@ impl Drop for Ingest {
 fn run(shared: &Shared) {
     loop {
         let (records, changes) = shared.alarm.take();
-        // After that: a thread that is about to wait must not miss the end.
+        // Checked after taking the alarm: a thread that is about to wait must not miss the end.
         if shared.is_ended.load(Relaxed) {
             return;
         }
@@ -127,8 +127,8 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Takes the step of these feeds whose turn it is, by these clocks: what a thread of an [`Ingest`] does again and again.
-/// Returns about how many bytes it has read; `None` if no step was due.
+/// Takes the next step of these feeds, by these clocks. A thread of an [`Ingest`] repeats it. Returns about how many
+/// bytes it has read; `None` if no step was due.
 pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> Moment) -> Option<u64> {
     let now = clocks();
     let mut feeds: Vec<_> = feeds.iter().collect();

@@ -163,12 +163,12 @@ impl Progress {
         own.is_none_or(|own| own.contains(PartitionId::new(partition)))
     }
 
-    /// The partitions of the topic that have slots of these partitions; `None` if any may have.
+    /// The partitions of the topic that share slots with these partitions; `None` if any of them may.
     fn own(&self, partitions: &PartitionSet) -> Option<PartitionSet> {
         Some(partitions.among(self.partitions, self.topic?))
     }
 
-    /// Forgets how far groups have come in partitions of the topic that they do not read any more.
+    /// Removes the offsets of groups in partitions of the topic that they do not read any more.
     pub(crate) fn forget_unread(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for group in groups.values_mut() {
@@ -182,8 +182,8 @@ impl Progress {
         self.groups = groups;
     }
 
-    /// Whether a group has come as far as the first one, wherever both read, and answers if that one does. If it reads more
-    /// than that one, it has to be ready by itself.
+    /// Whether a group has the same offsets as the first one, in all topic partitions that both read, and answers if
+    /// that one does. If it reads more than that one, it has to be ready by itself.
     fn can_join(&self, first: &ReplayGroup, other: &ReplayGroup) -> bool {
         if other.is_ready != first.is_ready {
             return false;
@@ -199,7 +199,7 @@ impl Progress {
         is_equal && (of_first.covers(&own) || first.is_ready && other.is_ready)
     }
 
-    /// Lets groups that have caught up with the first one join it.
+    /// Merges groups that have caught up with the first one into it.
     pub(crate) fn join(&mut self) {
         let Some(mut first) = self.groups.pop_first() else {
             return;
@@ -216,13 +216,13 @@ impl Progress {
         self.groups.insert(first.0, first.1);
     }
 
-    /// The partitions that have once come as far as they must.
+    /// The partitions of ready groups.
     pub(crate) fn ready(&self) -> PartitionSet {
         let ready = self.groups.values().filter(|group| group.is_ready);
         ready.fold(PartitionSet::EMPTY, |all, group| all.with(&group.partitions))
     }
 
-    /// The offset that a group must not pass in a topic partition: where the first one is, if that one reads it.
+    /// The offset that a group must not pass in a topic partition: that of the first group, if that one reads it.
     pub(crate) fn limit(&self, group: u32, partition: u32) -> Option<u64> {
         let (&first, ahead) = self.groups.first_key_value()?;
         (first != group && self.reads(&ahead.partitions, partition))
@@ -274,7 +274,7 @@ pub(crate) fn loss_known(table: &dyn Table) -> Result<Option<Bytes>, StreamError
     Ok(table.get(&[LOSS])?)
 }
 
-/// Notes that, with the first write.
+/// Adds that report to the first write.
 pub(crate) fn note_loss(table: &dyn Table, lost: String, batch: &mut WriteBatch) {
     batch.put(table, Bytes::from_static(&[LOSS]), lost.into());
 }

@@ -40,7 +40,7 @@ pub struct Span {
     pub parent: Option<u64>,
     /// The action and the store.
     pub name: String,
-    /// /// Its kind.
+    /// Its kind.
     pub kind: SpanKind,
     /// When it began, in nanoseconds since 1970.
     pub start_unix_ns: u64,

@@ -1,5 +1,5 @@
-//! The background thread of the log: it periodically syncs what was written, and frees the space of overwritten records
-//! by [moving](super::segment_cleaning) the live records of a segment to the end of the log.
+//! The background thread of the log. It periodically syncs new writes, and frees the space of overwritten records by
+//! [moving](super::segment_cleaning) the live records of a segment to the end of the log.
 //!
 //! The segment is chosen by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
 //! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the live share.
@@ -48,7 +48,7 @@ const NICE: i32 = 5;
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
     state: Mutex<State>,
-    told: Condvar,
+    changed: Condvar,
     /// Whether writers must wait.
     is_behind: AtomicBool,
     hurries: AtomicBool,
@@ -69,7 +69,7 @@ impl Cleaning {
     /// Hands over a full segment.
     pub(super) fn seal(&self, full: Full) {
         self.state.lock().full.push_back(full);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// Whether there are full segments that are not sealed yet.
@@ -85,14 +85,14 @@ impl Cleaning {
     /// Requests a segment that will be needed soon: creating one waits for the disk.
     pub(super) fn prepare(&self, number: u32) {
         self.state.lock().wanted = Some(number);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// Takes the created segment, if it has this number. Waits if the segment is being created.
     pub(super) fn take_prepared(&self, number: u32) -> Option<Segment> {
         let mut state = self.state.lock();
         state.wanted = None;
-        self.told.wait_while(&mut state, |state| state.is_preparing);
+        self.changed.wait_while(&mut state, |state| state.is_preparing);
         state.prepared.take_if(|segment| segment.number() == number)
     }
 
@@ -104,7 +104,7 @@ impl Cleaning {
     fn set_behind(&self, is_behind: bool) {
         if is_behind != self.is_behind.swap(is_behind, Relaxed) {
             self.state.lock().wants_cleaning |= is_behind;
-            self.told.notify_all();
+            self.changed.notify_all();
         }
     }
 
@@ -117,7 +117,7 @@ impl Cleaning {
 
     fn want(&self) {
         self.state.lock().wants_cleaning = true;
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// To be called after a write or after dropping a table.
@@ -136,7 +136,7 @@ impl Cleaning {
 
     fn end(&self) {
         self.state.lock().has_ended = true;
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 }
 
@@ -273,9 +273,9 @@ fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
             // The step may have panicked, and the segment still needs cleaning.
             state.is_preparing = false;
             state.wants_cleaning = true;
-            cleaning.told.notify_all();
+            cleaning.changed.notify_all();
             cleaning
-                .told
+                .changed
                 .wait_while_for(&mut state, |state| !state.has_ended, TRY_AGAIN);
         }
     }
@@ -286,7 +286,7 @@ fn next_step(cleaning: &Cleaning) -> Step {
         !state.has_ended && !state.wants_cleaning && state.full.is_empty() && state.wanted.is_none()
     };
     let mut state = cleaning.state.lock();
-    let waited = cleaning.told.wait_while_for(&mut state, idle, SYNC_EVERY);
+    let waited = cleaning.changed.wait_while_for(&mut state, idle, SYNC_EVERY);
     // Segments that are not sealed are read when the engine is opened again.
     if state.has_ended {
         return Step::End;
@@ -321,7 +321,7 @@ impl Shared {
         }
         let is_behind = |_: &mut State| cleaning.is_behind();
         let mut state = cleaning.state.lock();
-        cleaning.told.wait_while_for(&mut state, is_behind, ROOM_WAIT_MAX);
+        cleaning.changed.wait_while_for(&mut state, is_behind, ROOM_WAIT_MAX);
         drop(state);
         match cleaning.is_behind() {
             true => Err(EngineError::Behind {
@@ -342,7 +342,7 @@ impl Shared {
         );
         let mut state = self.cleaning.state.lock();
         state.is_preparing = false;
-        self.cleaning.told.notify_all();
+        self.cleaning.changed.notify_all();
         state.prepared = Some(made?);
         Ok(())
     }
@@ -359,7 +359,7 @@ impl Shared {
         self.synced.sync_part(&self.dir, || segment.sync())?;
         self.unsynced.lock().retain(|other| other.number() != segment.number());
         // If these steps fail, the segment uses more space, a loss of it would not be noticed, and it is read as a
-        // whole at the next start; it can still be cleaned.
+        // whole at the next start. It can still be cleaned.
         let cut = if stays_as_it_is {
             Ok(())
         } else {
@@ -464,7 +464,7 @@ mod tests {
             spared_bytes: 100,
         };
         assert!(amount.is_behind() && amount.wants_cleaning(50, false));
-        // Whatever share of garbage is allowed.
+        // Also if a larger share of garbage is allowed.
         assert!(amount.wants_cleaning(90, false));
         assert!(!amount.wants_the_oldest_moved(true));
         (amount.garbage_bytes, amount.deletion_bytes) = (200, 150);

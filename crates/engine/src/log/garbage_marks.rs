@@ -4,7 +4,7 @@
 const STEP: u64 = 128;
 
 /// Marks of frames. A frame's mark is that of the first step that begins within the frame, so no other frame has the
-/// same mark; a frame too short for that is never marked.
+/// same mark. A frame without such a step is too short to be marked.
 #[derive(Debug, Default)]
 pub(super) struct GarbageMarks {
     words: Vec<u64>,

@@ -53,16 +53,16 @@ pub(super) fn merge(sources: Vec<Source<'_>>, mut tell: impl FnMut(usize, Named<
         let run = Run::begin(segment, source).map_err(|_| segment)?;
         runs.extend(run.map(Box::new).map(Reverse));
     }
-    let mut told = None;
-    let mut told_key = Vec::new();
+    let mut last_table = None;
+    let mut last_key = Vec::new();
     while let Some(mut first) = runs.peek_mut() {
         let run = &mut first.0;
         let named = run.named();
-        let is_newest = told != Some(named.table) || told_key != named.key;
+        let is_newest = last_table != Some(named.table) || last_key != named.key;
         if is_newest {
-            told = Some(named.table);
-            told_key.clear();
-            told_key.extend_from_slice(named.key);
+            last_table = Some(named.table);
+            last_key.clear();
+            last_key.extend_from_slice(named.key);
         }
         tell(run.segment, named, is_newest);
         if !run.advance().map_err(|_| run.segment)? {

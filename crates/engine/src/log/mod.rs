@@ -72,7 +72,7 @@ pub struct LogOptions {
     /// Writes are refused when the disk has less free space than this plus the [space for
     /// cleaning](Engine::pending_disk_bytes). Batches that only delete may use most of the reserve.
     pub disk_reserve_bytes: u64,
-    /// What to do if the log is damaged.
+    /// The reaction to a damaged log.
     pub damaged_log: DamagedLog,
 }
 

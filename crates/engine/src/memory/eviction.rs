@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::contents::{Contents, TableId};
 
-/// After so many spared entries in one run, the clock evicts the next ones even if they were read: this bounds how long
-/// a write waits.
+/// After this number of spared entries in one run, the clock evicts the next ones even if they were read: this bounds
+/// how long a write waits.
 const SPARED_MAX: usize = 1024;
 
-/// The number of entries per step, after each of which the contents change.
+/// The number of entries per step. The contents may change after each step.
 const STEP: usize = 128;
 
 pub(super) struct Clock {

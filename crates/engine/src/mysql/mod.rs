@@ -200,8 +200,8 @@ impl Shared {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
                     // As far as the node knows, it still owns the database, and the count is unchanged.
-                    let looked = self.owner.look(connection, self.owner.writes());
-                    looked.map_err(|error| self.failure().name("look for its mark", error))?;
+                    let checked = self.owner.verify(connection, self.owner.writes());
+                    checked.map_err(|error| self.failure().name("look for its mark", error))?;
                     self.check_owner("write")?;
                     if attempts < ATTEMPTS_MAX {
                         continue;
@@ -347,7 +347,7 @@ impl Engine for MySqlEngine {
         let known = self.shared.owner.writes();
         let names = catalog::table_names(&mut connection);
         // Checked afterwards: if another node had changed the names, its mark would be visible by now.
-        let names = names.and_then(|names| self.shared.owner.look(&mut connection, known).map(|()| names));
+        let names = names.and_then(|names| self.shared.owner.verify(&mut connection, known).map(|()| names));
         let names = names.map_err(|error| self.shared.failure().name("list its tables", error))?;
         self.shared.check_owner("list its tables")?;
         Ok(names)

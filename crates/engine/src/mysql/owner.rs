@@ -7,8 +7,8 @@
 //! The invariants: no other process has written to the database since this one opened it, and the database has all
 //! acknowledged writes. Each statement and scan that reads rows also checks, in the same snapshot, that the mark is
 //! still there, and that the count is not lower than the one remembered before. Otherwise nothing is read or written,
-//! not even from memory: forever, if another process owns the database; until [`resume`](Owner::resume), if the server
-//! went back to an older state, as it does in a failover to a lagging replica.
+//! not even from memory. This lasts forever if another process owns the database. If the server went back to an older
+//! state, as in a failover to a lagging replica, it lasts until [`resume`](Owner::resume).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
@@ -61,7 +61,7 @@ impl Owner {
             Found::Something(_, Some(marks)) => marks.first().map_or(0, |mark| mark.length),
             _ => 0,
         };
-        let row = look(connection).map_err(failed)?;
+        let row = read_row(connection).map_err(failed)?;
         let found = row.as_ref().map_or(0, |row| row.writes);
         let owner = Self {
             mark: new_mark(connection).map_err(failed)?,
@@ -108,8 +108,8 @@ impl Owner {
     }
 
     /// Checks the mark and the count; within a transaction, as of its snapshot.
-    pub(super) fn look(&self, connection: &mut impl Queryable, known: u64) -> Result<(), Error> {
-        let row = look(connection)?;
+    pub(super) fn verify(&self, connection: &mut impl Queryable, known: u64) -> Result<(), Error> {
+        let row = read_row(connection)?;
         self.saw(known, row.map(|row| (row.mark == self.mark, row.writes)));
         Ok(())
     }
@@ -250,7 +250,7 @@ fn new_mark(connection: &mut Conn) -> Result<String, Error> {
 }
 
 /// The row; `None` if the row or its table does not exist.
-fn look(connection: &mut impl Queryable) -> Result<Option<Row>, Error> {
+fn read_row(connection: &mut impl Queryable) -> Result<Option<Row>, Error> {
     let found = connection.query_first("SELECT mark, writes, identity FROM fondaco_owner WHERE one = 1");
     let row = |(mark, writes, identity)| Row { mark, writes, identity };
     match found {

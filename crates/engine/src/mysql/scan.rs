@@ -45,7 +45,7 @@ impl MySqlScan {
         // Locks the table, so that dropping it does not delete rows that this scan still reads.
         connection.query_drop(format!("SELECT 1 FROM {rows} LIMIT 1"))?;
         // In the snapshot of the transaction, like all reads.
-        shared.owner.look(&mut connection, known)?;
+        shared.owner.verify(&mut connection, known)?;
         Ok(Self {
             connection,
             shared,

@@ -45,8 +45,8 @@ impl MySqlTable {
         let row = match row {
             // The database may have gone back to a state without the table.
             Err(error) if failure::is_without_table(&error) => {
-                let looked = owner.look(&mut connection, known);
-                looked.map_err(|error| self.shared.failure().name("read", error))?;
+                let checked = owner.verify(&mut connection, known);
+                checked.map_err(|error| self.shared.failure().name("read", error))?;
                 self.shared.check_owner("read")?;
                 Err(error)
             }

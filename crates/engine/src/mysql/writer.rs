@@ -58,8 +58,8 @@ impl Writer {
     fn again(&mut self, failure: &Failure<'_>) -> Result<Conn, EngineError> {
         self.owner.check("lock the database", failure)?;
         let mut connection = locked(&self.opts, failure)?;
-        let looked = self.owner.look(&mut connection, self.owner.writes());
-        looked.map_err(|error| failure.name("look for its mark", error))?;
+        let checked = self.owner.verify(&mut connection, self.owner.writes());
+        checked.map_err(|error| failure.name("look for its mark", error))?;
         self.owner.check("lock the database", failure)?;
         Ok(connection)
     }

@@ -1,5 +1,5 @@
-//! A process that writes to an engine on disk is killed at random moments, again and again: what it was told is
-//! written is there, batches are whole, and nothing else is.
+//! A process that writes to an engine on disk is killed at random times, again and again. Afterwards all acknowledged
+//! writes are there, batches are whole, and nothing else is there.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -60,14 +60,14 @@ fn write_and_kill(kind: Kind, dir: &Path, random: &mut fastrand::Rng) -> Option<
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it had said before that; of a line that it did not finish, the number is smaller.
+    // Lines that it wrote before it was killed. A line that it did not finish has a smaller number.
     for line in lines {
         acknowledged = said(&line.unwrap()).max(acknowledged);
     }
     acknowledged
 }
 
-/// What a table must have after so many batches: all of it, and nothing else.
+/// Checks that a table has the content of `written` batches, and nothing else.
 fn check(table: &dyn Table, written: u64) {
     let mut expected: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     if written > 0 {

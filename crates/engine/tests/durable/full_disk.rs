@@ -1,4 +1,5 @@
-//! A disk that is full: writes are refused by name, what was acknowledged stays, and it goes on when there is space.
+//! A disk that is full: writes are refused with a named error, acknowledged writes stay, and new writes succeed when
+//! there is space.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +13,7 @@ use fondaco_testing::SmallDisk;
 use crate::engines::{Kind, Opened, Options};
 
 const DISK_BYTES: u64 = 160 << 20;
-/// What is left of the disk until [`SmallDisk::make_room`].
+/// The free space of the disk before [`SmallDisk::make_room`].
 const FIRST_BYTES: u64 = 96 << 20;
 
 pub fn a_full_disk_refuses_writes_until_there_is_space(kind: Kind) {
@@ -89,7 +90,7 @@ fn fill_and_free(kind: Kind, reserve_bytes: u64) {
     while expected.len() < written + 100 {
         if let Err(error) = write(&mut expected) {
             assert!(matches!(error, EngineError::DiskFull { .. }), "{error}");
-            assert!(Instant::now() < deadline, "it does not go on: {error}");
+            assert!(Instant::now() < deadline, "writes are still refused: {error}");
         }
     }
     drop((table, engine));
@@ -166,7 +167,7 @@ pub fn writing_out_and_merging_leave_the_reserve_alone(kind: Kind) {
         });
         let mut random = fastrand::Rng::with_seed(7);
         let (mut written, mut is_full_since) = (0, None::<Instant>);
-        // Merges go on for a while when writes are refused.
+        // Merges continue for a while when writes are refused.
         while is_full_since.is_none_or(|since| since.elapsed() < Duration::from_secs(3)) {
             let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(10_000).collect();
             let mut batch = WriteBatch::new();
@@ -185,7 +186,7 @@ pub fn writing_out_and_merging_leave_the_reserve_alone(kind: Kind) {
         (written, watch.join().unwrap())
     });
     assert!(written > 1000, "only {written} records were written");
-    // What is written between two looks at the disk.
+    // The bytes that may be written between two checks of the disk.
     let allowed_bytes = 8 << 20;
     assert!(
         free_bytes_min + allowed_bytes >= reserve_bytes,

@@ -196,8 +196,9 @@ pub fn a_damaged_log_loses_only_damaged_batches_and_reports_them(kind: Kind) {
             let (lost, of) = records_lost(kind, |length| vec![length / 2]);
             assert!((1..=5).contains(&lost[0]), "{lost:?} of {of}");
         }
-        // What an early batch has may be in a table by now, too, or overwritten later: not all of the log. Where the
-        // last batches fill the table in memory, all of the log may be; the next database fills it elsewhere.
+        // The records of an early batch may be in a table by now, too, or overwritten later; only a part of the log
+        // is. If the last batches fill the table in memory, all of the log may be. The next database fills it at
+        // another point.
         Kind::Tree => {
             let loses = (0..10).any(|_| {
                 let (lost, of) = records_lost(kind, |end| vec![end / 2, end / 4 * 3, end - 6000, end - 4000]);

@@ -91,7 +91,7 @@ pub struct QueryResult {
 /// A step of a query, with what it took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// /// The step in words.
+    /// The step in words.
     pub text: String,
     /// The number of rows that it passed to the next step.
     pub rows: u64,

@@ -95,9 +95,9 @@ struct State {
     has_more: bool,
     /// Whether the last turn was a check of the topic.
     has_looked: bool,
-    /// Why the partitions of the topic could not be counted, or updates not be replaced by what they make, if so.
+    /// Why the partitions of the topic could not be counted, or updates not be folded; `None` without an error.
     error: Option<String>,
-    /// Since when there has been an error without a break.
+    /// The begin of the present error, if there is one.
     failing: Option<Instant>,
     /// When an error was logged last.
     last_logged: Option<Instant>,
@@ -127,9 +127,9 @@ struct Cursor {
     idle: Duration,
     /// The offset to read next, once it has begun.
     next: Option<u64>,
-    /// The end of the partition when it was last looked at.
+    /// The end of the partition when it was last read.
     end: u64,
-    /// When the last record that was applied since the process began was logged.
+    /// The log time of the last record that was applied since the process began.
     logged_ms: Option<u64>,
     /// All records that were logged before this time were read.
     read_ms: Option<u64>,
@@ -205,7 +205,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Whether it is one of an overlay with these options, from this time on.
+    /// Whether its overlay has these options, and its stream begins at this time.
     pub fn is_for(&self, options: &OverlayOptions, start_ms: u64) -> bool {
         self.overlay.options() == options && self.start_ms == start_ms
     }
@@ -292,7 +292,7 @@ impl Feed {
         }
         let has_more = self.overlay.delete_given_up()?;
         let looked = self.look_at_topic(now);
-        // Not before: another thread would look, too.
+        // Set only afterwards: otherwise another thread would check the topic, too.
         self.state.lock().has_more |= has_more;
         looked
     }
@@ -304,7 +304,7 @@ impl Feed {
         {
             let store = &self.overlay.options().store;
             tracing::error!(%store, "the topic was deleted and made again: it is read from its beginning, and events of the former one may be lost: push a new version");
-            // // Offsets begin again at 0: groups must not be compared with their former positions.
+            // Offsets begin again at 0: groups must not be compared with their former positions.
             for cursor in self.state.lock().cursors.values_mut() {
                 (cursor.next, cursor.logged_ms, cursor.read_ms) = (None, None, None);
             }
@@ -378,7 +378,7 @@ impl Feed {
         }
     }
 
-    /// When a cursor or a look is due next.
+    /// When the next step of a cursor or check of the topic is due.
     pub(crate) fn next_due(&self, now: Instant) -> Instant {
         let (is_paused, every) = (self.is_paused(), self.look_every());
         let state = self.state.lock();
@@ -401,7 +401,7 @@ impl Feed {
             .cursors
             .iter_mut()
             .filter(|((group, _), cursor)| cursor.is_due(now) && !(waits && *group == first));
-        // The one that has waited longest: one with many records must not keep others from theirs.
+        // The cursor that has waited longest: one with many records must not delay the others.
         let (&cursor, found) = cursors.min_by_key(|(_, cursor)| cursor.due)?;
         found.is_running = true;
         found.is_woken = false;
@@ -410,7 +410,7 @@ impl Feed {
         Some(cursor)
     }
 
-    /// Takes note of how a step ended.
+    /// Records the result of a step.
     pub(crate) fn done(&self, cursor: CursorId, result: Result<Step, StreamError>, now: Moment) {
         let group = cursor.0;
         let mut state = self.state.lock();
@@ -459,18 +459,18 @@ fn first_waits(cursors: &BTreeMap<CursorId, Cursor>, first: u32) -> bool {
     let mut behind = BTreeMap::<u32, Option<u64>>::new();
     for (&(group, partition), cursor) in cursors.range((first + 1, 0)..) {
         let Some(ahead) = cursors.get(&(first, partition)) else {
-            // The first one does not read it.
+            // The first group does not read this topic partition.
             continue;
         };
-        // One that cannot be read is not waited for, nor one that is ahead: that one waits.
+        // The first group waits neither for a cursor with an error, nor for one that is ahead: that one waits itself.
         let gap = ahead.next.zip(cursor.next.filter(|_| cursor.error.is_none()));
         let gap = gap.and_then(|(ahead, next)| ahead.checked_sub(next));
-        // If it has read all there is, the first one was beyond: of a topic that has lost records since then.
+        // A cursor at the end can only be behind if the topic has lost records since the first one read them.
         let gap = gap.filter(|&gap| gap == 0 || cursor.lag_records() > 0);
         let sum = behind.entry(group).or_insert(Some(0));
         *sum = sum.zip(gap).map(|(sum, gap)| sum + gap);
     }
-    // One that has come as far, but reads more than the first one, need not be waited for.
+    // A group with equal offsets that reads more than the first one is not waited for.
     behind.values().flatten().any(|gap| (1..=NEAR_RECORDS).contains(gap))
 }
 

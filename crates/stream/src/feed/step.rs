@@ -14,22 +14,23 @@ use crate::progress::LostRecords;
 
 /// How much one step reads, in bytes.
 const STEP_BYTES: usize = 128 << 10;
-/// How far the times of records may be ahead of this node's clock, in milliseconds: others say nothing of how far it has read.
+/// How far the times of records may be ahead of this node's clock, in milliseconds: later times do not count for the
+/// watermark and the lag.
 const AHEAD_MS_MAX: u64 = 60_000;
 
 impl Feed {
-    /// When the newest record of all that were applied since the process began was logged.
+    /// The newest log time of all records that were applied since the process began.
     fn newest_ms(&self) -> Option<u64> {
         let state = self.state.lock();
         state.cursors.values().filter_map(|cursor| cursor.logged_ms).max()
     }
 
-    /// Has a group begin with a topic partition. Returns at which offset.
+    /// Begins a topic partition for a group. Returns the offset to begin at.
     fn begin(&self, group: u32, partition: u32) -> Result<u64, StreamError> {
         let found = self.source.offset_at(partition, self.start_ms)?;
         let first = self.source.first(partition)?;
         // If records were deleted, some may have been there when the version was new, whatever their times: clocks of
-        // producers go back. Then the next read says that they are lost.
+        // producers go back. Then the next read reports them as lost.
         let begun = match self.overlay.begun().get(&partition) {
             _ if first == 0 => None,
             Some(&begun) => Some(begun),
@@ -53,7 +54,7 @@ impl Feed {
             Ok::<_, StreamError>(found.map(|(_, group)| group.offsets.get(&partition).copied()))
         };
         let Some(known) = offsets(&self.overlay)? else {
-            // It has joined another one.
+            // The group has joined another one.
             self.state.lock().looked = None;
             return Ok(Step::default());
         };
@@ -67,11 +68,12 @@ impl Feed {
         let read = match self.source.read(reader, partition, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
-                // // Its offset may decrease: groups must not be compared with its former position.
+                // Its offset may decrease: groups must not be compared with its former position.
                 if let Some(cursor) = self.state.lock().cursors.get_mut(&(group, partition)) {
                     cursor.next = None;
                 }
-                // A topic that ends before has lost its last records, or is another one: offsets are given out again.
+                // A topic that ends earlier has lost its last records, or is another one: it assigns the same offsets
+                // again.
                 let (to, lost_from, lost_to) = match from > end {
                     true => (self.source.offset_at(partition, self.start_ms)?, end, from),
                     false => (first, from, first),
@@ -91,7 +93,7 @@ impl Feed {
         let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
         let Some(next) = next else {
-            // It has joined another one meanwhile, or begins anew.
+            // The group has joined another one meanwhile, or begins anew.
             state.looked = None;
             return Ok(Step::default());
         };

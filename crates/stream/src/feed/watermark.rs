@@ -33,7 +33,7 @@ pub(super) struct FoldState {
 /// How far updates were folded.
 #[derive(Debug, Clone, Default)]
 struct Folding {
-    /// /// The time up to which updates are folded, in milliseconds since 1970.
+    /// The time up to which updates are folded, in milliseconds since 1970.
     until_ms: u64,
     /// The newest group at that time: a later one may have to read earlier events.
     group: u32,
@@ -93,7 +93,7 @@ impl Feed {
             let group = state.cursors.keys().next_back().map_or(0, |cursor| cursor.0);
             if folding.from.is_none() || folding.group != group {
                 let until_ms = self.settled_ms(&state).min(held_ms);
-                // The whole table is looked through: not for every event.
+                // Folding scans the whole table, so it does not run for every event.
                 if until_ms <= folding.until_ms.saturating_add(grace_ms / 8) {
                     return Ok(());
                 }

@@ -46,7 +46,7 @@ impl KafkaCluster {
             .map(|(_, position)| position.take());
         match known {
             Some(Some(position)) if position.next == offset => return Ok(position),
-            // // The position has another offset, or a reader panicked and has not put it back.
+            // The position has another offset, or a reader panicked and has not put it back.
             Some(position) => {
                 drop(position);
                 self.give_up(name);
@@ -95,7 +95,7 @@ impl KafkaCluster {
             .positions
             .get_mut(name)
             .and_then(|(_, position)| position.take());
-        // // Dropped before another reader can get its consumer.
+        // Dropped before another reader can get its consumer.
         drop(position);
         self.state.lock().positions.remove(name);
     }

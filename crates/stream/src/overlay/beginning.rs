@@ -56,8 +56,7 @@ impl Overlay {
             self.write_progress(&mut progress, after)?;
             return Ok(false);
         }
-        // It is not known how many records the group that was furthest ahead had not read; the other groups lack
-        // more.
+        // How many records the group that was furthest ahead had not read is unknown; the other groups lack more.
         let mut lost = BTreeMap::<u32, LostRecords>::new();
         for group in after.groups.values_mut() {
             for (partition, offset) in std::mem::take(&mut group.offsets) {
@@ -80,7 +79,8 @@ impl Overlay {
         Ok(true)
     }
 
-    /// A range with what is known to be lost from its beginning on: another group may have met it.
+    /// Extends a range by the records that are known to be lost from its beginning on: another group may have found
+    /// them.
     fn with_known(&self, lost: LostRecords) -> LostRecords {
         let known = self.lost.lock();
         let same = known

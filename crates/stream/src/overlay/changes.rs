@@ -16,7 +16,7 @@ use crate::progress::poison_key;
 use crate::source::Logged;
 use crate::update::Update;
 
-/// How much of a reason is noted: it may name what is in the record.
+/// The most bytes of a reason that are kept: it may quote the record.
 const REASON_BYTES_MAX: usize = 1024;
 
 /// The effects of records, before they are written.
@@ -30,7 +30,7 @@ pub(super) struct Changes<'a> {
     pub(super) counted: Applied,
     /// About how many bytes will be written.
     pub(super) bytes: usize,
-    /// How many updates will be deleted since a value replaces them: as many as may be at once, or less.
+    /// The number of updates that will be deleted since a value replaces them, at most as many as one batch may delete.
     pub(super) replaced: usize,
     /// Events of keys with updates, by the key in the table: they are merged once for all records.
     pub(super) pending: BTreeMap<Bytes, Pending>,
@@ -133,7 +133,7 @@ impl<'a> Changes<'a> {
         known.map(decode).transpose()
     }
 
-    /// Writes what is known of a key.
+    /// Writes the record of a key.
     pub(super) fn write(&mut self, key: Bytes, record: &Record) {
         self.batch.put(&*self.overlay.table, key, record.encode());
     }

@@ -28,7 +28,7 @@ pub(super) struct GivenUp {
 }
 
 impl Overlay {
-    /// Takes note that a group is within its bound. Returns whether that is news.
+    /// Marks a group as ready, since it is within its bound. Returns whether it was not ready before.
     ///
     /// # Errors
     /// An error of the engine.
@@ -47,13 +47,14 @@ impl Overlay {
     pub(super) fn note_ready(&self, progress: &Progress) {
         let ready = progress.ready();
         self.is_ready.store(false, Release);
-        // The version may have partitions that this does not know of yet, or not any more.
+        // The version may have partitions that are not held yet, or are no longer held.
         let is_ready = ready.len() == self.options.partitions.get() as usize;
         self.ready.store(Arc::new(ready));
         self.is_ready.store(is_ready, Release);
     }
 
-    /// Sets the partitions that the node holds, of as many as the version has. Returns whether they were others.
+    /// Sets the partitions that the node holds, by the version's number of partitions. Returns whether they have
+    /// changed.
     ///
     /// # Errors
     /// An error of the engine; it has to be called again.
@@ -83,7 +84,7 @@ impl Overlay {
         after.groups.retain(|_, group| !group.partitions.is_empty());
         after.forget_unread();
         self.write_progress(&mut progress, after.clone())?;
-        // One that comes back at once has none of its former records.
+        // A partition that is gained back at once has none of its former records.
         for partition in gained.without(&gained.without(&given_up.partitions)).iter() {
             let mut from = Default::default();
             while self.delete_some_of(partition, &mut from)? {}
@@ -163,7 +164,7 @@ impl Overlay {
             self.write(batch)?;
             *from = last;
             if Arc::ptr_eq(table, &self.table) {
-                // Of a write that failed it is not known how many keys it has added.
+                // It is unknown how many keys a failed write has added.
                 self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
             }
             return Ok(true);

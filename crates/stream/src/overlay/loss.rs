@@ -7,8 +7,8 @@ use super::OverlayOptions;
 use crate::error::StreamError;
 use crate::progress::{loss_known, note_loss};
 
-/// Deletes what there is of all overlays in an engine, if it has lost writes since they were made. To be called when a
-/// process starts: an engine forgets its loss once other data is restored, which may be before an overlay is opened.
+/// Deletes all overlays in an engine that has lost writes since they were created. Call it when a process starts: an
+/// engine forgets its loss once other data is restored, which may be before an overlay is opened.
 ///
 /// # Errors
 /// An error of the engine.
@@ -21,7 +21,7 @@ pub fn drop_after_losses(engine: &dyn Engine) -> Result<(), StreamError> {
     overlays.try_for_each(|tables| drop_after_loss(engine, &tables))
 }
 
-/// The same of one overlay, with these tables. The loss does not concern one that is made later.
+/// Does the same for one overlay, with these tables. The loss does not concern an overlay that is created later.
 pub(super) fn drop_after_loss(engine: &dyn Engine, tables: &[String; 3]) -> Result<(), StreamError> {
     let Some(lost) = engine.lost_writes() else {
         return Ok(());
@@ -30,7 +30,7 @@ pub(super) fn drop_after_loss(engine: &dyn Engine, tables: &[String; 3]) -> Resu
     if loss_known(&*engine.open_table(notes)?)?.as_deref() == Some(lost.as_bytes()) {
         return Ok(());
     }
-    // How far it has come goes last: records without that would be taken for those of no events.
+    // The progress is deleted last: without it, the remaining records would be taken for those of no events.
     for table in [table, events, notes] {
         engine.drop_table(table)?;
     }

@@ -3,7 +3,7 @@
 //! The value of a key is its last whole value, or else the version's, with its updates applied in order. Updates are
 //! kept beside the value, for as long as an earlier event may come. A new one that is the last, or that only adds to
 //! numbers as all after it do, is applied to the value; otherwise all are applied again. Updates before the last
-//! whole value have no effect: they are deleted little by little.
+//! whole value have no effect: they are deleted in batches.
 
 use std::borrow::Borrow;
 
@@ -112,7 +112,8 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// The record of a key after updates that can be applied to what it has; `None` if all events have to be looked at.
+    /// The record of a key after updates that can be applied to its present value; `None` if all its events have to
+    /// be merged again.
     fn next(&mut self, known: Option<&Record>, new: &Pending) -> Result<Option<Record>, StreamError> {
         let last_ms = known.map_or(0, |known| known.time_ms);
         let merged = known.and_then(|known| known.merged);
@@ -269,7 +270,7 @@ fn in_order(
     })
 }
 
-/// The whole value that a record without updates is.
+/// Converts a record without updates to a whole value.
 fn whole_of(record: Record) -> Option<Whole> {
     record.merged.is_none().then_some(Whole {
         time_ms: record.time_ms,
@@ -292,8 +293,8 @@ impl Overlay {
         whole.map(decode).transpose()
     }
 
-    /// The updates of a key that are kept, from a time on: their keys in the table, their places, their texts. Those before
-    /// its whole value have no effect.
+    /// The updates of a key that are kept, from a time on: their keys in the table, their places, their texts.
+    /// Updates before its whole value have no effect.
     fn updates(
         &self,
         head: &Head,
@@ -370,7 +371,7 @@ impl Overlay {
 
     /// Folds the updates of one key. Returns whether none is left that can be folded.
     fn fold_key(&self, head: &Head, until_ms: u64, group: u32) -> Result<bool, StreamError> {
-        // No event of the key is applied meanwhile.
+        // The lock: no event of the key is applied meanwhile.
         let progress = self.lock()?;
         if progress.groups.keys().next_back().is_some_and(|&newest| newest > group) {
             return Ok(true);
@@ -381,7 +382,7 @@ impl Overlay {
         }
         let table_key = Bytes::from(head.table_key());
         if !progress.partitions().contains(self.partition_of(&table_key)) {
-            // It was given up, and is not deleted yet.
+            // The partition was given up, and is not deleted yet.
             return Ok(true);
         }
         let mut record = match self.table.get(&table_key)?.map(Record::decode) {

@@ -1,10 +1,10 @@
 //! The events of a stream on top of one version of a hybrid store, on one node.
 //!
-//! The order of its [records](record) is that of the version below: by partitions of as many as it was built for, and
-//! by XXH3 of the keys. Of all whole values and deletions of a key, the one with the latest event time counts. At
-//! equal times a deletion counts, or else the greatest value. Updates apply [on top](merge), in the order of their
-//! times. So all replicas that have read the same events are equal, in whatever order they came. The offsets that
-//! were read are written in the batch that has the events' effects, so that each event takes effect once.
+//! The order of its [records](record) is that of the version below: by its partitions, and by XXH3 of the keys. Of
+//! all whole values and deletions of a key, the one with the latest event time counts. At equal times a deletion
+//! counts, or else the greatest value. Updates apply [on top](merge), in the order of their times. So all replicas
+//! that have read the same events are equal, in whatever order they came. The offsets that were read are written in
+//! the batch that has the events' effects, so that each event takes effect once.
 
 mod beginning;
 mod changes;
@@ -42,7 +42,7 @@ pub use self::record::EVENT_KEY_BYTES_MAX;
 pub(crate) use self::record::EVENT_VALUE_BYTES_MAX;
 pub use self::settled::SettledPage;
 
-/// How many records that are no events are kept aside. More are only counted.
+/// How many malformed records are listed. More are only counted.
 const POISON_MAX: u64 = 1000;
 /// How many records of a stream have their effects in one batch: look-ups may wait for the whole batch.
 const BATCH_MAX: usize = 64;
@@ -54,10 +54,10 @@ const DELETED_MAX: usize = 4096;
 const HOT_BYTES_MAX: usize = 1 << 20;
 /// About how many bytes [`Overlay::keys`] reads.
 const SCANNED_BYTES_MAX: usize = 4 << 20;
-/// How many bits of a hash the place says where [`Overlay::keys`] ends.
+/// How many bits of a hash are in the position at which [`Overlay::keys`] ends.
 const SCAN_BITS: u32 = 34;
 
-/// Returns what the version below has for a key, or why it cannot be read.
+/// Returns the value of a key in the version below, or why it cannot be read.
 pub type Below = Arc<dyn Fn(&[u8]) -> Result<Option<Bytes>, String> + Send + Sync>;
 
 /// See the [module](self).
@@ -78,7 +78,7 @@ pub struct Overlay {
     is_unsure: AtomicBool,
     /// The partitions that answer.
     ready: ArcSwap<PartitionSet>,
-    /// Whether all partitions that there are answer.
+    /// Whether all partitions of the store answer.
     is_ready: AtomicBool,
     /// The partitions that it holds.
     held: ArcSwap<PartitionSet>,
@@ -98,7 +98,7 @@ pub struct Overlay {
 pub struct Applied {
     /// Changed a key.
     pub applied: u64,
-    /// Were earlier than what the key had.
+    /// Were earlier than the key's value.
     pub superseded: u64,
     /// Were at or before the time that the version goes up to.
     pub cut: u64,
@@ -110,7 +110,7 @@ pub struct Applied {
     pub elsewhere: u64,
     /// Had an identifier that was known.
     pub repeated: u64,
-    /// Updates that do not fit what they should change, or not all of it: each time they are applied.
+    /// Updates with operations that do not fit the value, counted each time they are applied.
     pub unfit: u64,
 }
 
@@ -126,7 +126,7 @@ pub enum Found {
     Value(Bytes),
     /// The key was deleted.
     Deleted,
-    /// /// The answer is on the disk: call [`Overlay::find`].
+    /// The answer is on the disk: call [`Overlay::find`].
     Unknown,
     /// The key's partition has yet to read its stream, or is not held here.
     Behind,
@@ -246,7 +246,7 @@ impl Overlay {
             true
         });
         if looked.is_err() {
-            // // The lookup on the disk reports a dropped table.
+            // The lookup on the disk reports a dropped table.
             places.for_each(|at| found[at] = Found::Unknown);
         }
     }
@@ -260,16 +260,16 @@ impl Overlay {
         let found = record.map_or(Ok(Found::Nothing), |record| {
             said_by(record).ok_or_else(|| self.damaged(key))
         })?;
-        // After that: the records of a partition are deleted after it has ceased to answer.
+        // Checked after the lookup: the records of a partition are deleted after it has ceased to answer.
         Ok(if self.answers(key) { found } else { Found::Behind })
     }
 
-    /// The partitions that have once come within the bound of their feed: those answer.
+    /// The partitions whose lag was once within the bound of their feed: they answer.
     pub fn ready(&self) -> Arc<PartitionSet> {
         self.ready.load_full()
     }
 
-    /// Whether the partition of a key has once come within the bound of its feed.
+    /// Whether the lag of a key's partition was once within the bound of its feed.
     #[inline]
     pub fn answers(&self, key: &[u8]) -> bool {
         let partition = || self.options.partitions.partition_of(self.slots.slot(key));

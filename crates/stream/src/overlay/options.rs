@@ -1,4 +1,4 @@
-//! //! The options of an overlay, and the names of its tables.
+//! The options of an overlay, and the names of its tables.
 
 use fondaco_model::{PartitionCount, Partitioner, StoreName, VersionNumber};
 
@@ -7,7 +7,7 @@ const OVERLAY_PREFIX: &str = "overlay-1-";
 const PROGRESS: &str = "-progress";
 const EVENTS: &str = "-events";
 
-/// /// The options of an overlay, which are fixed when it is created.
+/// The options of an overlay, which are fixed when it is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayOptions {
     /// The store.
