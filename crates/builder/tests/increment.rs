@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_difference_makes_what_all_records_make(
+    fn an_incremental_build_equals_a_full_build(
         old in prop::collection::btree_map(bytes(1..3), bytes(0..300), 0..400),
         set in prop::collection::btree_map(bytes(1..3), bytes(0..300), 0..60),
         delete in prop::collection::btree_set(bytes(1..3), 0..60),

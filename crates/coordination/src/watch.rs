@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn a_waiting_reader_is_woken() {
         let (watch, feed) = Feed::new();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| watch.next(Duration::from_secs(30)));

@@ -11,7 +11,7 @@ fn put(engine: &CacheEngine, table: &dyn Table, key: u32, value: Vec<u8>) {
 }
 
 #[test]
-fn it_stays_within_its_budget_and_keeps_what_is_read() {
+fn a_cache_stays_within_its_budget_and_keeps_entries_that_are_read() {
     let engine = CacheEngine::new(BYTES_MAX);
     let (one, two) = (engine.open_table("one").unwrap(), engine.open_table("two").unwrap());
     for number in 0..20_000_u32 {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_named_with_its_place() {
+    fn a_word_that_is_not_an_id_is_named_with_its_position() {
         for (text, word, at) in [
             ("1 x 3", "x", 2),
             ("1,,3", "", 2),

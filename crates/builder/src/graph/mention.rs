@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn mentions_are_read_as_they_were_written() {
         let mut bytes = Vec::new();
         let mention = Mention {
             side: Side::To,

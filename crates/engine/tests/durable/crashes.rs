@@ -14,7 +14,7 @@ use crate::engines::Kind;
 
 const KILLS: usize = 25;
 
-pub fn what_was_acknowledged_is_there_after_kills_at_random_moments(kind: Kind) {
+pub fn acknowledged_writes_survive_kills_at_random_times(kind: Kind) {
     let mut random = random("kills of an engine");
     let dir = tempfile::tempdir().unwrap();
     let mut written = 0;

@@ -30,7 +30,7 @@ macro_rules! durable {
 }
 
 durable! {
-    crashes::what_was_acknowledged_is_there_after_kills_at_random_moments,
+    crashes::acknowledged_writes_survive_kills_at_random_times,
     failed_sync::after_a_failed_sync_writes_and_syncs_fail_until_reopened,
     failed_sync::background_failures_stop_all_writes_unless_the_disk_is_full,
     failed_sync::the_first_sync_covers_writes_of_an_earlier_process,

@@ -5,7 +5,7 @@ use fondaco_graph::query::Prepared;
 use super::memory::people;
 
 #[test]
-fn what_is_not_supported_is_refused_by_name_and_place() {
+fn unsupported_syntax_is_refused_by_name_and_position() {
     for (query, what, place) in [
         ("MATCH (a) SET a.x = 1", "SET", "1:11"),
         ("CREATE (a)", "CREATE", "1:1"),

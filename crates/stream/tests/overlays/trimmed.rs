@@ -8,7 +8,7 @@ use fondaco_stream::{EventLog, Feed, FeedOptions, LogTopic, LostRecords, Overlay
 use crate::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
 
 #[test]
-fn logs_keep_what_was_logged_since_a_time() {
+fn logs_keep_the_records_since_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Engine> { Arc::new(DiskEngine::open(dir.path(), DiskOptions::default()).unwrap()) };
     let log = EventLog::new(open());
