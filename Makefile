@@ -8,9 +8,8 @@ CARGO ?= cargo
 # Tests of whole programs wait more than they compute: on two cores, four at a time take half as long as two.
 export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores > 4 ? cores : 4)))
 
-# The tests of these files start no server, and take seconds.
-QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial placement refusals request \
-	scan_reads selection times unreadable
+# The tests of these programs start no server, and take less than half a minute.
+QUICK_TESTS = allocations builds format model request
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-rust test-clients test-console test-package test-upgrade package bench lint fuzz
@@ -53,7 +52,7 @@ test-package: ## Install, upgrade, remove and purge the Debian package under a s
 test-upgrade: ## Upgrade a cluster to a build that plays the next release, one process after the other (half a minute after compiling)
 	tests/set-up
 	@# With a test, since dependencies have the features of tests then, and are not compiled again.
-	$(CARGO) build --bin fondaco --test placement --features fondaco/next
+	$(CARGO) build --bin fondaco --test allocations --features fondaco/next
 	mkdir -p target/next
 	cp target/debug/fondaco target/next/fondaco
 	@# Puts the build without the feature back into its place.

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -26,6 +27,9 @@ const ARTIFACTS: [&str; 3] = [
     "org.apache.kafka:kafka-tools:4.1.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 ];
+
+/// The identity of each cluster, which consists of one broker that no other knows: 16 bytes in base 64.
+const CLUSTER_ID: &str = "fondacoCluster0000000A";
 
 /// A Kafka with its own data directory. Dropping it kills it.
 pub struct Kafka {
@@ -151,6 +155,16 @@ impl Kafka {
         Self::start_with(Some(free_port()))
     }
 
+    /// The Kafka that all tests of this process share, with both listeners. It starts when a test needs it first. A test makes
+    /// topics with names of its own, and neither stops nor counts on anything else that the server has.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Kafka> = OnceLock::new();
+        SHARED.get_or_init(Self::start_secured)
+    }
+
     fn start_with(secured: Option<u16>) -> Self {
         let mut server = Self {
             dir: tempfile::tempdir().expect("temporary directories can be made"),
@@ -159,11 +173,9 @@ impl Kafka {
             broker: None,
         };
         server.configure();
-        let random = server.tool("kafka.tools.StorageTool", &["random-uuid"]);
-        let uuid = random.lines().last().unwrap_or_default().trim().to_owned();
         let file = server.file();
         let user = format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]");
-        let mut format = vec!["format", "--standalone", "-t", &uuid, "-c", &file];
+        let mut format = vec!["format", "--standalone", "-t", CLUSTER_ID, "-c", &file];
         if secured.is_some() {
             format.extend(["--add-scram", &user]);
         }

@@ -1,0 +1,15 @@
+//! Builds of versions: from every input, into every output, and what is refused.
+
+mod columns;
+mod csv;
+mod generate;
+mod graph;
+mod increment;
+mod inputs;
+mod killed;
+mod producers;
+mod refusals;
+mod selection;
+mod sort;
+mod times;
+mod types;

@@ -1,0 +1,15 @@
+//! Versions on disk: written, opened, looked up, and damaged.
+
+#[path = "../written/files.rs"]
+mod files;
+#[path = "../written/mod.rs"]
+mod written;
+
+mod corruption;
+mod formats;
+mod look_up;
+mod mutations;
+mod partial;
+mod patch;
+mod scan_reads;
+mod unreadable;

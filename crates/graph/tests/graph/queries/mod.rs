@@ -1,0 +1,5 @@
+//! Queries over a graph in memory.
+
+mod plans;
+mod refused;
+mod table;

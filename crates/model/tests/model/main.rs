@@ -1,0 +1,9 @@
+//! The decisions of a cluster, of its balance and its machines, and versioned stores.
+
+mod advice;
+mod balance;
+mod balance_days;
+mod cluster;
+mod machines;
+mod placement;
+mod versioned;

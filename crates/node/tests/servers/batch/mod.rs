@@ -1,0 +1,10 @@
+//! Batch stores: look-ups, forwarding, swaps and limits.
+
+mod harness;
+
+mod clients;
+mod faults;
+mod forwarding;
+mod limits;
+mod scans;
+mod versions;
