@@ -18,6 +18,7 @@
 
 mod controller;
 mod data;
+mod disk;
 mod event;
 mod fault;
 mod link;
@@ -36,6 +37,7 @@ pub mod streams;
 pub mod versioned;
 mod world;
 
+pub use disk::FaultyDisk;
 pub use outcome::{Outcome, Violation};
 pub use scenario::{Flaw, Scenario, Step};
 pub use service::CoordinationCounts;

@@ -9,10 +9,10 @@ use fondaco_engine::Engine;
 use fondaco_model::versioned::{Durability, Record, Resolution, Update};
 use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, Replicas};
+use fondaco_simulation::FaultyDisk;
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, value};
 use crate::loops::in_one_turn;
-use crate::unreadable::UnreadableEngine;
 
 /// A write that appends to the present value.
 pub struct Appending(pub &'static str);
@@ -52,12 +52,12 @@ fn append_at(replicas: &Arc<Replicas>, writes: Vec<(DirectPlace, &'static str)>,
 #[test]
 fn complete_values_replace_unreadable_records() {
     let dir = tempfile::tempdir().unwrap();
-    let unreadable = Arc::new(UnreadableEngine::default());
+    let unreadable = Arc::new(FaultyDisk::cold());
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| {
         Arc::clone(&unreadable) as Arc<dyn Engine>
     });
     put(cluster.node(1), "k", value("a"));
-    assert_eq!(unreadable.spoil(|_, key| key.ends_with(b"k")), 1);
+    assert_eq!(unreadable.spoil_where(|_, key| key.ends_with(b"k")), 1);
     let ends = append(cluster.node(1), &[("k", "b")]);
     assert!(
         matches!(&ends[..], [DirectEnd::Refused(error)] if error.code == ReplicaErrorCode::Corrupt),

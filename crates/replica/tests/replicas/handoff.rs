@@ -6,9 +6,9 @@ use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::EngineKind;
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::ReplicaCounter;
+use fondaco_simulation::FaultyDisk;
 
 use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};
-use crate::unreadable::UnreadableEngine;
 
 /// A cluster of three nodes; node 3 is away, and node 2 keeps this many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
@@ -239,28 +239,28 @@ fn corrupt_hints_are_dropped_and_do_not_block_others() {
 #[test]
 fn unreadable_hints_are_dropped_and_do_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
-    let unreadable = Arc::new(UnreadableEngine::default());
+    let unreadable = Arc::new(FaultyDisk::cold());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |_| {
         assert_eq!(
-            unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"77")),
+            unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"77")),
             10
         );
     });
     let watched = Arc::clone(cluster.node(2));
     all_but(cluster, 10);
     assert_eq!(watched.counter(ReplicaCounter::HintsDamaged), 10);
-    assert_eq!(unreadable.bad(), 0);
+    assert_eq!(unreadable.unreadable().len(), 0);
 }
 
 #[test]
 fn an_unreadable_range_of_hints_does_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
-    let unreadable = Arc::new(UnreadableEngine::of_blocks());
+    let unreadable = Arc::new(FaultyDisk::in_blocks());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |_| {
         assert_eq!(
-            unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"k5")),
+            unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"k5")),
             1
         );
     });
@@ -270,10 +270,10 @@ fn an_unreadable_range_of_hints_does_not_block_others() {
 #[test]
 fn a_hint_that_replaces_a_damaged_one_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
-    let unreadable = Arc::new(UnreadableEngine::default());
+    let unreadable = Arc::new(FaultyDisk::cold());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
     let cluster = kept_by(dir.path(), &engine, |cluster| {
-        unreadable.spoil(|table, key| table == "hints-3" && key.ends_with(b"k5"));
+        unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"k5"));
         hint(cluster, "k5", put(cluster.node(1), "k5", value("a")));
     });
     all_but(cluster, 0);

@@ -25,5 +25,4 @@ mod rot;
 mod sectors;
 mod splits;
 mod stuck;
-mod unreadable;
 mod writes;

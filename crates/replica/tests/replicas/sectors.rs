@@ -9,9 +9,9 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::versioned::{Record, Resolution, Update};
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_simulation::FaultyDisk;
 
 use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, until, value};
-use crate::unreadable::UnreadableEngine;
 
 const KEYS: usize = 200;
 
@@ -26,7 +26,7 @@ fn is_bad(table: &str, key: &[u8]) -> bool {
 }
 
 /// A cluster of two nodes that both have all keys; then node 1, with this engine, restarts and cannot read some.
-fn cluster(dir: &Path, engine: &Arc<UnreadableEngine>, options: &ReplicaOptions) -> Cluster {
+fn cluster(dir: &Path, engine: &Arc<FaultyDisk>, options: &ReplicaOptions) -> Cluster {
     let of_first = |dir: &Path| match dir.ends_with("1") {
         true => Arc::clone(engine) as Arc<dyn Engine>,
         false => Arc::new(MemoryEngine::new()),
@@ -38,7 +38,7 @@ fn cluster(dir: &Path, engine: &Arc<UnreadableEngine>, options: &ReplicaOptions)
     }
     cluster.network.cut(node(2));
     cluster.stop(node(1));
-    assert!(engine.spoil(is_bad) > 10);
+    assert!(engine.spoil_where(is_bad) > 10);
     cluster.start(dir, node(1), options, of_first);
     cluster
 }
@@ -58,7 +58,7 @@ fn is_read(cluster: &Cluster, key: &str) -> bool {
     matches!(read(cluster, key), Ok(Held::Record(_)))
 }
 
-fn are_no_obstacle(engine: UnreadableEngine) {
+fn are_no_obstacle(engine: FaultyDisk) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
     let busy = ReplicaOptions {
@@ -86,7 +86,7 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     cluster.network.mend(node(2));
     until("the new record", || cluster.values(2, "new") == ["b"]);
     until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
-    assert_eq!(engine.bad(), 0);
+    assert_eq!(engine.unreadable().len(), 0);
     assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
     until("the count of damaged records", || {
         cluster.node(1).records_damaged() == 0
@@ -95,15 +95,15 @@ fn are_no_obstacle(engine: UnreadableEngine) {
 
 #[test]
 fn unreadable_records_block_nothing_and_are_repaired() {
-    are_no_obstacle(UnreadableEngine::default());
+    are_no_obstacle(FaultyDisk::cold());
 }
 
 #[test]
 fn unreadable_ranges_of_a_table_block_nothing_and_are_repaired() {
-    are_no_obstacle(UnreadableEngine::of_blocks());
+    are_no_obstacle(FaultyDisk::in_blocks());
 }
 
-fn move_away(engine: UnreadableEngine) {
+fn move_away(engine: FaultyDisk) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
     let mut cluster = cluster(dir.path(), &engine, &quiet());
@@ -120,22 +120,22 @@ fn move_away(engine: UnreadableEngine) {
 
 #[test]
 fn a_partition_with_unreadable_records_can_be_moved() {
-    move_away(UnreadableEngine::default());
+    move_away(FaultyDisk::cold());
 }
 
 #[test]
 fn a_partition_with_unreadable_ranges_can_be_moved() {
-    move_away(UnreadableEngine::of_blocks());
+    move_away(FaultyDisk::in_blocks());
 }
 
-fn alone(engine: UnreadableEngine) {
+fn alone(engine: FaultyDisk) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
     let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
     for key in ["set", "deleted", "added"] {
         put(cluster.node(1), key, value("1"));
     }
-    assert_eq!(engine.spoil(|table, _| table.starts_with("store-")), 3);
+    assert_eq!(engine.spoil_where(|table, _| table.starts_with("store-")), 3);
     let refused = |key: &str, update: Update| match ask(cluster.node(1), putting(key, update)) {
         ReplicaReply::Error(error) => error.code,
         other => panic!("{other:?}"),
@@ -157,16 +157,16 @@ fn alone(engine: UnreadableEngine) {
     cluster.settings.resolution = Resolution::Counter;
     cluster.tell();
     put(cluster.node(1), "added", Update::add(1, now, None));
-    assert_eq!(engine.bad(), 0);
+    assert_eq!(engine.unreadable().len(), 0);
     assert_eq!(cluster.node(1).damaged_stores(false), [""; 0]);
 }
 
 #[test]
 fn a_sole_replica_sets_and_deletes_an_unreadable_key() {
-    alone(UnreadableEngine::default());
+    alone(FaultyDisk::cold());
 }
 
 #[test]
 fn a_sole_replica_sets_and_deletes_keys_in_unreadable_ranges() {
-    alone(UnreadableEngine::of_blocks());
+    alone(FaultyDisk::in_blocks());
 }

@@ -3,29 +3,29 @@
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 
-use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_engine::Engine;
 use fondaco_replica::Replicas;
+use fondaco_simulation::FaultyDisk;
 
 use crate::cluster::{Cluster, PATIENCE, dropped, node, put, putting, quiet, request, until, value};
 
-/// An engine in memory whose operations hang while it is stuck.
+/// A gate at which the operations of an engine wait while it is shut.
 #[derive(Default)]
-struct StuckEngine {
-    inner: MemoryEngine,
+struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    is_stuck: bool,
-    /// How many operations hang.
+    is_shut: bool,
+    /// How many operations wait.
     waiting: usize,
 }
 
-impl StuckEngine {
-    fn set_stuck(&self, is_stuck: bool) {
-        self.state.lock().unwrap().is_stuck = is_stuck;
+impl Gate {
+    fn set_shut(&self, is_shut: bool) {
+        self.state.lock().unwrap().is_shut = is_shut;
         self.changed.notify_all();
     }
 
@@ -33,59 +33,26 @@ impl StuckEngine {
         self.state.lock().unwrap().waiting
     }
 
-    fn wait(&self) {
+    fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.waiting += 1;
-        state = self.changed.wait_while(state, |state| state.is_stuck).unwrap();
+        state = self.changed.wait_while(state, |state| state.is_shut).unwrap();
         state.waiting -= 1;
     }
-
-    fn has_store(&self) -> bool {
-        self.inner
-            .tables()
-            .unwrap()
-            .iter()
-            .any(|table| table.starts_with("store-"))
-    }
 }
 
-impl Engine for StuckEngine {
-    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
-        self.inner.open_table(name)
-    }
-
-    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        self.wait();
-        self.inner.drop_table(name)
-    }
-
-    fn tables(&self) -> Result<Vec<String>, EngineError> {
-        self.inner.tables()
-    }
-
-    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
-        self.wait();
-        self.inner.write(batch)
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        self.inner.sync()
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        self.inner.disk_bytes()
-    }
-
-    fn is_durable(&self) -> bool {
-        true
-    }
+fn has_store(engine: &FaultyDisk) -> bool {
+    let tables = engine.tables().unwrap();
+    tables.iter().any(|table| table.starts_with("store-"))
 }
 
-fn cluster(dir: &std::path::Path) -> (Cluster, Arc<StuckEngine>) {
-    let engine = Arc::new(StuckEngine::default());
-    let cluster = Cluster::of(dir, 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
+fn cluster(dir: &std::path::Path) -> (Cluster, FaultyDisk, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    let of_engine = Arc::clone(&gate);
+    let engine = FaultyDisk::waiting(move || of_engine.pass());
+    let cluster = Cluster::of(dir, 1, 1, &quiet(), |_| Arc::new(engine.clone()));
     put(cluster.node(1), "k", value("a"));
-    (cluster, engine)
+    (cluster, engine, gate)
 }
 
 /// Sends the cluster state to a node, and waits for it like for anything else.
@@ -101,16 +68,16 @@ fn tell(cluster: &Cluster) -> Result<(), String> {
 #[test]
 fn a_dropped_store_is_deleted_after_its_pending_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut cluster, engine) = cluster(dir.path());
-    engine.set_stuck(true);
+    let (mut cluster, engine, gate) = cluster(dir.path());
+    gate.set_shut(true);
     cluster.node(1).request(request(putting("k", value("b"))), drop);
-    until("a write that waits", || engine.waiting() == 1);
+    until("a write that waits", || gate.waiting() == 1);
     cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
     tell(&cluster).unwrap();
-    assert!(engine.has_store(), "a write is in progress");
-    engine.set_stuck(false);
-    until("the deletion", || !engine.has_store());
+    assert!(has_store(&engine), "a write is in progress");
+    gate.set_shut(false);
+    until("the deletion", || !has_store(&engine));
     cluster.stores = stores;
     tell(&cluster).unwrap();
     assert_eq!(cluster.record(1, "k"), None);
@@ -119,16 +86,16 @@ fn a_dropped_store_is_deleted_after_its_pending_writes() {
 #[test]
 fn a_restored_store_is_opened_after_its_deletion() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut cluster, engine) = cluster(dir.path());
+    let (mut cluster, _, gate) = cluster(dir.path());
     cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
-    engine.set_stuck(true);
+    gate.set_shut(true);
     tell(&cluster).unwrap();
-    until("a deletion that waits", || engine.waiting() == 1);
+    until("a deletion that waits", || gate.waiting() == 1);
     cluster.stores = stores;
     let refused = tell(&cluster).unwrap_err();
     assert!(refused.contains("is being deleted"), "{refused}");
-    engine.set_stuck(false);
+    gate.set_shut(false);
     until("the store", || tell(&cluster).is_ok());
     assert_eq!(cluster.record(1, "k"), None);
     put(cluster.node(1), "k", value("b"));

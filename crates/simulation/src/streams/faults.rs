@@ -7,7 +7,7 @@ use fondaco_stream::{Change, Event, Poison};
 use super::events;
 use super::scenario::Source;
 use super::world::World;
-use crate::versioned::disk::Failure;
+use crate::disk::WriteFailure;
 
 /// The most partitions of the topic.
 const TOPIC_PARTITIONS_MAX: u32 = 4;
@@ -127,7 +127,7 @@ impl World {
     }
 
     fn fail_writes(&mut self, number: usize) {
-        let failure = Failure::After {
+        let failure = WriteFailure::After {
             writes: self.rng.u32(..4),
             has_effect: self.rng.bool(),
         };

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::events::base;
 use super::scenario::Flaw;
 use super::topic::Topic;
-use crate::versioned::disk::{Disk, Failure};
+use crate::disk::{FaultyDisk, WriteFailure};
 
 const STORE_ID: u16 = 1;
 const CREATED_UNIX_MS: u64 = 7;
@@ -92,7 +92,7 @@ impl Shared {
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
     pub(super) number: usize,
-    pub(super) disk: Disk,
+    pub(super) disk: FaultyDisk,
     state: Mutex<State>,
 }
 
@@ -126,7 +126,7 @@ impl Node {
         Arc::new(Self {
             shared: Arc::clone(shared),
             number,
-            disk: Disk::new(1, 0, true),
+            disk: FaultyDisk::simulated(1, 0, true),
             state: Mutex::new(State {
                 rng,
                 life: Some(Life::default()),
@@ -357,7 +357,7 @@ impl Node {
             }
             4 if self.state.lock().rng.u8(..20) == 0 => {
                 self.note(|| "is killed in the midst of a step".to_owned());
-                self.disk.fail_writes(Some(Failure::All));
+                self.disk.fail_writes(Some(WriteFailure::All));
                 self.state.lock().is_dying = true;
             }
             _ => {}

@@ -14,8 +14,8 @@ use fondaco_protocol::replica::{OnReply, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{Host, Peers};
 use parking_lot::Mutex;
 
-use super::disk::Disk;
 use super::message::Asker;
+use crate::disk::FaultyDisk;
 
 /// The wall-clock time at which the world begins, in milliseconds since 1970.
 const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;
@@ -54,7 +54,7 @@ pub(super) fn unix_ms(now_us: u64, offset_ms: i64) -> u64 {
 /// The machine of a node.
 pub(super) struct Machine {
     pub(super) clock: Arc<WorldClock>,
-    pub(super) disk: Disk,
+    pub(super) disk: FaultyDisk,
     /// The error of its clock.
     pub(super) offset_ms: AtomicI64,
     pub(super) rng: Mutex<Rng>,

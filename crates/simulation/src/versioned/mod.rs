@@ -15,7 +15,6 @@
 mod client;
 mod coordinator;
 mod delivery;
-pub(crate) mod disk;
 mod fault;
 mod history;
 mod judge;

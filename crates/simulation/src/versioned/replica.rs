@@ -13,10 +13,10 @@ use fondaco_protocol::replica::{OnReply, ReplicaOperation, ReplicaReply, Replica
 use fondaco_replica::{DrivenReplicas, Engines, Peers, ReplicaCounter, ReplicaOptions, ReplicaView, ReplicatedStore};
 use parking_lot::Mutex;
 
-use super::disk::{Disk, DiskCopy};
 use super::machine::{Machine, Outbox};
 use super::message::Asker;
 use super::scenario::Flaw;
+use crate::disk::{DiskCopy, FaultyDisk};
 
 /// The number of the store, and its time of creation.
 pub(super) const STORE_ID: u16 = 1;
@@ -135,7 +135,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn disk(&self) -> &Disk {
+    pub(super) fn disk(&self) -> &FaultyDisk {
         &self.machine.disk
     }
 

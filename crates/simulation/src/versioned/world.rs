@@ -9,7 +9,6 @@ use fondaco_model::{NodeId, PartitionSet, RoutingTable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::coordinator::Coordinator;
-use super::disk::Disk;
 use super::history::History;
 use super::machine::{self, Machine, WorldClock};
 use super::message::{Event, Happening, Matter};
@@ -18,6 +17,7 @@ use super::replica::{Deeds, Life, Replica, Store};
 use super::scenario::{Flaw, Scenario};
 use super::sums::Sums;
 use super::topology::{first_table, id, name, partitions};
+use crate::disk::FaultyDisk;
 use crate::outcome::Violation;
 
 /// The approximate interval of a process's periodic work, in microseconds.
@@ -209,7 +209,7 @@ impl World {
 
     fn new_replica(&mut self, process: usize) -> Replica {
         let never_syncs = self.scenario.flaw == Some(Flaw::AcknowledgesUnsynced);
-        let disk = Disk::new(self.rng.u64(1..), self.rng.u64(..2_000), never_syncs);
+        let disk = FaultyDisk::simulated(self.rng.u64(1..), self.rng.u64(..2_000), never_syncs);
         let machine = Machine {
             clock: Arc::clone(&self.clock),
             disk,

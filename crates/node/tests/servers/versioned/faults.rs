@@ -1,18 +1,17 @@
 //! Nodes with a full disk or unreadable sectors.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_simulation::FaultyDisk;
 use redis::Value;
 
 use super::harness::Shape;
-use super::unreadable::UnreadableEngine;
 use crate::harness::{Cluster, bulk};
 
 /// A cluster of nodes that each hold everything, and the engine of the first.
-fn cluster(nodes: u32) -> (Cluster, Arc<UnreadableEngine>) {
-    let engine = Arc::new(UnreadableEngine::default());
+fn cluster(nodes: u32) -> (Cluster, Arc<FaultyDisk>) {
+    let engine = Arc::new(FaultyDisk::cold());
     let of_first = Arc::clone(&engine);
     let cluster = Cluster::versioned(Shape {
         nodes,
@@ -31,7 +30,7 @@ fn with_a_full_disk_the_other_nodes_take_the_writes() {
     // More than the budget for retries.
     const WRITES: i64 = 2000;
     let (cluster, engine) = cluster(3);
-    engine.is_full.store(true, Relaxed);
+    engine.set_full(true);
     let mut connection = cluster.nodes[0].connect();
     for number in 0..WRITES {
         assert_eq!(connection.send(&format!("SET s:{number} {number}")), Ok(Value::Okay));
@@ -54,7 +53,7 @@ fn unreadable_keys_can_be_set_and_deleted() {
         for key in ["set", "deleted", "added"] {
             assert_eq!(connection.send(&format!("SET s:{key} 1")), Ok(Value::Okay));
         }
-        assert_eq!(engine.spoil(|table, _| table.starts_with("store-")), 3);
+        assert_eq!(engine.spoil_where(|table, _| table.starts_with("store-")), 3);
         let others_have_it = nodes > 1;
         assert_eq!(connection.send("GET s:set").is_ok(), others_have_it);
         assert_eq!(connection.send("INCR s:added").is_ok(), others_have_it);

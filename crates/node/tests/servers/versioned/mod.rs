@@ -10,6 +10,3 @@ mod long_values;
 mod pipelines;
 mod quorums;
 mod tools;
-#[path = "../../../../replica/tests/replicas/unreadable.rs"]
-#[expect(dead_code, reason = "the tests of replicas use the rest of it")]
-mod unreadable;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_engine::Engine;
+use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{Change, Found, Ingest};
 use fondaco_testing::eventually;
 use serde_json::json;
@@ -14,63 +15,16 @@ use super::{
     wait_until_read,
 };
 
-type Write = dyn Fn(&MemoryEngine, WriteBatch) -> Result<(), EngineError> + Send + Sync;
-
-/// An engine in memory that writes as it is told.
-struct Told {
-    engine: MemoryEngine,
-    write: Box<Write>,
-}
-
-pub fn engine(
-    write: impl Fn(&MemoryEngine, WriteBatch) -> Result<(), EngineError> + Send + Sync + 'static,
-) -> Arc<dyn Engine> {
-    Arc::new(Told {
-        engine: MemoryEngine::new(),
-        write: Box::new(write),
-    })
-}
-
-impl Engine for Told {
-    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
-        self.engine.open_table(name)
-    }
-
-    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        self.engine.drop_table(name)
-    }
-
-    fn tables(&self) -> Result<Vec<String>, EngineError> {
-        self.engine.tables()
-    }
-
-    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
-        (self.write)(&self.engine, batch)
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        self.engine.sync()
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        self.engine.disk_bytes()
-    }
-
-    fn is_durable(&self) -> bool {
-        self.engine.is_durable()
-    }
-}
-
 /// An engine that notes how many changes its longest batch has, and how many bytes another one.
 fn measured() -> (Arc<dyn Engine>, Arc<[AtomicUsize; 2]>) {
     let longest = Arc::<[AtomicUsize; 2]>::default();
     let noted = Arc::clone(&longest);
-    let engine = engine(move |engine, batch| {
+    let engine = FaultyDisk::writing(move |engine, batch| {
         noted[0].fetch_max(batch.len(), Relaxed);
         noted[1].fetch_max(batch.bytes(), Relaxed);
         engine.write(batch)
     });
-    (engine, longest)
+    (Arc::new(engine), longest)
 }
 
 #[test]

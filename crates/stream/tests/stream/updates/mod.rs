@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine};
 use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
+use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{
     Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
 };
@@ -370,14 +371,14 @@ fn a_failed_write_repeats_no_increment() {
     let writes = Arc::new(AtomicU64::new(8));
     let counted = Arc::clone(&writes);
     // Some fail, before or after they take effect.
-    let engine = batches::engine(move |engine, batch| {
+    let engine: Arc<dyn Engine> = Arc::new(FaultyDisk::writing(move |engine, batch| {
         match counted.fetch_add(1, Relaxed) % 7 {
             4 => {}
             6 => engine.write(batch)?,
             _ => return engine.write(batch),
         }
         Err(EngineError::DiskFull { dir: "full".into() })
-    });
+    }));
     let overlay = open(&engine);
     let topic = Arc::new(Topic::default());
     for number in 0..1000 {

@@ -1,6 +1,8 @@
-//! The disk of a node: tables in the real memory engine, with the faults of a disk. The end of the process loses
-//! nothing. A loss of power loses the last unsynced writes: a write is never lost while a later one is kept. Records
-//! become unreadable, the disk becomes full, an older copy replaces it.
+//! An engine in memory with the faults of a disk. The end of the process loses nothing. A loss of power loses the last
+//! unsynced writes: a write is never lost while a later one is kept. Records become unreadable, the disk becomes full, an
+//! older copy replaces it, and writes fail, wait or panic.
+//!
+//! It is the disk of simulated nodes, and the engine of tests that need one that fails.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,15 +15,38 @@ use xxhash_rust::xxh3::xxh3_64;
 /// How many of the last writes a loss of power can undo: the operating system has already written the earlier ones.
 const UNSYNCED_MAX: usize = 256;
 
-/// The durable state of a node. Clones share the same disk.
+/// A disk with tables. Clones share the same disk.
 #[derive(Clone)]
-pub(crate) struct Disk {
+pub struct FaultyDisk {
     kept: Arc<Mutex<Kept>>,
+    traits: Arc<Traits>,
+}
+
+/// The properties of a disk that do not change.
+struct Traits {
+    /// Whether it is in the node's machine, and has an identity.
+    is_local: bool,
+    hot: HotRecords,
+    /// Whether an unreadable record names no key and ends a scan, as in engines that store many records in a block.
+    has_blocks: bool,
     /// The minimum number of keys that its tables report: Merkle trees are sized for that many keys.
     tree_keys: u64,
     /// Whether it only pretends to sync.
     never_syncs: bool,
+    write: Option<Box<WriteWith>>,
+    drop_table: Option<Box<DropWith>>,
 }
+
+/// Which records are also in memory.
+enum HotRecords {
+    All,
+    /// Some records are only on the disk, by a hash of their keys.
+    Some,
+    None,
+}
+
+type WriteWith = dyn Fn(&MemoryEngine, WriteBatch) -> Result<(), EngineError> + Send + Sync;
+type DropWith = dyn Fn(&MemoryEngine, &str) -> Result<(), EngineError> + Send + Sync;
 
 struct Kept {
     memory: Arc<MemoryEngine>,
@@ -30,7 +55,7 @@ struct Kept {
     /// Unreadable records, by table and key.
     unreadable: BTreeSet<(String, Bytes)>,
     is_full: bool,
-    failure: Option<Failure>,
+    failure: Option<WriteFailure>,
     /// Drawn when the disk was created.
     identity: u64,
     /// The file of incarnations.
@@ -41,7 +66,7 @@ struct Kept {
 
 /// How writes fail.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Failure {
+pub(crate) enum WriteFailure {
     /// All of them: the process is about to be killed.
     All,
     /// The one after so many others. It may have taken effect all the same.
@@ -56,8 +81,90 @@ pub(crate) struct DiskCopy {
     lost: Option<String>,
 }
 
-impl Disk {
-    pub(crate) fn new(identity: u64, tree_keys: u64, never_syncs: bool) -> Self {
+impl Default for FaultyDisk {
+    /// A disk whose records are all in memory, too.
+    fn default() -> Self {
+        Self::of(Traits::default(), 0)
+    }
+}
+
+impl Default for Traits {
+    fn default() -> Self {
+        Self {
+            is_local: false,
+            hot: HotRecords::All,
+            has_blocks: false,
+            tree_keys: 0,
+            never_syncs: false,
+            write: None,
+            drop_table: None,
+        }
+    }
+}
+
+impl FaultyDisk {
+    /// The disk of a simulated node.
+    pub(crate) fn simulated(identity: u64, tree_keys: u64, never_syncs: bool) -> Self {
+        let traits = Traits {
+            is_local: true,
+            hot: HotRecords::Some,
+            tree_keys,
+            never_syncs,
+            ..Traits::default()
+        };
+        Self::of(traits, identity)
+    }
+
+    /// A disk of which nothing is in memory.
+    pub fn cold() -> Self {
+        let traits = Traits {
+            hot: HotRecords::None,
+            ..Traits::default()
+        };
+        Self::of(traits, 0)
+    }
+
+    /// A disk of which nothing is in memory, and whose errors name no key and end scans, as in engines that store many records
+    /// in a block.
+    pub fn in_blocks() -> Self {
+        let traits = Traits {
+            hot: HotRecords::None,
+            has_blocks: true,
+            ..Traits::default()
+        };
+        Self::of(traits, 0)
+    }
+
+    /// A disk that carries out each write with this function, which may look at it, wait, fail or panic.
+    pub fn writing(
+        write: impl Fn(&MemoryEngine, WriteBatch) -> Result<(), EngineError> + Send + Sync + 'static,
+    ) -> Self {
+        let traits = Traits {
+            write: Some(Box::new(write)),
+            ..Traits::default()
+        };
+        Self::of(traits, 0)
+    }
+
+    /// A disk that calls a function before each write, and before it drops a table.
+    pub fn waiting(wait: impl Fn() + Send + Sync + 'static) -> Self {
+        let wait = Arc::new(wait);
+        let before_drop = Arc::clone(&wait);
+        let traits = Traits {
+            write: Some(Box::new(move |memory, batch| {
+                wait();
+                memory.write(batch)
+            })),
+            drop_table: Some(Box::new(move |memory, name| {
+                before_drop();
+                memory.drop_table(name)
+            })),
+            ..Traits::default()
+        };
+        Self::of(traits, 0)
+    }
+
+    fn of(traits: Traits, identity: u64) -> Self {
         Self {
             kept: Arc::new(Mutex::new(Kept {
                 memory: Arc::new(MemoryEngine::new()),
@@ -69,9 +176,12 @@ impl Disk {
                 incarnation: None,
                 lost: None,
             })),
-            tree_keys,
-            never_syncs,
+            traits: Arc::new(traits),
         }
+    }
+
+    fn memory(&self) -> Arc<MemoryEngine> {
+        Arc::clone(&self.kept.lock().memory)
     }
 
     /// How many writes a loss of power would undo.
@@ -140,12 +250,13 @@ impl Disk {
         kept.memory = Arc::new(MemoryEngine::new());
     }
 
-    pub(crate) fn set_full(&self, is_full: bool) {
+    /// Makes the disk full: it refuses all writes; or gives it room again.
+    pub fn set_full(&self, is_full: bool) {
         self.kept.lock().is_full = is_full;
     }
 
     /// Makes writes fail with an error that does not say whether they took effect, or not any more.
-    pub(crate) fn fail_writes(&self, failure: Option<Failure>) {
+    pub(crate) fn fail_writes(&self, failure: Option<WriteFailure>) {
         self.kept.lock().failure = failure;
     }
 
@@ -164,7 +275,7 @@ impl Disk {
 
     /// The keys of a table.
     pub(crate) fn keys(&self, table: &str) -> Vec<Bytes> {
-        let memory = Arc::clone(&self.kept.lock().memory);
+        let memory = self.memory();
         let scan = memory.open_table(table).and_then(|table| table.scan(&[], None));
         scan.map_or_else(|_| Vec::new(), |scan| scan.flatten().map(|(key, _)| key).collect())
     }
@@ -174,24 +285,38 @@ impl Disk {
         self.kept.lock().unreadable.insert((table.to_owned(), key));
     }
 
+    /// Makes the chosen records of all tables unreadable, by table name and key, until they are written again. Returns how many
+    /// records are unreadable.
+    pub fn spoil_where(&self, is_chosen: impl Fn(&str, &[u8]) -> bool) -> usize {
+        for table in self.tables().into_iter().flatten() {
+            for key in self.keys(&table).into_iter().filter(|key| is_chosen(&table, key)) {
+                self.spoil(&table, key);
+            }
+        }
+        self.unreadable().len()
+    }
+
     /// The keys of the unreadable records.
-    pub(crate) fn unreadable(&self) -> Vec<Bytes> {
+    pub fn unreadable(&self) -> Vec<Bytes> {
         let kept = self.kept.lock();
         kept.unreadable.iter().map(|(_, key)| key.clone()).collect()
     }
 }
 
-impl Engine for Disk {
+impl Engine for FaultyDisk {
     fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
-        let memory = Arc::clone(&self.kept.lock().memory);
         Ok(Arc::new(DiskTable {
-            table: memory.open_table(name)?,
+            table: self.memory().open_table(name)?,
             disk: self.clone(),
         }))
     }
 
     fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        self.kept.lock().memory.drop_table(name)
+        let memory = self.memory();
+        match &self.traits.drop_table {
+            Some(drop_table) => drop_table(&memory, name),
+            None => memory.drop_table(name),
+        }
     }
 
     fn tables(&self) -> Result<Vec<String>, EngineError> {
@@ -199,13 +324,16 @@ impl Engine for Disk {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+        if let Some(write) = &self.traits.write {
+            return write(&self.memory(), batch);
+        }
         let mut kept = self.kept.lock();
         if kept.is_full {
             return Err(EngineError::DiskFull { dir: "disk".into() });
         }
         let has_failed = match &mut kept.failure {
-            Some(Failure::After { writes: 0, .. } | Failure::All) => true,
-            Some(Failure::After { writes, .. }) => {
+            Some(WriteFailure::After { writes: 0, .. } | WriteFailure::All) => true,
+            Some(WriteFailure::After { writes, .. }) => {
                 *writes -= 1;
                 false
             }
@@ -218,9 +346,9 @@ impl Engine for Disk {
         };
         if has_failed {
             match kept.failure.take() {
-                Some(Failure::After { has_effect: true, .. }) => {}
+                Some(WriteFailure::After { has_effect: true, .. }) => {}
                 failure => {
-                    kept.failure = failure.filter(|failure| matches!(failure, Failure::All));
+                    kept.failure = failure.filter(|failure| matches!(failure, WriteFailure::All));
                     return Err(failed());
                 }
             }
@@ -243,7 +371,7 @@ impl Engine for Disk {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        if !self.never_syncs {
+        if !self.traits.never_syncs {
             self.kept.lock().unsynced.clear();
         }
         Ok(())
@@ -254,7 +382,7 @@ impl Engine for Disk {
     }
 
     fn identity(&self) -> Option<u64> {
-        Some(self.kept.lock().identity)
+        self.traits.is_local.then(|| self.kept.lock().identity)
     }
 
     fn lost_writes(&self) -> Option<String> {
@@ -272,11 +400,11 @@ impl Engine for Disk {
     }
 
     fn is_local(&self) -> bool {
-        true
+        self.traits.is_local
     }
 
     fn writes_at_once(&self) -> bool {
-        true
+        self.traits.is_local
     }
 
     fn is_durable(&self) -> bool {
@@ -287,7 +415,7 @@ impl Engine for Disk {
 /// A table on the disk.
 struct DiskTable {
     table: Arc<dyn Table>,
-    disk: Disk,
+    disk: FaultyDisk,
 }
 
 impl DiskTable {
@@ -300,8 +428,8 @@ impl DiskTable {
         match is_unreadable {
             true => Err(EngineError::Corrupt {
                 place: self.name().to_owned(),
-                reason: "the disk cannot read it".to_owned(),
-                key: Some(key.into()),
+                reason: "it cannot be read: Input/output error (os error 5)".to_owned(),
+                key: (!self.disk.traits.has_blocks).then(|| key.into()),
             }),
             false => Ok(()),
         }
@@ -319,11 +447,14 @@ impl Table for DiskTable {
     }
 
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
-        // Some records are only on the disk.
-        match xxh3_64(key) % 4 {
-            0 => Ok(Hot::Cold),
-            _ if self.check(key).is_err() => Ok(Hot::Cold),
-            _ => self.table.get_hot(key),
+        let is_hot = match self.disk.traits.hot {
+            HotRecords::All => true,
+            HotRecords::Some => !xxh3_64(key).is_multiple_of(4),
+            HotRecords::None => false,
+        };
+        match is_hot && self.check(key).is_ok() {
+            true => self.table.get_hot(key),
+            false => Ok(Hot::Cold),
         }
     }
 
@@ -332,15 +463,20 @@ impl Table for DiskTable {
             table: Arc::clone(&self.table),
             disk: self.disk.clone(),
         };
+        let (ends_at_error, mut is_over) = (self.disk.traits.has_blocks, false);
         let scan = self.table.scan(from, to)?;
-        Ok(Box::new(scan.map(move |entry| {
-            let (key, record) = entry?;
-            checked.check(&key).map(|()| (key, record))
+        Ok(Box::new(scan.map_while(move |entry| {
+            if is_over {
+                return None;
+            }
+            let entry = entry.and_then(|(key, record)| checked.check(&key).map(|()| (key, record)));
+            is_over = ends_at_error && entry.is_err();
+            Some(entry)
         })))
     }
 
     fn approximate_len(&self) -> u64 {
-        self.table.approximate_len().max(self.disk.tree_keys)
+        self.table.approximate_len().max(self.disk.traits.tree_keys)
     }
 }
 
@@ -348,19 +484,19 @@ impl Table for DiskTable {
 mod tests {
     use super::*;
 
-    fn put(disk: &Disk, table: &dyn Table, value: &'static str) {
+    fn put(disk: &FaultyDisk, table: &dyn Table, value: &'static str) {
         let mut batch = WriteBatch::new();
         batch.put(table, "k".into(), value.into());
         disk.write(batch).unwrap();
     }
 
-    fn value(disk: &Disk) -> Option<Bytes> {
+    fn value(disk: &FaultyDisk) -> Option<Bytes> {
         disk.open_table("t").unwrap().get(b"k").unwrap()
     }
 
     #[test]
     fn a_loss_of_power_undoes_the_last_unsynced_writes() {
-        let disk = Disk::new(1, 0, false);
+        let disk = FaultyDisk::simulated(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");
         disk.sync().unwrap();
@@ -375,7 +511,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_record_can_be_overwritten() {
-        let disk = Disk::new(1, 0, false);
+        let disk = FaultyDisk::simulated(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");
         disk.spoil("t", "k".into());
@@ -390,7 +526,7 @@ mod tests {
 
     #[test]
     fn a_copy_keeps_the_old_state_of_the_disk() {
-        let disk = Disk::new(1, 0, false);
+        let disk = FaultyDisk::simulated(1, 0, false);
         let table = disk.open_table("t").unwrap();
         put(&disk, &*table, "a");
         let copy = disk.copy();
