@@ -2,7 +2,7 @@
 //! change, clocks jump.
 
 use crate::event::Event;
-use crate::network::Place;
+use crate::kernel::Place;
 use crate::process::Role;
 use crate::world::World;
 use fondaco_model::Identity;
@@ -24,14 +24,15 @@ impl World {
             45..60 => {
                 let until_ms = now_ms + self.rng.u64(1_000..25_000);
                 self.note(|| format!("process {process} is cut off from coordination until {until_ms}"));
-                self.network.cut(Place::Service, Place::Process(process), until_ms);
+                self.network.cut(Place::Coordination, Place::Process(process), until_ms);
             }
             60..75 => {
                 let other = self.rng.usize(..self.processes.len());
                 let until_ms = now_ms + self.rng.u64(1_000..20_000);
                 self.note(|| format!("processes {process} and {other} are cut off from each other until {until_ms}"));
-                self.network
-                    .cut(Place::Process(process), Place::Process(other), until_ms);
+                for (from, to) in [(process, other), (other, process)] {
+                    self.network.cut(Place::Process(from), Place::Process(to), until_ms);
+                }
             }
             75..83 => {
                 let pick = self.rng.usize(..);
@@ -60,7 +61,7 @@ impl World {
     }
 
     fn crash(&mut self, process: usize, loss: Loss) {
-        if !self.processes[process].up {
+        if !self.processes[process].running.is_up {
             return;
         }
         self.note(|| format!("process {process} ends, and loses {loss:?}"));
@@ -82,7 +83,7 @@ impl World {
             }
         }
         let back_ms = now_ms + self.rng.u64(100..25_000);
-        self.at(back_ms, Event::Restart { process });
+        self.at(back_ms, Event::Restart(process));
     }
 
     /// Ends a process for good.
@@ -94,30 +95,27 @@ impl World {
 
     /// Restarts a process.
     pub(crate) fn restart(&mut self, process: usize) {
-        if self.processes[process].up || self.removed.contains(&process) {
+        if self.processes[process].running.is_up || self.removed.contains(&process) {
             return;
         }
         self.note(|| format!("process {process} starts"));
-        self.processes[process].up = true;
+        self.processes[process].running.is_up = true;
         self.start_node(process);
         self.begin_ticking(process);
     }
 
     fn stop(&mut self, process: usize, until_ms: u64) {
-        let stopped = &mut self.processes[process];
-        if stopped.up && stopped.stopped_until_ms <= self.now_ms {
-            stopped.stopped_until_ms = until_ms;
-            let life = stopped.life;
-            self.at(until_ms, Event::Resume { process, life });
+        let running = &mut self.processes[process].running;
+        if running.is_running(self.now_ms) {
+            running.stopped_until = until_ms;
+            self.at(until_ms, Event::Resume(process));
         }
     }
 
     /// Resumes a paused process: everything that reached it meanwhile arrives at once.
     pub(crate) fn resume(&mut self, process: usize) {
-        let resumed = &mut self.processes[process];
-        resumed.stopped_until_ms = 0;
-        for event in std::mem::take(&mut resumed.waiting) {
-            self.at(self.now_ms, event);
+        for event in self.processes[process].running.resume() {
+            self.at_process(self.now_ms, process, event);
         }
     }
 
@@ -127,9 +125,7 @@ impl World {
         self.network.heal();
         self.sources.restore();
         for process in 0..self.processes.len() {
-            if self.processes[process].stopped_until_ms > 0 {
-                self.resume(process);
-            }
+            self.resume(process);
             self.restart(process);
             if let Role::Node(node) = &mut self.processes[process].role {
                 node.disk.full_until_ms = 0;

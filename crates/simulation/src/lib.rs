@@ -18,11 +18,10 @@
 
 mod controller;
 mod data;
-mod disk;
 mod event;
 mod fault;
+mod kernel;
 mod link;
-mod network;
 mod node;
 mod operator;
 mod oracle;
@@ -37,8 +36,8 @@ pub mod streams;
 pub mod versioned;
 mod world;
 
-pub use disk::FaultyDisk;
-pub use outcome::{Outcome, Violation};
+pub use kernel::{Agenda, Caller, FaultyDisk, Violation};
+pub use outcome::Outcome;
 pub use scenario::{Flaw, Scenario, Step};
 pub use service::CoordinationCounts;
 pub use world::{simulate, simulate_traced};

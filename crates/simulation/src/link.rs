@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fondaco_model::cluster::{Change, ClusterView, RecordPath};
 
-use crate::event::Event;
+use crate::event::{Event, ProcessEvent};
 use crate::process::Role;
 use crate::record::{self, Read, Value};
 use crate::service::SESSION_TIMEOUT_MS;
@@ -75,11 +75,11 @@ impl World {
     /// Sends a request to the service; it may be lost, and the connection with it.
     pub(crate) fn request(&mut self, process: usize, request: Request) {
         let connection = self.processes[process].link.connection;
-        let life = self.processes[process].life;
+        let life = self.processes[process].running.life;
         let session = self.processes[process].link.session;
         let arrives = self
             .network
-            .on_connection(&mut self.rng, process, connection, true, self.now_ms);
+            .on_connection(process, connection, true, self.now_ms, &mut self.rng);
         if let Some(at_ms) = arrives {
             let event = Event::ToService {
                 process,
@@ -96,15 +96,10 @@ impl World {
     fn tell(&mut self, process: usize, life: u32, connection: u64, message: Message) {
         let arrives = self
             .network
-            .on_connection(&mut self.rng, process, connection, false, self.now_ms);
+            .on_connection(process, connection, false, self.now_ms, &mut self.rng);
         if let Some(at_ms) = arrives {
-            let event = Event::FromService {
-                process,
-                life,
-                connection,
-                message,
-            };
-            self.at(at_ms, event);
+            let event = ProcessEvent::FromService { connection, message };
+            self.at(at_ms, Event::To { process, life, event });
         }
     }
 
@@ -188,7 +183,7 @@ impl World {
             return;
         };
         if !paths.is_empty() {
-            let life = self.processes[process].life;
+            let life = self.processes[process].running.life;
             self.tell(process, life, connection, Message::Changed { paths });
         }
     }
@@ -198,7 +193,7 @@ impl World {
         let leads = self.service.expire(self.now_ms);
         let session = leads.and_then(|session| self.service.sessions.get(&session));
         if let Some((process, connection)) = session.map(|session| (session.process, session.connection)) {
-            let life = self.processes[process].life;
+            let life = self.processes[process].running.life;
             self.tell(process, life, connection, Message::Leads);
         }
     }
@@ -231,7 +226,7 @@ impl World {
     pub(crate) fn hear(&mut self, process: usize, connection: u64, message: Message) {
         let now_ms = self.now_ms;
         let link = &mut self.processes[process].link;
-        if link.connection != connection {
+        if link.connection != connection || self.network.is_broken(connection) {
             return;
         }
         link.heard_ms = now_ms;

@@ -11,9 +11,8 @@ use fondaco_model::{PROTOCOL, PartitionSet};
 use fondaco_protocol::WireKey;
 
 use crate::data::{DiskVersion, build_of, checksum};
-use crate::event::Event;
+use crate::event::ProcessEvent;
 use crate::link::Request;
-use crate::network::Place;
 use crate::process::{Node, Role, RunningFetch};
 use crate::reader::Question;
 use crate::record::Value;
@@ -224,18 +223,11 @@ impl World {
     }
 
     fn fetch_on(&mut self, process: usize, key: ReplicaKey, number: u64) {
-        let life = self.processes[process].life;
         let step_ms = match self.rng.u32(..20) {
             0 => self.rng.u64(500..4_000),
             _ => self.rng.u64(5..200),
         };
-        let event = Event::FetchStep {
-            process,
-            life,
-            key,
-            number,
-        };
-        self.at(self.now_ms + step_ms, event);
+        self.at_process(self.now_ms + step_ms, process, ProcessEvent::FetchStep { key, number });
     }
 
     /// A fetch completes its next partition, or ends.
@@ -300,7 +292,7 @@ impl World {
         if full {
             return Err("no space is left on the disk".to_owned());
         }
-        let corrupt = |world: &mut Self| world.network.unreliable && world.rng.u32(..100) == 0;
+        let corrupt = |world: &mut Self| world.network.is_unreliable() && world.rng.u32(..100) == 0;
         let mut outcome = match self.sources.read(&fetch.source, now_ms) {
             Ok(build) if build != fetch.build => Err(format!("{:?} has changed", fetch.source)),
             Ok(_) if corrupt(self) => Err("the checksum of the source is wrong".to_owned()),
@@ -311,11 +303,8 @@ impl World {
             if outcome.is_ok() {
                 break;
             }
-            let reachable = self.processes[peer].up
-                && self.processes[peer].stopped_until_ms <= now_ms
-                && !self
-                    .network
-                    .is_cut(Place::Process(process), Place::Process(peer), now_ms);
+            let reachable =
+                self.processes[peer].running.is_running(now_ms) && self.network.connects(process, peer, now_ms);
             let Role::Node(other) = &self.processes[peer].role else {
                 continue;
             };

@@ -1,21 +1,6 @@
-//! The result of a run: a broken rule, or statistics.
-
-use std::fmt;
+//! The statistics of a run.
 
 use crate::service::CoordinationCounts;
-
-/// A rule was broken.
-#[derive(Debug, Clone)]
-pub struct Violation {
-    /// The seed of the run.
-    pub seed: u64,
-    /// The time, in milliseconds since the beginning.
-    pub at_ms: u64,
-    /// The broken rule.
-    pub what: String,
-    /// The notes before it, if the run is traced.
-    pub notes: Vec<String>,
-}
 
 /// The statistics of a run.
 #[derive(Debug, Clone, Default)]
@@ -39,12 +24,3 @@ pub struct Outcome {
     /// The duration in simulated milliseconds.
     pub took_ms: u64,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
-        write!(f, "seed {}, after {} ms: {}", self.seed, self.at_ms, self.what)
-    }
-}
-
-impl std::error::Error for Violation {}

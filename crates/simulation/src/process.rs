@@ -3,24 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fondaco_client::quorum::QuorumCounters;
-use fondaco_client::read::{Directory, Read, Steering, SteeringPolicy};
+use fondaco_client::read::Read;
 use fondaco_model::cluster::{Agent, ClusterView, Controller, LocalReplicas, ReplicaKey, ServingSet};
 use fondaco_model::{Identity, PartitionId, PartitionSet};
 
 use crate::data::Disk;
-use crate::event::Event;
+use crate::event::ProcessEvent;
+use crate::kernel::{Caller, Running};
 use crate::link::Link;
 
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) role: Role,
-    pub(crate) up: bool,
-    /// The number of its current life: messages for an earlier life do not reach it.
-    pub(crate) life: u32,
-    /// It is paused until this time; events that reach it meanwhile wait.
-    pub(crate) stopped_until_ms: u64,
-    pub(crate) waiting: Vec<Event>,
+    pub(crate) running: Running<ProcessEvent>,
     /// How far its clock is ahead of the world's, in milliseconds.
     pub(crate) clock_ahead_ms: u64,
     pub(crate) link: Link,
@@ -84,9 +79,8 @@ pub(crate) struct Leading {
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) identity: Identity,
-    pub(crate) directory: Option<Arc<Directory>>,
-    pub(crate) steering: Steering,
-    pub(crate) counts: QuorumCounters,
+    /// Present once it knows a topology.
+    pub(crate) caller: Option<Caller>,
     pub(crate) reads: BTreeMap<u64, ReaderRead>,
     pub(crate) announced: bool,
 }
@@ -121,9 +115,7 @@ impl Reader {
     pub(crate) fn new(identity: Identity) -> Self {
         Self {
             identity,
-            directory: None,
-            steering: Steering::new(&SteeringPolicy::default()),
-            counts: QuorumCounters::default(),
+            caller: None,
             reads: BTreeMap::new(),
             announced: false,
         }
@@ -134,10 +126,7 @@ impl Process {
     pub(crate) fn new(role: Role, clock_ahead_ms: u64) -> Self {
         Self {
             role,
-            up: true,
-            life: 0,
-            stopped_until_ms: 0,
-            waiting: Vec::new(),
+            running: Running::new(),
             clock_ahead_ms,
             link: Link::default(),
             view: Arc::default(),
@@ -152,10 +141,7 @@ impl Process {
 
     /// Ends the process: everything in memory is lost.
     pub(crate) fn end(&mut self) {
-        self.up = false;
-        self.life += 1;
-        self.waiting.clear();
-        self.stopped_until_ms = 0;
+        self.running.end();
         self.link = Link::default();
         self.view = Arc::default();
         self.view_is_whole = false;

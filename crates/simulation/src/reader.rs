@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::operation::{AskId, Moment, Operation};
-use fondaco_client::quorum::QuorumCounters;
-use fondaco_client::read::{Answer, Directory, Failure, HealthPolicy, Read, Steering};
+use fondaco_client::operation::{AskId, Operation};
+use fondaco_client::read::{Answer, Failure, Read};
 use fondaco_client::{Partial, ReadOptions};
 use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
 use fondaco_model::{PROTOCOL, StoreName, VersionNumber};
 use fondaco_protocol::WireKey;
 
-use crate::event::Event;
+use crate::event::{Event, ProcessEvent};
+use crate::kernel::{Caller, Fate};
 use crate::link::Request;
-use crate::network::Place;
 use crate::node::{address, process_at};
 use crate::process::{ReaderRead, Role};
 use crate::record::Value;
@@ -36,21 +35,6 @@ pub(crate) struct Question {
     pub(crate) store_id: u16,
     pub(crate) version: VersionNumber,
     pub(crate) keys: Vec<WireKey>,
-}
-
-fn moment<'a>(
-    now_us: u64,
-    latest: &'a Arc<Directory>,
-    steering: &'a Steering,
-    counts: &'a QuorumCounters,
-) -> Moment<'a> {
-    Moment {
-        now_us,
-        now_unix_ms: 0,
-        latest,
-        steering,
-        counts,
-    }
 }
 
 impl World {
@@ -78,15 +62,17 @@ impl World {
         let Role::Reader(reader) = &mut self.processes[process].role else {
             return;
         };
-        let topology = Arc::new(topology);
-        let former = reader.directory.take();
-        let directory = Directory::new(topology, None, HealthPolicy::default(), former.as_deref());
-        let directory = Arc::new(directory);
-        reader.directory = Some(Arc::clone(&directory));
+        let caller = match reader.caller.take() {
+            Some(mut caller) => {
+                caller.learn(topology, None);
+                caller
+            }
+            None => Caller::new(topology, None),
+        };
         for read in reader.reads.values_mut() {
-            let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
-            read.read.on_directory(&moment);
+            read.read.on_directory(&caller.moment(now_us, 0));
         }
+        reader.caller = Some(caller);
         let reads: Vec<u64> = reader.reads.keys().copied().collect();
         for read in reads {
             self.drive(process, read);
@@ -124,15 +110,12 @@ impl World {
         let Role::Reader(reader) = &mut self.processes[process].role else {
             return;
         };
-        let Some(directory) = reader.directory.clone() else {
-            return;
-        };
+        let Some(caller) = &reader.caller else { return };
         let options = ReadOptions {
             partial: Partial::PerKey,
             ..ReadOptions::default()
         };
-        let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
-        if let Ok(read) = Read::start(Arc::new(keys), options, &moment) {
+        if let Ok(read) = Read::start(Arc::new(keys), options, &caller.moment(now_us, 0)) {
             let read = ReaderRead {
                 read,
                 begun_ms,
@@ -146,7 +129,7 @@ impl World {
     /// Sends the requests of a read, and finishes the read when it is done.
     fn drive(&mut self, process: usize, number: u64) {
         let now_us = self.now_ms * 1_000;
-        let life = self.processes[process].life;
+        let life = self.processes[process].running.life;
         let mut questions = Vec::new();
         let Role::Reader(reader) = &mut self.processes[process].role else {
             return;
@@ -156,13 +139,14 @@ impl World {
         };
         let read = &mut under_way.read;
         let keys = Arc::clone(read.keys());
-        let Some(directory) = &reader.directory else { return };
-        let moment = moment(now_us, directory, &reader.steering, &reader.counts);
+        let Some(caller) = &reader.caller else { return };
+        let moment = caller.moment(now_us, 0);
         while let Some(sub) = read.next_send(&moment) {
             let Ok(store) = sub.request.store().parse() else {
                 continue;
             };
-            let to = directory
+            let to = caller
+                .directory
                 .member(sub.node)
                 .and_then(|member| process_at(&member.address));
             let question = Question {
@@ -187,12 +171,8 @@ impl World {
             }
         } else if wake_us < under_way.wake_us {
             under_way.wake_us = wake_us;
-            let event = Event::WakeRead {
-                process,
-                life,
-                read: number,
-            };
-            self.at(wake_us.div_ceil(1_000).max(self.now_ms + 1), event);
+            let at_ms = wake_us.div_ceil(1_000).max(self.now_ms + 1);
+            self.at_process(at_ms, process, ProcessEvent::WakeRead(number));
         }
         for (to, question) in questions {
             self.ask(to, question);
@@ -210,9 +190,8 @@ impl World {
         };
         if let Some(under_way) = reader.reads.get_mut(&number) {
             under_way.wake_us = u64::MAX;
-            let Some(directory) = &reader.directory else { return };
-            let moment = moment(now_us, directory, &reader.steering, &reader.counts);
-            under_way.read.on_time(&moment);
+            let Some(caller) = &reader.caller else { return };
+            under_way.read.on_time(&caller.moment(now_us, 0));
             self.drive(process, number);
         }
     }
@@ -223,11 +202,9 @@ impl World {
         let Role::Reader(reader) = &mut self.processes[process].role else {
             return;
         };
-        let Some(directory) = reader.directory.clone() else {
-            return;
-        };
+        let Some(caller) = &reader.caller else { return };
         if let Some(under_way) = reader.reads.get_mut(&number) {
-            let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
+            let moment = caller.moment(now_us, 0);
             match answer {
                 Ok(answer) => under_way.read.on_reply(sub, answer, &moment),
                 Err(failure) => under_way.read.on_failure(sub, failure, &moment),
@@ -239,43 +216,50 @@ impl World {
     /// Sends a request to a node. If the process is down and the line is not cut, the router learns so quickly.
     fn ask(&mut self, to: Option<usize>, question: Question) {
         let Some(to) = to else { return };
-        if !self.processes[to].up {
-            let refused = Failure::Unsent("the connection was refused".into());
-            let event = Event::Answer {
-                process: question.from,
-                life: question.life,
-                read: question.read,
-                sub: question.sub,
-                answer: Err(refused),
-            };
+        if !self.processes[to].running.is_up {
             let soon_ms = self.rng.u64(1..5);
-            return self.at(self.now_ms + soon_ms, event);
+            let refused = Failure::Unsent("the connection was refused".into());
+            return self.answer_later(soon_ms, &question, Err(refused));
         }
-        for at_ms in self.arrivals(question.from, to) {
-            let life = self.processes[to].life;
-            let question = question.clone();
-            self.at(at_ms, Event::Question { to, life, question });
+        let life = self.processes[to].running.life;
+        let arrives = |world: &mut Self, after_ms: u64| {
+            let event = ProcessEvent::Question(question.clone());
+            let process = to;
+            world.at(world.now_ms + after_ms, Event::To { process, life, event });
+        };
+        match self.network.fate(question.from, to, true, self.now_ms, &mut self.rng) {
+            Fate::Arrives(after_ms) => arrives(self, after_ms),
+            Fate::Doubled(first_ms, second_ms) => {
+                arrives(self, first_ms);
+                arrives(self, second_ms);
+            }
+            Fate::Breaks(after_ms) => self.answer_later(after_ms, &question, Err(broke())),
+            Fate::Vanishes => {}
         }
     }
 
     /// A node receives a request.
-    pub(crate) fn asked(&mut self, to: usize, question: Question) {
-        let answer = self.answer_as_node(to, &question);
-        for at_ms in self.arrivals(to, question.from) {
-            let event = Event::Answer {
-                process: question.from,
-                life: question.life,
-                read: question.read,
-                sub: question.sub,
-                answer: Ok(answer.clone()),
-            };
-            self.at(at_ms, event);
+    pub(crate) fn asked(&mut self, to: usize, question: &Question) {
+        let answer = self.answer_as_node(to, question);
+        match self.network.fate(to, question.from, true, self.now_ms, &mut self.rng) {
+            Fate::Arrives(after_ms) => self.answer_later(after_ms, question, Ok(answer)),
+            Fate::Doubled(first_ms, second_ms) => {
+                self.answer_later(first_ms, question, Ok(answer.clone()));
+                self.answer_later(second_ms, question, Ok(answer));
+            }
+            Fate::Breaks(after_ms) => self.answer_later(after_ms, question, Err(broke())),
+            Fate::Vanishes => {}
         }
     }
 
-    fn arrivals(&mut self, from: usize, to: usize) -> impl Iterator<Item = u64> + use<> {
-        let arrivals = self.network.between(&mut self.rng, from, to, self.now_ms);
-        arrivals.into_iter().flatten()
+    fn answer_later(&mut self, after_ms: u64, question: &Question, answer: Result<Answer, Failure>) {
+        let event = ProcessEvent::Answer {
+            read: question.read,
+            sub: question.sub,
+            answer,
+        };
+        let (process, life) = (question.from, question.life);
+        self.at(self.now_ms + after_ms, Event::To { process, life, event });
     }
 
     /// Suspended nodes that reply are used again.
@@ -284,22 +268,26 @@ impl World {
         let Role::Reader(reader) = &self.processes[process].role else {
             return;
         };
-        let Some(directory) = reader.directory.clone() else {
-            return;
-        };
-        for member in directory.members().iter().filter(|member| member.health.is_suspended()) {
+        let Some(caller) = &reader.caller else { return };
+        for member in caller
+            .directory
+            .members()
+            .iter()
+            .filter(|member| member.health.is_suspended())
+        {
             let Some(node) = process_at(&member.address) else {
                 continue;
             };
-            let answers = self.processes[node].up
-                && self.processes[node].stopped_until_ms <= now_ms
-                && !self
-                    .network
-                    .is_cut(Place::Process(process), Place::Process(node), now_ms);
+            let answers =
+                self.processes[node].running.is_running(now_ms) && self.network.connects(process, node, now_ms);
             match answers {
                 true => member.health.probe_succeeded(now_ms * 1_000),
                 false => member.health.probe_failed(now_ms * 1_000),
             }
         }
     }
+}
+
+fn broke() -> Failure {
+    Failure::Lost("the connection broke".into())
 }

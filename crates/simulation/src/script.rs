@@ -28,7 +28,8 @@ impl World {
                 None
             }
             Step::EndNode => {
-                let up = |process: &crate::process::Process| process.up && matches!(process.role, Role::Node(_));
+                let up =
+                    |process: &crate::process::Process| process.running.is_up && matches!(process.role, Role::Node(_));
                 if let Some(node) = self.processes.iter().position(up) {
                     self.remove(node);
                 }

@@ -1,6 +1,6 @@
 //! The world: time, the processes, and the dispatch of events to them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -8,10 +8,10 @@ use fondaco_model::cluster::{ClusterRecord, Moment, RecordPath};
 use fondaco_model::{Identity, PartitionCount, PushState};
 
 use crate::data::Sources;
-use crate::event::{Agenda, Event};
-use crate::network::Network;
+use crate::event::{Event, ProcessEvent};
+use crate::kernel::{Agenda, Chances, Network, Notes, Receipt, Violation};
 use crate::oracle::Oracle;
-use crate::outcome::{Outcome, Violation};
+use crate::outcome::Outcome;
 use crate::process::{Leading, Node, Process, Reader, Role};
 use crate::record::Value;
 use crate::scenario::{Flaw, Scenario};
@@ -28,9 +28,6 @@ const WATCHED_MS: u64 = 5_000;
 
 /// The maximum number of events in a run: more indicate a loop.
 const EVENTS_MAX: u64 = 20_000_000;
-
-/// How many of the last notes are kept.
-const NOTES_MAX: usize = 400;
 
 /// Runs a scenario to its end.
 ///
@@ -65,10 +62,8 @@ pub(crate) struct World {
     pub(crate) at_steps: Vec<CoordinationCounts>,
     /// Processes that do not restart.
     pub(crate) removed: BTreeSet<usize>,
-    agenda: Agenda,
-    traced: bool,
-    notes: VecDeque<String>,
-    violation: Option<String>,
+    agenda: Agenda<Event>,
+    notes: Notes,
 }
 
 impl World {
@@ -92,7 +87,7 @@ impl World {
             now_ms: 0,
             rng,
             partitions,
-            network: Network::new(scenario.fault_every_ms > 0),
+            network: network(scenario.fault_every_ms > 0),
             service,
             processes: Vec::new(),
             sources: Sources::default(),
@@ -104,9 +99,7 @@ impl World {
             at_steps: Vec::new(),
             removed: BTreeSet::new(),
             agenda: Agenda::default(),
-            traced,
-            notes: VecDeque::new(),
-            violation: None,
+            notes: Notes::new(traced),
         };
         for _ in 0..scenario.controllers {
             world.add(Role::Controller(Box::<Leading>::default()));
@@ -147,7 +140,7 @@ impl World {
 
     fn run(mut self) -> Result<Outcome, Violation> {
         let mut events = 0;
-        while let Some((at_ms, event)) = self.agenda.next() {
+        while let Some((at_ms, _, event)) = self.agenda.take() {
             self.now_ms = at_ms;
             events += 1;
             if events > EVENTS_MAX {
@@ -155,13 +148,8 @@ impl World {
             }
             let ended = self.happen(event);
             self.arrange_notifications();
-            if let Some(what) = self.violation.take() {
-                return Err(Violation {
-                    seed: self.scenario.seed,
-                    at_ms,
-                    what,
-                    notes: self.notes.into(),
-                });
+            if let Some(violation) = self.notes.violation(self.scenario.seed, at_ms) {
+                return Err(violation);
             }
             if ended {
                 break;
@@ -184,17 +172,12 @@ impl World {
 
     /// Handles an event; returns whether it was the last one.
     fn happen(&mut self, event: Event) -> bool {
-        if let Some((process, life)) = event.belongs_to() {
-            let process = &mut self.processes[process];
-            if !process.up || process.life != life {
-                return false;
-            }
-            if process.stopped_until_ms > self.now_ms && !matches!(event, Event::Resume { .. }) {
-                process.waiting.push(event);
-                return false;
-            }
-        }
         match event {
+            Event::To { process, life, event } => {
+                if let Receipt::Now(event) = self.processes[process].running.receive(life, event, self.now_ms) {
+                    self.happen_to(process, event);
+                }
+            }
             Event::ToService {
                 process,
                 life,
@@ -207,33 +190,10 @@ impl World {
                     self.serve(process, life, connection, session, request);
                 }
             }
-            Event::FromService {
-                process,
-                connection,
-                message,
-                ..
-            } => {
-                if !self.network.is_broken(connection) {
-                    self.hear(process, connection, message);
-                }
-            }
             Event::Notify { session } => self.notify(session),
-            Event::Question { to, question, .. } => self.asked(to, question),
-            Event::Answer {
-                process,
-                read,
-                sub,
-                answer,
-                ..
-            } => self.answered(process, read, sub, answer),
-            Event::WakeRead { process, read, .. } => self.wake_read(process, read),
-            Event::FetchStep {
-                process, key, number, ..
-            } => self.fetch_step(process, key, number),
-            Event::Tick { process, .. } => self.tick(process),
-            Event::Look { process, .. } => self.look(process),
-            Event::Restart { process } => self.restart(process),
-            Event::Resume { process, .. } => self.resume(process),
+            Event::Restart(process) => self.restart(process),
+            Event::Resume(process) if self.processes[process].running.is_running(self.now_ms) => self.resume(process),
+            Event::Resume(_) => {}
             Event::Join => self.add_node(),
             Event::Step(step) => self.step(step),
             Event::Fault if self.is_busy() => {
@@ -245,7 +205,7 @@ impl World {
                     .processes
                     .iter()
                     .position(|process| matches!(process.role, Role::Operator));
-                if let Some(operator) = operator.filter(|&operator| self.processes[operator].up) {
+                if let Some(operator) = operator.filter(|&operator| self.processes[operator].running.is_up) {
                     self.operate(operator);
                 }
                 self.schedule_next(self.scenario.operate_every_ms, Event::Operate);
@@ -254,6 +214,18 @@ impl World {
             Event::Judge => return self.judge(),
         }
         false
+    }
+
+    fn happen_to(&mut self, process: usize, event: ProcessEvent) {
+        match event {
+            ProcessEvent::FromService { connection, message } => self.hear(process, connection, message),
+            ProcessEvent::Question(question) => self.asked(process, &question),
+            ProcessEvent::Answer { read, sub, answer } => self.answered(process, read, sub, answer),
+            ProcessEvent::WakeRead(read) => self.wake_read(process, read),
+            ProcessEvent::FetchStep { key, number } => self.fetch_step(process, key, number),
+            ProcessEvent::Tick => self.tick(process),
+            ProcessEvent::Look => self.look(process),
+        }
     }
 
     fn is_busy(&self) -> bool {
@@ -312,8 +284,7 @@ impl World {
 
     /// Schedules another look of a process, after its current work.
     pub(crate) fn look_soon(&mut self, process: usize) {
-        let life = self.processes[process].life;
-        self.at(self.now_ms, Event::Look { process, life });
+        self.at_process(self.now_ms, process, ProcessEvent::Look);
     }
 
     fn tick(&mut self, process: usize) {
@@ -341,8 +312,7 @@ impl World {
     }
 
     fn tick_later(&mut self, process: usize, delay_ms: u64) {
-        let life = self.processes[process].life;
-        self.at(self.now_ms + delay_ms, Event::Tick { process, life });
+        self.at_process(self.now_ms + delay_ms, process, ProcessEvent::Tick);
     }
 
     fn schedule_next(&mut self, every_ms: u64, event: Event) {
@@ -357,6 +327,12 @@ impl World {
         self.agenda.put(at_ms, event);
     }
 
+    /// Schedules an event of the current life of a process.
+    pub(crate) fn at_process(&mut self, at_ms: u64, process: usize, event: ProcessEvent) {
+        let life = self.processes[process].running.life;
+        self.at(at_ms, Event::To { process, life, event });
+    }
+
     /// The time of a process's clock.
     pub(crate) fn moment(&self, process: usize) -> Moment {
         let ahead_ms = self.processes[process].clock_ahead_ms;
@@ -368,19 +344,24 @@ impl World {
 
     /// Adds a note, if the run is traced.
     pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.traced {
-            if self.notes.len() == NOTES_MAX {
-                self.notes.pop_front();
-            }
-            let note = format!("{:>7} {}", self.now_ms, what());
-            self.notes.push_back(note);
-        }
+        self.notes.add(self.now_ms, what);
     }
 
     /// Records a broken rule; only the first one counts.
     pub(crate) fn violation(&mut self, what: String) {
-        self.violation.get_or_insert(what);
+        self.notes.broke(what);
     }
+}
+
+/// A network with or without random failures. All times are in milliseconds.
+fn network(is_unreliable: bool) -> Network {
+    let chances = Chances {
+        late: 20,
+        lost: 10,
+        doubled: 20,
+    };
+    let chances = if is_unreliable { chances } else { Chances::default() };
+    Network::new(1..15, 50..2_000, 1..100, chances)
 }
 
 fn identity(rng: &mut Rng) -> Identity {

@@ -1,27 +1,26 @@
 //! The logic of reads, driven by a seed: nodes that answer wrongly, lag, lose requests and time out, topologies that
 //! come early and late. Checks the invariants in all cases.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
 use fondaco_client::operation::{AskId, Moment, Operation};
-use fondaco_client::quorum::QuorumCounters;
-use fondaco_client::read::{
-    Answer, Directory, Element, Failure, HealthPolicy, Read, SUB_REQUESTS_UNDER_WAY_MAX, Steering, SteeringPolicy,
-};
+use fondaco_client::read::{Answer, Element, Failure, Read, SUB_REQUESTS_UNDER_WAY_MAX, SteeringPolicy};
 use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{NodeId, PartitionCount, VersionNumber};
 use fondaco_protocol::WireKey;
+use fondaco_simulation::{Agenda, Caller};
 use proptest::prelude::*;
 
 const STORES: [&str; 2] = ["a", "b"];
 const NODES: u32 = 4;
 const REPLICAS: u32 = 3;
+/// The zone of the client.
+const ZONE: Option<&str> = Some("zone-1");
 
 /// The rates of faults: chances in a thousand, for each sub-request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,9 +40,7 @@ struct World {
     now_us: u64,
     /// The number of each store, and its current version.
     current: BTreeMap<&'static str, (u16, u64)>,
-    directory: Arc<Directory>,
-    steering: Steering,
-    counts: QuorumCounters,
+    caller: Caller,
 }
 
 enum Event {
@@ -59,22 +56,14 @@ impl World {
             random: Rng::with_seed(seed),
             faults,
             now_us: 1,
-            directory: directory(&current, None),
+            caller: Caller::new(topology(&current), ZONE),
             current,
-            steering: Steering::new(&SteeringPolicy::default()),
-            counts: QuorumCounters::default(),
         }
     }
 
     /// The current time.
     fn moment(&self) -> Moment<'_> {
-        Moment {
-            now_us: self.now_us,
-            now_unix_ms: 0,
-            latest: &self.directory,
-            steering: &self.steering,
-            counts: &self.counts,
-        }
+        self.caller.moment(self.now_us, 0)
     }
 
     fn happens(&mut self, chance: u32) -> bool {
@@ -135,8 +124,7 @@ impl World {
         let began_us = self.now_us;
         let deadline_us = began_us + options.deadline.as_micros() as u64;
         let mut read = Read::start(Arc::clone(keys), options.clone(), &self.moment())?;
-        let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
-        let mut bodies: Vec<Option<Event>> = Vec::new();
+        let mut events = Agenda::default();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
         // The time until which each unanswered request counts.
         let mut under_way: BTreeMap<AskId, u64> = BTreeMap::new();
@@ -148,11 +136,12 @@ impl World {
                 assert!(of_sub.iter().all(|key| key.store() == of_sub[0].store()), "one store");
                 for &key in &sub.request.places {
                     let partition = self
+                        .caller
                         .directory
                         .topology()
                         .partitions
                         .partition_of(keys[key as usize].slot());
-                    let owners = &self.directory.topology().owners[partition.get() as usize];
+                    let owners = &self.caller.directory.topology().owners[partition.get() as usize];
                     assert!(owners.contains(&sub.node), "it holds the key");
                     assert!(asked.insert((key, sub.node)) || flux, "it was asked already");
                 }
@@ -169,27 +158,24 @@ impl World {
                         Ok(answer) => Event::Answer(id, answer),
                         Err(failure) => Event::Failure(id, failure),
                     };
-                    events.push((Reverse(self.now_us + after_us), bodies.len()));
-                    bodies.push(Some(event));
+                    events.put(self.now_us + after_us, event);
                 }
             }
             while read.take_suspended().is_some() {}
             if read.take_refresh() {
                 flux = true;
                 let after_us = self.random.u64(..50_000);
-                events.push((Reverse(self.now_us + after_us), bodies.len()));
-                bodies.push(Some(Event::Directory));
+                events.put(self.now_us + after_us, Event::Directory);
             }
             if read.is_over() {
                 break;
             }
             let wake_us = read.wake_at_us();
             assert!(wake_us <= deadline_us, "it sleeps past its deadline");
-            match events.peek() {
-                Some(&(Reverse(at_us), body)) if at_us <= wake_us => {
-                    events.pop();
+            match events.next_at() {
+                Some(at_us) if at_us <= wake_us => {
                     self.now_us = self.now_us.max(at_us);
-                    match bodies[body].take().unwrap() {
+                    match events.take().unwrap().2 {
                         Event::Answer(id, answer) => {
                             under_way.remove(&id);
                             read.on_reply(id, answer, &self.moment());
@@ -199,7 +185,7 @@ impl World {
                             read.on_failure(id, failure, &self.moment());
                         }
                         Event::Directory => {
-                            self.directory = directory(&self.current, Some(&self.directory));
+                            self.caller.learn(topology(&self.current), ZONE);
                             read.on_directory(&self.moment());
                         }
                     }
@@ -221,7 +207,7 @@ impl World {
 
     /// Answers every probe that is due.
     fn probe(&mut self) {
-        for member in self.directory.members() {
+        for member in self.caller.directory.members() {
             if member.health.probe_at_us().is_some_and(|at_us| at_us <= self.now_us) {
                 member.health.probe_succeeded(self.now_us);
             }
@@ -249,7 +235,7 @@ fn value(key: &WireKey, store_id: u16, version: VersionNumber) -> Bytes {
     format!("{}@{store_id}.{version}", String::from_utf8_lossy(key.as_bytes())).into()
 }
 
-fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Directory>) -> Arc<Directory> {
+fn topology(current: &BTreeMap<&'static str, (u16, u64)>) -> Topology {
     let id = |number: u32| NodeId::new(number).unwrap();
     let node = |number: u32| {
         let node = TopologyNode::live(format!("node-{number}:6500"), format!("zone-{}", number % 2));
@@ -268,7 +254,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             .map(|replica| id((partition + replica) % NODES + 1))
             .collect()
     };
-    let topology = Topology {
+    Topology {
         routers: vec!["127.0.0.1:6400".into()],
         ..Topology::first(
             PartitionCount::try_from(16).unwrap(),
@@ -276,13 +262,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             (1..=NODES).map(node),
             current.iter().map(store),
         )
-    };
-    Arc::new(Directory::new(
-        Arc::new(topology),
-        Some("zone-1"),
-        HealthPolicy::default(),
-        former,
-    ))
+    }
 }
 
 fn keys(random: &mut Rng, count: usize) -> Arc<Vec<WireKey>> {
@@ -351,7 +331,7 @@ proptest! {
             let keys = keys(&mut world.random, 1);
             let _ = world.read(&keys, &options(Partial::PerKey, true));
         }
-        let counts = world.steering.counts();
+        let counts = world.caller.steering.counts();
         let policy = SteeringPolicy::default();
         let first = (counts.sub_requests - counts.retries - counts.hedges - counts.redirects) as f64;
         prop_assert!(counts.hedges as f64 <= first * policy.hedge_share + 10.0);
@@ -368,7 +348,7 @@ fn a_client_with_enough_samples_hedges_unanswered_requests() {
         let keys = keys(&mut world.random, 1);
         world.read(&keys, &options(Partial::Fail, true)).unwrap();
     }
-    let before = world.steering.counts();
+    let before = world.caller.steering.counts();
     world.faults.never = 50;
     let mut longest_us = 0;
     for _ in 0..200 {
@@ -377,7 +357,7 @@ fn a_client_with_enough_samples_hedges_unanswered_requests() {
         world.read(&keys, &options(Partial::Fail, true)).unwrap();
         longest_us = longest_us.max(world.now_us - began_us);
     }
-    let after = world.steering.counts();
+    let after = world.caller.steering.counts();
     assert!(after.hedges > before.hedges + 5);
     assert!(after.hedges_won > before.hedges_won + 5);
     assert!(longest_us < 600_000, "{longest_us}");

@@ -7,7 +7,7 @@ use fondaco_stream::{Change, Event, Poison};
 use super::events;
 use super::scenario::Source;
 use super::world::World;
-use crate::disk::WriteFailure;
+use crate::kernel::WriteFailure;
 
 /// The most partitions of the topic.
 const TOPIC_PARTITIONS_MAX: u32 = 4;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::events::base;
 use super::scenario::Flaw;
 use super::topic::Topic;
-use crate::disk::{FaultyDisk, WriteFailure};
+use crate::kernel::{FaultyDisk, WriteFailure};
 
 const STORE_ID: u16 = 1;
 const CREATED_UNIX_MS: u64 = 7;

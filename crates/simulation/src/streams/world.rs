@@ -1,6 +1,6 @@
 //! The world of one hybrid store: its topic, its versions, its nodes, and time.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::events;
 use super::node::{Node, Shared, Version};
 use super::scenario::{Flaw, Scenario, Source};
 use super::topic::Topic;
-use crate::outcome::Violation;
+use crate::kernel::{Notes, Violation};
 
 /// When the world begins, in milliseconds since 1970.
 const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;
@@ -28,8 +28,6 @@ const LOOKS_MIN: usize = 40;
 const LOOK_MS: u64 = 60;
 /// Between what the keys of offsets are in the table of an overlay's progress.
 const OFFSET_KEYS: [&[u8]; 2] = [&[1], &[2]];
-/// How many of the last notes are kept.
-const NOTES_MAX: usize = 2_000;
 
 /// Runs a scenario to its end.
 ///
@@ -121,7 +119,7 @@ pub(super) struct World {
     /// Nodes of which it is not known how many keys they count.
     pub(super) unsure: BTreeSet<usize>,
     pub(super) outcome: Outcome,
-    notes: VecDeque<String>,
+    notes: Notes,
 }
 
 impl World {
@@ -168,7 +166,7 @@ impl World {
             restless: BTreeSet::new(),
             unsure: BTreeSet::new(),
             outcome: Outcome::default(),
-            notes: VecDeque::new(),
+            notes: Notes::new(is_traced),
         };
         world.pass(BEGINS_UNIX_MS);
         world.place();
@@ -177,46 +175,45 @@ impl World {
     }
 
     fn run(mut self) -> Result<Outcome, Violation> {
+        if let Err(what) = self.run_rounds() {
+            self.notes.broke(what);
+        }
+        let took_ms = self.now_ms - BEGINS_UNIX_MS;
+        match self.notes.violation(self.scenario.seed, took_ms) {
+            Some(violation) => Err(violation),
+            None => Ok(Outcome {
+                took_ms,
+                ..self.outcome
+            }),
+        }
+    }
+
+    fn run_rounds(&mut self) -> Result<(), String> {
         for _ in 0..self.scenario.rounds {
             self.nodes.iter().for_each(|node| node.set_busy(true));
             for _ in 0..self.scenario.steps {
                 self.let_time_pass();
                 self.act();
                 self.step_some();
-                self.peek().map_err(|what| self.violation(what))?;
+                self.peek()?;
             }
             self.calm();
-            self.settle().map_err(|what| self.violation(what))?;
+            self.settle()?;
             if self.versions.iter().any(|version| version.has_lost) {
                 // A version that begins after the loss has all that is left.
                 self.push();
-                self.settle().map_err(|what| self.violation(what))?;
+                self.settle()?;
             }
         }
-        self.outcome.took_ms = self.now_ms - BEGINS_UNIX_MS;
-        Ok(self.outcome)
-    }
-
-    fn violation(&self, what: String) -> Violation {
-        Violation {
-            seed: self.scenario.seed,
-            at_ms: self.now_ms - BEGINS_UNIX_MS,
-            what,
-            notes: self.notes.iter().cloned().collect(),
-        }
+        Ok(())
     }
 
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        if !self.shared.is_traced {
-            return;
-        }
         let at_ms = self.now_ms - BEGINS_UNIX_MS;
         for note in self.nodes.iter().flat_map(|node| node.take_notes()) {
-            self.notes.push_back(format!("{at_ms:>9} ms: {note}"));
+            self.notes.add(at_ms, || note);
         }
-        self.notes.push_back(format!("{at_ms:>9} ms: {}", what()));
-        let more = self.notes.len().saturating_sub(NOTES_MAX);
-        self.notes.drain(..more);
+        self.notes.add(at_ms, what);
     }
 
     fn pass(&mut self, ms: u64) {

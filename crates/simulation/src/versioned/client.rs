@@ -23,7 +23,7 @@ impl World {
     /// A client begins a random operation.
     pub(super) fn operate(&mut self) {
         let process = self.rng.usize(..self.processes.len());
-        if !self.processes[process].is_running(self.now_us) {
+        if !self.processes[process].running.is_running(self.now_us) {
             return;
         }
         let key = Bytes::from(format!("k{}", self.rng.usize(..self.scenario.keys)));

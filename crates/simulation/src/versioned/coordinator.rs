@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::ClientError;
 use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
-use fondaco_client::quorum::{Get, Home, QuorumCounters, Update, Write};
-use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
+use fondaco_client::quorum::{Get, Home, Update, Write};
+use fondaco_client::read::Failure;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 use fondaco_model::{NodeId, RoutingTable};
@@ -21,15 +21,14 @@ use super::scenario::Flaw;
 use super::sums::AddNumber;
 use super::topology::id;
 use super::world::{Process, World};
+use crate::kernel::Caller;
 
 /// The coordinator of one process.
 #[derive(Debug)]
 pub(super) struct Coordinator {
     home: Arc<Home>,
-    directory: Arc<Directory>,
+    caller: Caller,
     table: Arc<RoutingTable>,
-    steering: Steering,
-    counts: QuorumCounters,
     operations: BTreeMap<u64, Running>,
     /// The last values read of each key, with their context.
     read: BTreeMap<Bytes, (VectorClock, Vec<Bytes>)>,
@@ -38,13 +37,7 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// An operation in progress, and its view of the present.
     fn running(&mut self, number: u64, now_us: u64, now_unix_ms: u64) -> Option<(&mut Running, Moment<'_>)> {
-        let moment = Moment {
-            now_us,
-            now_unix_ms,
-            latest: &self.directory,
-            steering: &self.steering,
-            counts: &self.counts,
-        };
+        let moment = self.caller.moment(now_us, now_unix_ms);
         Some((self.operations.get_mut(&number)?, moment))
     }
 }
@@ -99,13 +92,10 @@ impl Work {
 
 impl Coordinator {
     pub(super) fn new(home: Home, topology: Topology, table: Arc<RoutingTable>) -> Self {
-        let zone = home.zone.as_deref();
         Self {
-            directory: Arc::new(Directory::new(Arc::new(topology), zone, HealthPolicy::default(), None)),
+            caller: Caller::new(topology, home.zone.as_deref()),
             home: Arc::new(home),
             table,
-            steering: Steering::new(&SteeringPolicy::default()),
-            counts: QuorumCounters::default(),
             operations: BTreeMap::new(),
             read: BTreeMap::new(),
         }
@@ -118,7 +108,7 @@ impl Coordinator {
 
     /// The nodes that it believes to be live.
     pub(super) fn live(&self) -> BTreeSet<NodeId> {
-        let members = self.directory.members().iter();
+        let members = self.caller.directory.members().iter();
         members.filter(|member| member.live).map(|member| member.id).collect()
     }
 
@@ -135,7 +125,7 @@ impl Coordinator {
     /// The suspended nodes that must be probed.
     pub(super) fn to_probe(&self, now_us: u64) -> Vec<NodeId> {
         let due = |at_us: u64| at_us <= now_us;
-        let members = self.directory.members().iter();
+        let members = self.caller.directory.members().iter();
         let members =
             members.filter(|member| member.health.is_suspended() && member.health.probe_at_us().is_some_and(due));
         members.map(|member| member.id).collect()
@@ -143,7 +133,7 @@ impl Coordinator {
 
     /// Records the result of a probe.
     pub(super) fn probed(&self, node: NodeId, is_there: bool, now_us: u64) {
-        if let Some(member) = self.directory.member(node) {
+        if let Some(member) = self.caller.directory.member(node) {
             match is_there {
                 true => member.health.probe_succeeded(now_us),
                 false => member.health.probe_failed(now_us),
@@ -210,12 +200,10 @@ impl World {
         if known.live() == *live && known.table.epoch() == table.epoch() {
             return;
         }
-        let topology = Arc::new(self.topology(live, &table));
+        let topology = self.topology(live, &table);
         let coordinator = &mut self.processes[process].coordinator;
         coordinator.table = table;
-        let (zone, former) = (coordinator.home.zone.as_deref(), Some(&*coordinator.directory));
-        let directory = Directory::new(topology, zone, HealthPolicy::default(), former);
-        coordinator.directory = Arc::new(directory);
+        coordinator.caller.learn(topology, coordinator.home.zone.as_deref());
         let numbers: Vec<u64> = coordinator.operations.keys().copied().collect();
         for number in numbers {
             self.tell(process, number, |operation, moment| {
@@ -244,7 +232,7 @@ impl World {
     /// Sends the requests of an operation, and records its outcome.
     fn drive(&mut self, process: usize, number: u64) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
-        let life = self.processes[process].life;
+        let life = self.processes[process].running.life;
         let Process {
             coordinator, replica, ..
         } = &mut self.processes[process];
@@ -360,13 +348,7 @@ impl World {
     /// The input of an operation of a process: its home node, and the present state.
     pub(super) fn moment(&self, process: usize) -> (Arc<Home>, Moment<'_>) {
         let coordinator = &self.processes[process].coordinator;
-        let moment = Moment {
-            now_us: self.now_us,
-            now_unix_ms: self.unix_ms(process),
-            latest: &coordinator.directory,
-            steering: &coordinator.steering,
-            counts: &coordinator.counts,
-        };
+        let moment = coordinator.caller.moment(self.now_us, self.unix_ms(process));
         (Arc::clone(&coordinator.home), moment)
     }
 }

@@ -11,10 +11,10 @@ use fondaco_protocol::replica::{
 };
 
 use super::message::{Asker, Event, Happening};
-use super::network::Fate;
 use super::replica::{Replica, decode};
 use super::scenario::Flaw;
 use super::world::World;
+use crate::kernel::Fate;
 
 impl World {
     /// A request has arrived. The replica replies immediately, or when its write has been synced.
@@ -55,7 +55,7 @@ impl World {
     /// Sends a request to a replica.
     pub(super) fn send(&mut self, asker: Asker, node: NodeId, request: ReplicaRequest) {
         let to = node.get() as usize - 1;
-        if !self.processes[to].is_up {
+        if !self.processes[to].running.is_up {
             let failure = Failure::Unsent("connection refused".into());
             return self.fail(asker, 500, failure);
         }
@@ -66,14 +66,17 @@ impl World {
             _ => true,
         };
         let request = Box::new(request);
-        let life = self.processes[to].life;
+        let life = self.processes[to].running.life;
         let arrives = |world: &mut Self, after_us: u64| {
             let request = request.clone();
             let event = Event::Request { asker, request };
             let process = to;
             world.after(after_us, Happening::To { process, life, event });
         };
-        match self.network.fate(asker.process, to, may_double, &mut self.rng) {
+        match self
+            .network
+            .fate(asker.process, to, may_double, self.now_us, &mut self.rng)
+        {
             Fate::Arrives(after_us) => arrives(self, after_us),
             Fate::Doubled(first_us, second_us) => {
                 arrives(self, first_us);
@@ -88,7 +91,7 @@ impl World {
     pub(super) fn answer(&mut self, from: usize, asker: Asker, reply: ReplicaReply) {
         let Asker { process, life, of } = asker;
         let event = Event::Answer { of, answer: Ok(reply) };
-        match self.network.fate(from, process, true, &mut self.rng) {
+        match self.network.fate(from, process, true, self.now_us, &mut self.rng) {
             Fate::Arrives(after_us) => self.after(after_us, Happening::To { process, life, event }),
             Fate::Doubled(first_us, second_us) => {
                 let again = event.clone();

@@ -9,6 +9,7 @@ use super::message::{Event, Happening};
 use super::replica::{Replica, TABLE};
 use super::scenario::Flaw;
 use super::world::World;
+use crate::kernel::Place;
 
 /// The maximum number of lost disks in a run.
 const DISKS_MAX: usize = 4;
@@ -32,23 +33,21 @@ impl World {
             3 => {
                 let for_us = self.rng.u64(second_us / 10..4 * second_us);
                 self.note(|| format!("{process} is stopped for {} ms", for_us / 1000));
-                self.processes[process].stopped_until_us = self.now_us + for_us;
+                self.processes[process].running.stopped_until = self.now_us + for_us;
                 self.after(for_us, Happening::Resume(process));
             }
             4 => {
                 let for_us = self.rng.u64(second_us / 2..10 * second_us);
                 self.note(|| format!("{process} is cut off for {} ms", for_us / 1000));
-                self.network.isolate(process);
-                self.after(for_us, Happening::Join(process));
+                self.network.isolate(process, self.now_us + for_us);
             }
             5 | 6 => {
                 let for_us = self.rng.u64(second_us / 2..10 * second_us);
                 self.note(|| format!("{process} does not reach {other} for {} ms", for_us / 1000));
-                self.network.block(process, other);
-                self.after(for_us, Happening::Unblock(process, other));
+                let (one, another, until_us) = (Place::Process(process), Place::Process(other), self.now_us + for_us);
+                self.network.cut(one, another, until_us);
                 if self.rng.bool() {
-                    self.network.block(other, process);
-                    self.after(for_us, Happening::Unblock(other, process));
+                    self.network.cut(another, one, until_us);
                 }
             }
             7 => {
@@ -89,15 +88,16 @@ impl World {
     /// Ends a process, by a crash or a clean stop; it restarts later. Its machine may also lose power, or its disk, or
     /// the disk may be replaced by an older copy. The node knows that something is lost.
     fn end(&mut self, process: usize) {
-        if !self.processes[process].is_up || self.deaths >= self.scenario.deaths_max {
+        if !self.processes[process].running.is_up || self.deaths >= self.scenario.deaths_max {
             return;
         }
         self.deaths += 1;
         // A disk loss is most interesting when the fewest other copies exist, or when others rely on this one.
         let nodes = &self.processes[..self.scenario.nodes];
-        let is_missed = nodes.iter().any(|node| !node.is_up) || self.is_relied_on(process);
+        let is_missed = nodes.iter().any(|node| !node.running.is_up) || self.is_relied_on(process);
         let loses_power = self.scenario.loses_power && self.rng.bool();
-        let is_orderly = !loses_power && self.processes[process].is_running(self.now_us) && self.rng.u8(..4) == 0;
+        let is_orderly =
+            !loses_power && self.processes[process].running.is_running(self.now_us) && self.rng.u8(..4) == 0;
         match is_orderly {
             true => self.stop(process),
             false => self.die(process),
@@ -143,10 +143,7 @@ impl World {
     }
 
     fn is_down(&mut self, process: usize) {
-        let ended = &mut self.processes[process];
-        (ended.is_up, ended.stopped_until_us) = (false, 0);
-        ended.life += 1;
-        for event in std::mem::take(&mut ended.waiting) {
+        for event in self.processes[process].running.end() {
             if let Event::Request { asker, .. } = event {
                 self.connection_broke(asker);
             }
@@ -246,13 +243,13 @@ impl World {
 
     /// Restarts a process.
     pub(super) fn restart(&mut self, process: usize) {
-        if self.processes[process].is_up {
+        if self.processes[process].running.is_up {
             return;
         }
         self.note(|| format!("{process} starts again"));
         let coordinator = self.new_coordinator(process);
         let restarted = &mut self.processes[process];
-        (restarted.is_up, restarted.coordinator) = (true, coordinator);
+        (restarted.running.is_up, restarted.coordinator) = (true, coordinator);
         self.start_replica(process, false);
         self.go_on(process);
     }
@@ -269,12 +266,12 @@ impl World {
 
     /// Resumes a process: the events that arrived meanwhile happen at once.
     pub(super) fn resume(&mut self, process: usize) {
-        if self.processes[process].stopped_until_us > self.now_us {
+        let running = &mut self.processes[process].running;
+        if running.stopped_until > self.now_us {
             return;
         }
-        self.processes[process].stopped_until_us = 0;
-        let life = self.processes[process].life;
-        for event in std::mem::take(&mut self.processes[process].waiting) {
+        let life = running.life;
+        for event in running.resume() {
             self.after(1, Happening::To { process, life, event });
         }
         self.go_on(process);
@@ -293,7 +290,7 @@ impl World {
         self.network.heal();
         for process in 0..self.processes.len() {
             self.restart(process);
-            self.processes[process].stopped_until_us = 0;
+            self.processes[process].running.stopped_until = 0;
             self.processes[process].deaf_until_us = 0;
             self.processes[process].replica_deaf_until_us = 0;
             self.resume(process);

@@ -15,7 +15,7 @@ use fondaco_replica::{Host, Peers};
 use parking_lot::Mutex;
 
 use super::message::Asker;
-use crate::disk::FaultyDisk;
+use crate::kernel::FaultyDisk;
 
 /// The wall-clock time at which the world begins, in milliseconds since 1970.
 const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;

@@ -68,10 +68,6 @@ pub(super) enum Happening {
     Restart(usize),
     /// A paused process resumes.
     Resume(usize),
-    /// Messages get through again.
-    Unblock(usize, usize),
-    /// A process is no longer cut off.
-    Join(usize),
     /// A disk has room again.
     Room(usize),
     /// The faults end, and clients stop.

@@ -20,7 +20,6 @@ mod history;
 mod judge;
 mod machine;
 mod message;
-mod network;
 mod plans;
 mod replica;
 mod scenario;

@@ -273,12 +273,12 @@ impl World {
     /// A coordinator that has detected an old topology asks a random node for a newer one.
     pub(super) fn ask_for_topology(&mut self, process: usize) {
         let from = self.rng.usize(..self.scenario.nodes);
-        let is_there = self.processes[from].is_running(self.now_us);
-        if !is_there || !self.network.reaches(process, from) || !self.network.reaches(from, process) {
+        let is_there = self.processes[from].running.is_running(self.now_us);
+        if !is_there || !self.network.connects(process, from, self.now_us) {
             return;
         }
         let table = Arc::clone(self.processes[from].coordinator.table());
-        let life = self.processes[process].life;
+        let life = self.processes[process].running.life;
         let after_us = self.rng.u64(100..TOLD_US_MAX);
         let event = Event::Told(table);
         self.after(after_us, Happening::To { process, life, event });

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::machine::{Machine, Outbox};
 use super::message::Asker;
 use super::scenario::Flaw;
-use crate::disk::{DiskCopy, FaultyDisk};
+use crate::kernel::{DiskCopy, FaultyDisk};
 
 /// The number of the store, and its time of creation.
 pub(super) const STORE_ID: u16 = 1;

@@ -20,7 +20,7 @@ const SYNC_US: std::ops::Range<u64> = 500..8_000;
 impl World {
     /// Runs the replica of a process as far as it can get now.
     pub(super) fn go_on(&mut self, process: usize) {
-        if !self.processes[process].is_running(self.now_us) {
+        if !self.processes[process].running.is_running(self.now_us) {
             return;
         }
         while let Some(chore) = self.due_chore(process) {
@@ -73,7 +73,7 @@ impl World {
     /// Sends a request of a chore to another node, with a timeout.
     fn ask_for_chore(&mut self, process: usize, ask: Ask) {
         self.last_number += 1;
-        let (number, life) = (self.last_number, self.processes[process].life);
+        let (number, life) = (self.last_number, self.processes[process].running.life);
         if let Some(running) = self.life_of(process) {
             running.asks.insert(number, ask.answer);
         }
@@ -149,7 +149,7 @@ impl World {
     }
 
     fn after_in_life(&mut self, process: usize, after_us: u64, event: Event) {
-        let life = self.processes[process].life;
+        let life = self.processes[process].running.life;
         self.after(after_us, Happening::To { process, life, event });
     }
 }

@@ -1,7 +1,6 @@
 //! The world of one versioned store: time, processes, and what happens to them.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -12,13 +11,11 @@ use super::coordinator::Coordinator;
 use super::history::History;
 use super::machine::{self, Machine, WorldClock};
 use super::message::{Event, Happening, Matter};
-use super::network::Network;
 use super::replica::{Deeds, Life, Replica, Store};
 use super::scenario::{Flaw, Scenario};
 use super::sums::Sums;
 use super::topology::{first_table, id, name, partitions};
-use crate::disk::FaultyDisk;
-use crate::outcome::Violation;
+use crate::kernel::{Agenda, Chances, FaultyDisk, Network, Notes, Place, Receipt, Running, Violation};
 
 /// The approximate interval of a process's periodic work, in microseconds.
 const TICK_US: u64 = 250_000;
@@ -31,9 +28,6 @@ const LOOK_US: u64 = 1_000_000;
 
 /// The maximum number of events in a run: more indicate a loop.
 const EVENTS_MAX: u64 = 5_000_000;
-
-/// How many of the last notes are kept.
-const NOTES_MAX: usize = 2_000;
 
 /// Runs a scenario to its end.
 ///
@@ -91,11 +85,7 @@ pub struct Outcome {
 /// A node, or a client without a replica.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub(super) life: u32,
-    pub(super) is_up: bool,
-    pub(super) stopped_until_us: u64,
-    /// The events that arrived while it was paused.
-    pub(super) waiting: Vec<Event>,
+    pub(super) running: Running<Event>,
     /// The error of its clock.
     pub(super) offset_ms: i64,
     /// When the coordination service last heard from it.
@@ -106,12 +96,6 @@ pub(super) struct Process {
     pub(super) replica_deaf_until_us: u64,
     pub(super) replica: Option<Replica>,
     pub(super) coordinator: Coordinator,
-}
-
-impl Process {
-    pub(super) fn is_running(&self, now_us: u64) -> bool {
-        self.is_up && self.stopped_until_us <= now_us
-    }
 }
 
 pub(super) struct World {
@@ -135,12 +119,8 @@ pub(super) struct World {
     /// The last number given to an operation, a chore's request or a value.
     pub(super) last_number: u64,
     is_calm: bool,
-    agenda: BinaryHeap<Reverse<(u64, u64)>>,
-    happenings: BTreeMap<u64, Happening>,
-    last_happening: u64,
-    is_traced: bool,
-    notes: VecDeque<String>,
-    violation: Option<String>,
+    agenda: Agenda<Happening>,
+    notes: Notes,
 }
 
 impl World {
@@ -158,7 +138,7 @@ impl World {
             scenario: scenario.clone(),
             table: Arc::new(table),
             store,
-            network: Network::new(&mut rng),
+            network: network(&mut rng),
             rng,
             now_us: 1,
             clock: WorldClock::new(),
@@ -171,22 +151,15 @@ impl World {
             reports: BTreeMap::new(),
             last_number: 0,
             is_calm: false,
-            agenda: BinaryHeap::new(),
-            happenings: BTreeMap::new(),
-            last_happening: 0,
-            is_traced,
-            notes: VecDeque::new(),
-            violation: None,
+            agenda: Agenda::default(),
+            notes: Notes::new(is_traced),
         };
         for process in 0..scenario.nodes + scenario.clients {
             let is_node = process < scenario.nodes;
             let coordinator = world.new_coordinator(process);
             let replica = is_node.then(|| world.new_replica(process));
             world.processes.push(Process {
-                life: 0,
-                is_up: true,
-                stopped_until_us: 0,
-                waiting: Vec::new(),
+                running: Running::new(),
                 offset_ms: 0,
                 heard_us: 1,
                 deaf_until_us: 0,
@@ -223,7 +196,7 @@ impl World {
         let calm_us = self.scenario.busy_ms * 1_000;
         let ends_us = calm_us + self.scenario.settle_ms * 1_000;
         let mut look_us = calm_us + self.scenario.watched_ms * 1_000;
-        while let Some(Reverse((at_us, number))) = self.agenda.pop() {
+        while let Some((at_us, number, happening)) = self.agenda.take() {
             if self.is_calm && at_us >= look_us {
                 look_us = at_us + LOOK_US;
                 self.read_what_is_spoilt();
@@ -239,9 +212,7 @@ impl World {
             }
             self.now_us = self.now_us.max(at_us);
             self.clock.set(self.now_us);
-            if let Some(happening) = self.happenings.remove(&number) {
-                self.happen(happening);
-            }
+            self.happen(happening);
             self.outcome.events += 1;
             self.outcome.trace = xxh3_64_with_seed(
                 &[at_us.to_le_bytes(), number.to_le_bytes()].concat(),
@@ -250,7 +221,7 @@ impl World {
             if self.outcome.events > EVENTS_MAX {
                 self.violated(format!("the run does not end after {EVENTS_MAX} events"));
             }
-            if self.violation.is_some() {
+            if self.notes.is_broken() {
                 break;
             }
         }
@@ -264,13 +235,9 @@ impl World {
                 self.count(&deeds);
             }
         }
-        if let Some(what) = self.violation {
-            return Err(Violation {
-                seed: self.scenario.seed,
-                at_ms: took_ms,
-                what: format!("{what}\n{:?}", self.scenario),
-                notes: self.notes.into(),
-            });
+        if let Some(mut violation) = self.notes.violation(self.scenario.seed, took_ms) {
+            violation.what = format!("{}\n{:?}", violation.what, self.scenario);
+            return Err(violation);
         }
         Ok(Outcome {
             took_ms,
@@ -289,7 +256,7 @@ impl World {
             Happening::Tick(process) => {
                 let next_us = self.rng.u64(TICK_US / 2..TICK_US * 3 / 2);
                 self.after(next_us, Happening::Tick(process));
-                if self.processes[process].is_running(self.now_us) {
+                if self.processes[process].running.is_running(self.now_us) {
                     self.look_around(process);
                     self.go_on(process);
                 }
@@ -311,8 +278,6 @@ impl World {
             Happening::Operate | Happening::Fault | Happening::Plan => {}
             Happening::Restart(process) => self.restart(process),
             Happening::Resume(process) => self.resume(process),
-            Happening::Unblock(from, to) => self.network.unblock(from, to),
-            Happening::Join(process) => self.network.join(process),
             Happening::Room(process) => self.set_full(process, false),
             Happening::Calm => {
                 self.is_calm = true;
@@ -322,16 +287,11 @@ impl World {
     }
 
     fn happen_to(&mut self, process: usize, life: u32, event: Event) {
-        let at = &mut self.processes[process];
-        if !at.is_up || at.life != life {
-            if let Event::Request { asker, .. } = event {
-                self.connection_broke(asker);
-            }
-            return;
-        }
-        if !at.is_running(self.now_us) {
-            return at.waiting.push(event);
-        }
+        let event = match self.processes[process].running.receive(life, event, self.now_us) {
+            Receipt::Now(event) => event,
+            Receipt::Gone(Event::Request { asker, .. }) => return self.connection_broke(asker),
+            Receipt::Gone(_) | Receipt::Waits => return,
+        };
         match event {
             Event::Request { asker, request } => self.serve(process, asker, *request),
             Event::Answer { of, answer } => match of {
@@ -343,7 +303,7 @@ impl World {
             Event::Poll => self.polled(process),
             Event::Wake(number) => self.wake_operation(process, number),
             Event::Told(table) => {
-                let live = at.coordinator.live();
+                let live = self.processes[process].coordinator.live();
                 self.learn(process, &live, &table);
             }
             Event::ChoreEnds(number) => self.chore_ends(process, number),
@@ -353,7 +313,7 @@ impl World {
     /// A process reports that it is live, learns which other nodes are, and does its periodic work.
     fn look_around(&mut self, process: usize) {
         let now_us = self.now_us;
-        if !self.network.is_isolated(process) {
+        if !self.network.is_isolated(Place::Process(process), now_us) {
             self.processes[process].heard_us = now_us;
             let live: BTreeSet<NodeId> = (0..self.scenario.nodes)
                 .map(id)
@@ -373,9 +333,8 @@ impl World {
         }
         for node in self.processes[process].coordinator.to_probe(now_us) {
             let place = node.get() as usize - 1;
-            let is_there = self.processes[place].is_running(now_us)
-                && self.network.reaches(process, place)
-                && self.network.reaches(place, process);
+            let is_there =
+                self.processes[place].running.is_running(now_us) && self.network.connects(process, place, now_us);
             self.processes[process].coordinator.probed(node, is_there, now_us);
         }
     }
@@ -392,9 +351,7 @@ impl World {
 
     /// Schedules an event in this many microseconds.
     pub(super) fn after(&mut self, after_us: u64, happening: Happening) {
-        self.last_happening += 1;
-        self.agenda.push(Reverse((self.now_us + after_us, self.last_happening)));
-        self.happenings.insert(self.last_happening, happening);
+        self.agenda.put(self.now_us + after_us, happening);
     }
 
     /// Adds the counts of a process when it ends.
@@ -406,17 +363,23 @@ impl World {
 
     /// Records a broken guarantee; only the first one counts.
     pub(super) fn violated(&mut self, what: String) {
-        self.violation.get_or_insert(what);
+        self.notes.broke(what);
     }
 
     /// Adds a note, if the run is traced.
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.is_traced {
-            if self.notes.len() >= NOTES_MAX {
-                self.notes.pop_front();
-            }
-            self.notes
-                .push_back(format!("{:>9.3} ms  {}", self.now_us as f64 / 1e3, what()));
-        }
+        self.notes.add(format_args!("{:.3} ms", self.now_us as f64 / 1e3), what);
     }
+}
+
+/// A network with random failures, or without some. All times are in microseconds. A coordinator gives up before the latest
+/// messages arrive.
+fn network(rng: &mut Rng) -> Network {
+    let mut chance = |most: u32| rng.u32(..=most) * rng.u32(0..=1);
+    let chances = Chances {
+        late: chance(60),
+        lost: chance(30),
+        doubled: chance(50),
+    };
+    Network::new(50..1_500, 1_000..600_000, 1_000..100_000, chances)
 }

@@ -5,24 +5,20 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use fondaco_client::operation::{Moment, Operation};
-use fondaco_client::quorum::QuorumCounters;
-use fondaco_client::read::{
-    Answer, Directory, Effort, Element, Failure, HealthPolicy, Read, Steering, SteeringPolicy, Strategy,
-};
+use fondaco_client::read::{Answer, Effort, Element, Failure, Read, Steering, SteeringPolicy, Strategy};
 use fondaco_client::{ReadOptions, WireKey};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Member, NodeId, PartitionCount, Placement, place};
+use fondaco_simulation::Caller;
 
 /// How long a node takes to answer.
 pub const ANSWER_US: u64 = 700;
 
 pub struct Cluster {
-    pub directory: Arc<Directory>,
-    pub steering: Steering,
+    pub caller: Caller,
     /// A key of each partition.
     pub keys: Vec<WireKey>,
     pub now_us: u64,
-    counts: QuorumCounters,
 }
 
 /// How a cluster is made.
@@ -48,28 +44,17 @@ impl Cluster {
         let mut random = Rng::with_seed(seed);
         let partitions = PartitionCount::try_from(shape.partitions).unwrap();
         let topology = topology(shape, partitions, &mut random);
+        let mut caller = Caller::new(topology, Some("zone-1"));
+        caller.steering = Steering::new(&SteeringPolicy::default()).with_seed(seed);
         Self {
-            directory: Arc::new(Directory::new(
-                Arc::new(topology),
-                Some("zone-1"),
-                HealthPolicy::default(),
-                None,
-            )),
-            steering: Steering::new(&SteeringPolicy::default()).with_seed(seed),
+            caller,
             keys: key_of_each(partitions),
             now_us: 1_000_000,
-            counts: QuorumCounters::default(),
         }
     }
 
     fn moment(&self) -> Moment<'_> {
-        Moment {
-            now_us: self.now_us,
-            now_unix_ms: 0,
-            latest: &self.directory,
-            steering: &self.steering,
-            counts: &self.counts,
-        }
+        self.caller.moment(self.now_us, 0)
     }
 
     /// Keys of distinct partitions.
@@ -116,14 +101,14 @@ impl Cluster {
 
     /// The nodes that hold a key.
     pub fn holders(&self, key: &WireKey) -> &[NodeId] {
-        let topology = self.directory.topology();
+        let topology = self.caller.directory.topology();
         let replicas = topology.stores["s"].replicas as usize;
         let owners = &topology.owners[topology.partitions.partition_of(key.slot()).get() as usize];
         &owners[..owners.len().min(replicas)]
     }
 
     pub fn group_of(&self, node: NodeId) -> u32 {
-        self.directory.member(node).unwrap().group
+        self.caller.directory.member(node).unwrap().group
     }
 }
 

@@ -113,7 +113,7 @@ proptest! {
                 ..ReadOptions::default()
             };
             let outcome = ask(&mut cluster, &keys, &options);
-            let is_live = |node: &NodeId| cluster.directory.member(*node).unwrap().live;
+            let is_live = |node: &NodeId| cluster.caller.directory.member(*node).unwrap().live;
             for (node, places) in &outcome.asked {
                 let any_live = |&place: &u32| cluster.holders(&keys[place as usize]).iter().any(is_live);
                 prop_assert!(is_live(node) || !places.iter().any(any_live), "{} asked a dead node", name);
@@ -148,7 +148,7 @@ proptest! {
         let keys = cluster.distinct(keys, &mut random);
         let options = options(WITHOUT_BORROWING, 1);
         // The client learns only from them that they are full. Each key has a holder that is not.
-        let members = cluster.directory.members().iter().filter(|member| member.group != 0);
+        let members = cluster.caller.directory.members().iter().filter(|member| member.group != 0);
         let refusing: BTreeSet<NodeId> = members.filter(|_| random.u8(..8) == 0).map(|member| member.id).collect();
         let outcome = cluster.ask(&keys, &options, &refusing);
         let mut counts = vec![0; groups as usize];
@@ -196,7 +196,7 @@ fn the_effort_of_a_request_is_counted() {
     let largest = outcome.asked.values().map(Vec::len).max().unwrap();
     assert_eq!(effort.largest_share as usize, largest);
     assert_eq!((effort.server_us, effort.client_us), (ANSWER_US, 0));
-    let counts = cluster.steering.counts();
+    let counts = cluster.caller.steering.counts();
     assert_eq!(
         (counts.nodes, counts.largest_shares),
         (effort.nodes.into(), largest as u64)
@@ -218,7 +218,7 @@ impl FanOutController for Greedy {
 #[test]
 fn a_controller_is_asked_once_for_requests_of_several_keys_whose_strategy_heeds_it() {
     let mut cluster = Cluster::new(grouped(3, 4), 1);
-    for (member, rate) in cluster.directory.members().iter().zip([100, 200]) {
+    for (member, rate) in cluster.caller.directory.members().iter().zip([100, 200]) {
         member.health.report_rate(rate);
     }
     let greedy = Arc::new(Greedy::default());

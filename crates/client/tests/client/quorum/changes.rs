@@ -53,7 +53,7 @@ fn a_change_is_retried_on_a_concurrent_write() {
     updated(&mut world, first).unwrap();
     updated(&mut world, second).unwrap();
     assert_eq!(values(&world.healed(&key)), ["old++"]);
-    assert!(world.counts.read().conflicts >= 1);
+    assert!(world.caller.counts.read().conflicts >= 1);
 }
 
 fn begin_update_of(suffix: &'static str) -> impl Fn(&mut World, &WireKey) -> usize {

@@ -34,7 +34,7 @@ fn a_hint_is_kept_for_a_missed_write() {
         );
         let hints = &world.replicas[&id(keeper)].hints;
         assert_eq!(values(&hints[&(id(3), key.as_bytes().slice_ref(key.key()))]), ["v"]);
-        assert_eq!(world.counts.read().hints, 1);
+        assert_eq!(world.caller.counts.read().hints, 1);
     }
 }
 
@@ -165,7 +165,7 @@ fn without_handoff_no_hints_are_kept() {
     let (at, written) = put(&mut world, &key, "v");
     written.unwrap();
     assert_eq!(world.asked(at).hints(), []);
-    assert_eq!(world.counts.read().hints_failed, 0);
+    assert_eq!(world.caller.counts.read().hints_failed, 0);
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
 }
 
 fn partition(world: &World) -> usize {
-    let partitions = world.directory.topology().partitions;
+    let partitions = world.caller.directory.topology().partitions;
     partitions.partition_of(key("k").slot()).get() as usize
 }
 

@@ -236,8 +236,8 @@ fn a_read_of_many_keys_asks_each_node_once() {
     world.replica(4).is_up = false;
     let at = begin_get(&mut world, &keys);
     world.answer(at);
-    let owners = world.directory.topology().owners.clone();
-    let partitions = world.directory.topology().partitions;
+    let owners = world.caller.directory.topology().owners.clone();
+    let partitions = world.caller.directory.topology().partitions;
     for (key, record) in keys.iter().zip(read(&mut world, at)) {
         let is_on_4 = owners[partitions.partition_of(key.slot()).get() as usize].contains(&id(4));
         match is_on_4 {
@@ -308,5 +308,5 @@ fn only_replicas_with_older_records_get_the_merged_record() {
             .values()
             .all(|replica| replica.records[key.key()] == record)
     );
-    assert_eq!(world.counts.read().repairs, 3);
+    assert_eq!(world.caller.counts.read().repairs, 3);
 }

@@ -2,16 +2,15 @@
 //! operations that run concurrently, in the order that a seed gives.
 
 use std::any::Any;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
 use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
-use fondaco_client::quorum::{Home, QuorumCounters, WriteTimes};
-use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
+use fondaco_client::quorum::{Home, WriteTimes};
+use fondaco_client::read::Failure;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount};
@@ -19,6 +18,7 @@ use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{
     ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
+use fondaco_simulation::{Agenda, Caller};
 
 pub use crate::records::Flaw;
 use crate::records::{Hints, Records, carry_out};
@@ -87,12 +87,9 @@ pub struct World {
     pub flaw: Option<Flaw>,
     pub now_us: u64,
     pub replicas: BTreeMap<NodeId, Replica>,
-    pub directory: Arc<Directory>,
+    pub caller: Caller,
     pub home: Arc<Home>,
-    pub steering: Steering,
-    pub counts: QuorumCounters,
-    events: BinaryHeap<(Reverse<u64>, Reverse<usize>)>,
-    bodies: Vec<Option<Event>>,
+    events: Agenda<Event>,
     running: Vec<Running>,
 }
 
@@ -195,32 +192,21 @@ impl World {
             flaw: None,
             now_us: 1,
             replicas: (1..=shape.nodes).map(replica).collect(),
-            directory: Arc::new(Directory::new(
-                Arc::new(topology),
-                zone.as_deref(),
-                HealthPolicy::default(),
-                None,
-            )),
+            caller: Caller::new(topology, zone.as_deref()),
             home: Arc::new(Home {
                 node: home.map(id),
                 zone,
             }),
-            steering: Steering::new(&SteeringPolicy::default()),
-            counts: QuorumCounters::default(),
-            events: BinaryHeap::new(),
-            bodies: Vec::new(),
+            events: Agenda::default(),
             running: Vec::new(),
         }
     }
 
     /// All coordinators get a newer topology.
     pub fn adopt(&mut self, topology: Topology) {
-        let zone = self.home.zone.as_deref();
-        let policy = HealthPolicy::default();
-        let directory = Directory::new(Arc::new(topology), zone, policy, Some(&self.directory));
-        self.directory = Arc::new(directory);
+        self.caller.learn(topology, self.home.zone.as_deref());
         for at in 0..self.running.len() {
-            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
             if self.running[at].operation.wants_directory() {
                 self.running[at].operation.on_directory(&moment);
             }
@@ -229,7 +215,7 @@ impl World {
     }
 
     pub fn moment(&self) -> Moment<'_> {
-        moment(&self.directory, &self.steering, &self.counts, self.now_us)
+        self.caller.moment(self.now_us, unix_ms(self.now_us))
     }
 
     pub fn replica(&mut self, number: u32) -> &mut Replica {
@@ -265,7 +251,7 @@ impl World {
 
     fn send(&mut self, at: usize) {
         loop {
-            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
             let Some(outgoing) = self.running[at].operation.next_send(&moment) else {
                 return;
             };
@@ -279,7 +265,7 @@ impl World {
             if command == ReplicaCommand::Get && self.home.node == Some(node) && replica.is_up && is_at_once {
                 // The local replica has the record in memory, and answers before other replicas are asked.
                 let reply = self.serve(node, request);
-                let moment = self::moment(&self.directory, &self.steering, &self.counts, self.now_us);
+                let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
                 self.running[at].operation.on_reply(id, reply, &moment);
                 continue;
             }
@@ -336,9 +322,7 @@ impl World {
     }
 
     fn schedule(&mut self, after_us: u64, event: Event) {
-        self.events
-            .push((Reverse(self.now_us + after_us), Reverse(self.bodies.len())));
-        self.bodies.push(Some(event));
+        self.events.put(self.now_us + after_us, event);
     }
 
     /// Carries out a request at a replica.
@@ -368,7 +352,7 @@ impl World {
         let open = |running: &Running| !running.operation.is_over();
         let timer = self.running.iter().filter(|running| open(running));
         let timer = timer.map(|running| running.operation.wake_at_us()).min();
-        let event = self.events.peek().map(|(Reverse(at_us), _)| *at_us);
+        let event = self.events.next_at();
         // An operation that was answered at its start is reported first.
         let is_untold = |running: &Running| running.operation.is_answered() && !running.is_told;
         let next_us = match (timer, event) {
@@ -377,17 +361,14 @@ impl World {
             (Some(timer), event) => timer.min(event.unwrap_or(u64::MAX)),
         };
         self.now_us = self.now_us.max(next_us);
-        while let Some(&(Reverse(at_us), Reverse(place))) = self.events.peek()
-            && at_us <= self.now_us
-        {
-            self.events.pop();
-            let event = self.bodies[place].take().unwrap();
+        while self.events.next_at().is_some_and(|at_us| at_us <= self.now_us) {
+            let (_, _, event) = self.events.take().unwrap();
             if let Event::Request(at, id, node, request) = event {
                 let reply = self.serve(node, *request);
                 self.schedule(100, Event::Reply(at, id, reply));
                 continue;
             }
-            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
             let at = match event {
                 Event::Request(..) => continue,
                 Event::Reply(at, id, reply) => {
@@ -404,7 +385,7 @@ impl World {
         for at in 0..self.running.len() {
             let running = &mut self.running[at];
             if !running.operation.is_over() && self.now_us >= running.operation.wake_at_us() {
-                let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+                let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
                 running.operation.on_time(&moment);
                 let running = &self.running[at];
                 assert!(
@@ -457,8 +438,8 @@ impl World {
 
     /// Makes replicas carry out all late requests, though no operation waits for them.
     pub fn catch_up(&mut self) {
-        while let Some((_, Reverse(place))) = self.events.pop() {
-            if let Some(Event::Request(_, _, node, request)) = self.bodies[place].take() {
+        while let Some((_, _, event)) = self.events.take() {
+            if let Event::Request(_, _, node, request) = event {
                 self.serve(node, *request);
             }
         }
@@ -517,19 +498,4 @@ impl Asked {
 
 fn unix_ms(now_us: u64) -> u64 {
     1_700_000_000_000 + now_us / 1000
-}
-
-fn moment<'a>(
-    latest: &'a Arc<Directory>,
-    steering: &'a Steering,
-    counts: &'a QuorumCounters,
-    now_us: u64,
-) -> Moment<'a> {
-    Moment {
-        now_us,
-        now_unix_ms: unix_ms(now_us),
-        latest,
-        steering,
-        counts,
-    }
 }

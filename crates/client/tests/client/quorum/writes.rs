@@ -77,7 +77,7 @@ fn few_retries() -> Steering {
 #[test]
 fn a_full_local_disk_does_not_prevent_writes() {
     let mut world = World::new(1, &Shape::three(), Some(2));
-    world.steering = few_retries();
+    world.caller.steering = few_retries();
     let key = first_key();
     for command in ["FONDACO.RPUT", "FONDACO.RMERGE"] {
         world.replica(2).refuses.insert(command, ReplicaErrorCode::DiskFull);
@@ -92,7 +92,7 @@ fn a_full_local_disk_does_not_prevent_writes() {
 #[test]
 fn a_write_error_names_replicas_that_were_not_asked() {
     let mut world = World::new(1, &Shape::three(), Some(2));
-    world.steering = few_retries();
+    world.caller.steering = few_retries();
     let key = first_key();
     world
         .replica(2)
@@ -251,7 +251,7 @@ fn a_failed_write_names_the_missing_replicas() {
         "1 of 2 writes: node 2 (10.0.0.2:6500) said \"DISKFULL as the test says\", node 3 (10.0.0.3:6500) cannot be \
          reached (there is no connection); it may have been written to some, and be read later"
     );
-    assert_eq!(world.counts.read().no_quorum, 1);
+    assert_eq!(world.caller.counts.read().no_quorum, 1);
     assert_eq!(values(&world.healed(&key)), ["v"], "it may be read from now on");
 }
 
