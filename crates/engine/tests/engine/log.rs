@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
-use fondaco_testing::fail_reads;
+use fondaco_testing::{fail_reads, wait_until};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -44,14 +44,6 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     segments
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 fn delete(engine: &LogEngine, table: &dyn Table, key: &[u8]) {
     let mut batch = WriteBatch::new();
     batch.delete(table, key.to_vec().into());
@@ -65,7 +57,7 @@ fn wait_for_rest(engine: &LogEngine, dir: &Path) {
         segments(dir).into_iter().map(|path| (changed(&path), path)).collect()
     };
     let (mut before, mut since) = (log(), Instant::now());
-    wait_until("cleaning does not come to rest", || {
+    wait_until("cleaning does not come to rest", DEADLINE, || {
         let now = log();
         if now != before {
             (before, since) = (now, Instant::now());
@@ -73,7 +65,7 @@ fn wait_for_rest(engine: &LogEngine, dir: &Path) {
         // Without notifications, the cleaner looks for work four times a second.
         since.elapsed() > Duration::from_millis(600)
     });
-    wait_until("writers must wait", || engine.writes_at_once());
+    wait_until("writers must wait", DEADLINE, || engine.writes_at_once());
 }
 
 /// Writes and deletes some hundreds of keys at random, far more data than fits into a few segments.
@@ -105,7 +97,7 @@ fn cleaning_frees_space_and_keeps_all_records() {
         let live: usize = records.iter().map(|(key, value)| key.len() + value.len() + 20).sum();
         // Half of it may be garbage, and some segments are tolerated.
         let most = live as u64 * 2 + 8 * SEGMENT_BYTES;
-        wait_until("it is not cleaned", || {
+        wait_until("it is not cleaned", DEADLINE, || {
             put(&engine, &*table, b"one more", b"");
             segments(dir.path()).len() as u64 * SEGMENT_BYTES <= most
         });
@@ -129,7 +121,7 @@ fn a_tombstone_outlives_the_cleaning_of_its_segment() {
     for number in 0..3000_u32 {
         put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));
     }
-    wait_until("the segment of the deletion is not cleaned", || {
+    wait_until("the segment of the deletion is not cleaned", DEADLINE, || {
         put(&engine, &*table, b"again and again", &[0; 800]);
         segments(dir.path()).len() <= 8
     });
@@ -173,7 +165,9 @@ fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
         put(&engine, &*table, &[b'k', number], &[number; 1000]);
     }
     let first = segments(dir.path())[0].clone();
-    wait_until("the first segment is sealed", || first.with_extension("keys").exists());
+    wait_until("the first segment is sealed", DEADLINE, || {
+        first.with_extension("keys").exists()
+    });
     let Some(immutable) = Immutable::make(&first) else {
         return;
     };
@@ -185,10 +179,10 @@ fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
     for number in 0..6000_u32 {
         put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));
     }
-    wait_until("the first segment is cleaned", || {
+    wait_until("the first segment is cleaned", DEADLINE, || {
         !first.with_extension("keys").exists()
     });
-    wait_until("the other segments are cleaned", || {
+    wait_until("the other segments are cleaned", DEADLINE, || {
         put(&engine, &*table, b"again and again", &[0; 800]);
         segments(dir.path()).len() <= 8
     });
@@ -199,7 +193,7 @@ fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
     let table = engine.open_table("t").unwrap();
     assert_eq!(table.get(b"deleted").unwrap(), None);
     assert_eq!(table.approximate_len(), 81);
-    wait_until("it is deleted at last", || {
+    wait_until("it is deleted at last", DEADLINE, || {
         put(&engine, &*table, b"again and again", &[0; 800]);
         !first.exists()
     });
@@ -222,7 +216,7 @@ fn tombstones_kept_for_an_old_segment_are_dropped_with_it() {
     }
     // The tolerated garbage and tombstones, and the live records.
     let is_clean = || !first.exists() && segments(dir.path()).len() <= 12;
-    wait_until("it is not cleaned", is_clean);
+    wait_until("it is not cleaned", DEADLINE, is_clean);
     wait_for_rest(&engine, dir.path());
     assert!(is_clean(), "{} segments", segments(dir.path()).len());
     drop((table, engine));
@@ -289,7 +283,7 @@ fn tombstones_kept_for_a_damaged_segment_do_not_block_writers() {
         put(&engine, &*table, &[number], &[number; 960]);
     }
     let first = segments(dir.path())[0].clone();
-    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    wait_until("nothing is sealed", DEADLINE, || first.with_extension("keys").exists());
     drop((table, engine));
     let mut bytes = fs::read(&first).unwrap();
     bytes[5000] ^= 1;
@@ -407,7 +401,7 @@ fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
     for number in 0..2000_u32 {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
-    wait_until("nothing is sealed", || {
+    wait_until("nothing is sealed", DEADLINE, || {
         segments(dir.path())[0].with_extension("keys").exists()
     });
     drop((table, engine));
@@ -438,7 +432,7 @@ fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
             put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
         }
     }
-    wait_until("it is not cleaned", || {
+    wait_until("it is not cleaned", DEADLINE, || {
         put(&engine, &*table, b"one more", b"");
         segments(dir.path()).len() < 50
     });
@@ -446,7 +440,7 @@ fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
     assert!(first.exists());
     // The record is repaired from another replica.
     put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
-    wait_until("the segment stays", || {
+    wait_until("the segment stays", DEADLINE, || {
         put(&engine, &*table, b"one more", &[0; 800]);
         !first.exists()
     });
@@ -464,7 +458,7 @@ fn a_missing_segment_is_reported() {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
     let first = segments(dir.path())[0].clone();
-    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    wait_until("nothing is sealed", DEADLINE, || first.with_extension("keys").exists());
     drop((table, engine));
     fs::remove_file(&first).unwrap();
     let error = LogEngine::open(dir.path(), LogOptions::default()).err().unwrap();
@@ -488,7 +482,7 @@ fn a_last_segment_that_was_cleaned_away_is_not_missed() {
         .for_each(|unused| fs::remove_file(unused).unwrap());
     let engine = open(dir.path());
     engine.drop_table("dropped").unwrap();
-    wait_until("the segment is cleaned", || segments(dir.path()).is_empty());
+    wait_until("the segment is cleaned", DEADLINE, || segments(dir.path()).is_empty());
     drop(engine);
     let engine = open(dir.path());
     assert_eq!(engine.lost_writes(), None);
@@ -507,7 +501,7 @@ fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
     let first = segments(dir.path())[0].clone();
-    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    wait_until("nothing is sealed", DEADLINE, || first.with_extension("keys").exists());
     let unreadable = fail_reads(&first, 5000..5001);
     let is_damaged = |number: u32| match table.get(&number.to_be_bytes()) {
         Ok(_) => false,
@@ -523,6 +517,7 @@ fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
     }
     wait_until(
         "the cleaner did not reach the damage, or did not continue behind it",
+        DEADLINE,
         || {
             put(&engine, &*table, b"one more", &[0; 800]);
             engine.damage().is_some_and(|damage| damage.contains("segments")) && segments(dir.path()).len() < 50
@@ -531,11 +526,11 @@ fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
     wait_for_rest(&engine, dir.path());
     assert!(first.exists() && is_damaged(damaged));
     put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
-    wait_until("the segment stays", || {
+    wait_until("the segment stays", DEADLINE, || {
         put(&engine, &*table, b"one more", &[0; 800]);
         !first.exists()
     });
-    wait_until("the damage is still reported", || engine.damage().is_none());
+    wait_until("the damage is still reported", DEADLINE, || engine.damage().is_none());
     drop(unreadable);
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_fetch::FetchError;
 use fondaco_format::MANIFEST_FILE;
+use fondaco_testing::until;
 
 use crate::place::{Place, Source, Tuning, control, hurried};
 
@@ -86,11 +87,9 @@ fn an_interrupted_fetch_keeps_its_files_and_reads_the_rest() {
     tuning.rate.store(300 << 10, Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while interrupted.progress().bytes_done < 1_000_000 {
-                assert!(Instant::now() < deadline, "nothing is fetched");
-                std::thread::yield_now();
-            }
+            until("something is fetched", || {
+                interrupted.progress().bytes_done >= 1_000_000
+            });
             interrupted.interrupt();
         });
         let error = place.fetch(Arc::clone(&source), &interrupted, &tuning).unwrap_err();
@@ -170,11 +169,7 @@ fn a_cancelled_fetch_stops_although_its_rate_would_take_hours() {
     tuning.rate.store(100, Relaxed);
     std::thread::scope(|scope| {
         let fetch = scope.spawn(|| place.fetch(Arc::clone(&source), &control, &tuning));
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while control.progress().bytes_done == 0 {
-            assert!(Instant::now() < deadline, "nothing is fetched");
-            std::thread::yield_now();
-        }
+        until("something is fetched", || control.progress().bytes_done > 0);
         control.cancel();
         control.interrupt();
         let error = fetch.join().unwrap().unwrap_err();

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use fondaco_fetch::{FetchError, discard_leftovers, move_partitions};
 use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::PartitionId;
+use fondaco_testing::until;
 
 use crate::files::file_name;
 use crate::place::{Place, Source, Tuning, control, hurried};
@@ -62,11 +62,7 @@ fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
     tuning.rate.store(200 << 10, Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while interrupted.progress().bytes_done < 300_000 {
-                assert!(Instant::now() < deadline, "nothing is fetched");
-                std::thread::yield_now();
-            }
+            until("something is fetched", || interrupted.progress().bytes_done >= 300_000);
             interrupted.interrupt();
         });
         let error = place.fetch(Arc::clone(&source), &interrupted, &tuning).unwrap_err();

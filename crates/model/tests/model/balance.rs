@@ -4,50 +4,9 @@ use fondaco_model::balance::{
     BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Decision, Departure, HotKey, LoadReport, LoadWindow,
     MeanLoad, NodeLoad, Outcome, PartitionState, ResourceUse, advise, decide,
 };
-use fondaco_model::{NodeId, PartitionCount, PartitionId, Placement};
+use fondaco_model::{PartitionCount, PartitionId, Placement};
 
-fn node(number: u32) -> NodeId {
-    NodeId::new(number).unwrap()
-}
-
-/// A node that uses so much of its one core.
-fn load(number: u32, cpu: f64) -> NodeLoad {
-    NodeLoad {
-        requests: 1000.0 * cpu,
-        ..NodeLoad::of(node(number), (cpu, 1.0))
-    }
-}
-
-/// A partition with one owner, which costs so much.
-fn partition(owner: u32, cost: f64) -> PartitionState {
-    PartitionState {
-        owners: vec![node(owner)],
-        requests: vec![cost],
-        costs: vec![cost],
-        bytes: 1 << 20,
-    }
-}
-
-fn input(nodes: Vec<NodeLoad>, partitions: Vec<PartitionState>) -> BalanceInput {
-    BalanceInput {
-        number: 1,
-        at_unix_ms: 1_000_000_000,
-        settings: BalanceSettings {
-            mode: BalanceMode::Act,
-            ..BalanceSettings::default()
-        },
-        placement: Placement::Ring,
-        replicas: 1,
-        plan: None,
-        nodes,
-        partitions,
-        struggled: Default::default(),
-        departures: Vec::new(),
-        moved_unix_ms: None,
-        hot_keys: Vec::new(),
-        machines: None,
-    }
-}
+use crate::load::{input, load, node, partition, says};
 
 /// Node 1 at 95 %, with ten equal partitions, and a calm node 2 with two.
 fn one_struggles() -> BalanceInput {
@@ -66,11 +25,6 @@ fn moved(decision: &Decision) -> Vec<(u32, u32, u32)> {
             moves.collect()
         }
     }
-}
-
-fn says(decision: &Decision, text: &str) -> bool {
-    let advice = decision.advice.iter().flat_map(|one| [&one.problem, &one.help]);
-    decision.reasons.iter().chain(advice).any(|one| one.contains(text))
 }
 
 #[test]

@@ -3,32 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_model::balance::{
-    BalanceInput, BalanceMode, BalancePolicy, BalanceSettings, Departure, NodeLoad, Outcome, PartitionState, decide,
-};
-use fondaco_model::{NodeId, PartitionId, Placement};
+use fondaco_model::balance::{BalanceInput, BalancePolicy, Departure, NodeLoad, Outcome, PartitionState, decide};
+use fondaco_model::{NodeId, PartitionId};
+
+use crate::load::{Random, input};
 
 const STEP_MS: u64 = 30_000;
 const DAY_MS: u64 = 24 * 3_600_000;
 
 /// How long a node may be overloaded before that counts as sustained.
 const OVERLOADED_MS_MAX: u64 = 10 * 60_000;
-
-/// Numbers that look random: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() * limit as f64) as usize
-    }
-}
 
 /// A partition whose load rises and falls.
 struct Partition {
@@ -150,20 +134,12 @@ impl World {
         BalanceInput {
             number: self.number,
             at_unix_ms: self.now_ms,
-            settings: BalanceSettings {
-                mode: BalanceMode::Act,
-                ..BalanceSettings::default()
-            },
-            placement: Placement::Ring,
             replicas: 2,
             plan: self.plan.as_ref().map(|_| 1),
-            nodes,
-            partitions,
             struggled: self.struggled.clone(),
             departures: self.departures.clone(),
             moved_unix_ms: self.moved_unix_ms,
-            hot_keys: Vec::new(),
-            machines: None,
+            ..input(nodes, partitions)
         }
     }
 

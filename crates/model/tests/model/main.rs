@@ -4,6 +4,7 @@ mod advice;
 mod balance;
 mod balance_days;
 mod cluster;
+mod load;
 mod machines;
 mod placement;
 mod versioned;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
@@ -443,15 +443,6 @@ pub fn value(text: &str) -> Update {
 
 pub fn now_unix_ms() -> u64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
-}
-
-/// Waits until a condition holds.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "timeout: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Settings of a store that acknowledges writes once they are on the disk.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::versioned::{Resolution, Update, resolve};
 use fondaco_protocol::replica::ReplicaReply;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet, until};
+use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet};
 
 const STARTS: u32 = 200;
 

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, dropped, node, put, quiet, until, value};
+use crate::cluster::{Cluster, dropped, node, put, quiet, value};
 
 fn disk(dir: &Path) -> Arc<dyn Engine> {
     Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())

@@ -10,8 +10,9 @@ use fondaco_model::{PROTOCOL, PartitionCount, PartitionId};
 use fondaco_protocol::replica::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 use fondaco_resp::{Protocol, Reply};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, Message, Network, ask, merging, node, now_unix_ms, put, quiet, until, value};
+use crate::cluster::{Cluster, Message, Network, ask, merging, node, now_unix_ms, put, quiet, value};
 
 /// Options for continuous comparisons.
 fn busy() -> ReplicaOptions {

@@ -9,10 +9,10 @@ use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, MySqlEngine, 
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::ReplicaOptions;
-use fondaco_testing::MariaDb;
+use fondaco_testing::{MariaDb, until};
 use tempfile::TempDir;
 
-use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, value};
 use crate::losses::counted;
 
 /// Node 1 uses a database, the others use trees.

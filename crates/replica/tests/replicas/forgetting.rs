@@ -8,10 +8,9 @@ use bytes::Bytes;
 use fondaco_model::versioned::{Update, VersionedSettings};
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{
-    Cluster, PATIENCE, STORE_ID, ask, merging, node, now_unix_ms, pair, put, quiet, request, until, value,
-};
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, now_unix_ms, pair, put, quiet, request, value};
 
 /// All background work, continuously.
 fn busy() -> ReplicaOptions {

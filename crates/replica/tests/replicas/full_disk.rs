@@ -9,9 +9,9 @@ use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, Lo
 use fondaco_model::versioned::Update;
 use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
-use fondaco_testing::SmallDisk;
+use fondaco_testing::{SmallDisk, until};
 
-use crate::cluster::{Cluster, ask, node, now_unix_ms, putting, quiet, until};
+use crate::cluster::{Cluster, ask, node, now_unix_ms, putting, quiet};
 
 const DISK_BYTES: u64 = 192 << 20;
 /// What is left of the disk until [`SmallDisk::make_room`].

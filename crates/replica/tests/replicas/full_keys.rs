@@ -8,8 +8,9 @@ use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::versioned::Update;
 use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{DirectEnd, ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, ask, node, now_unix_ms, pair, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, ask, node, now_unix_ms, pair, put, putting, quiet, value};
 use crate::direct::append;
 
 /// The first node has a log with little memory for keys, the others have no limit.

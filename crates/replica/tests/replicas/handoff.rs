@@ -7,8 +7,9 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::ReplicaCounter;
 use fondaco_simulation::FaultyDisk;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};
+use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, value};
 
 /// A cluster of three nodes; node 3 is away, and node 2 keeps this many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {

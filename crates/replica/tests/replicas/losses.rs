@@ -9,8 +9,9 @@ use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, Log
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, settings_of, until, value};
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, settings_of, value};
 
 fn in_memory(_: &Path) -> Arc<dyn Engine> {
     Arc::new(MemoryEngine::new())

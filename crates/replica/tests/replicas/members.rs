@@ -8,8 +8,9 @@ use fondaco_model::member;
 use fondaco_model::versioned::Update;
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaError, ReplicaOperation, ReplicaReply};
 use fondaco_replica::ReplicaOptions;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, ask, merging, now_unix_ms, put, quiet, until, value};
+use crate::cluster::{Cluster, ask, merging, now_unix_ms, put, quiet, value};
 
 const SETS: [&str; 3] = ["out:KNOWS{7}", "out:KNOWS{70}", "in:KNOWS{7}"];
 

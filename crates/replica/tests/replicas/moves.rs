@@ -8,10 +8,9 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::replica::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{
-    Cluster, PATIENCE, STORE_ID, ask, merging, node, pair, put, putting, quiet, request, until, value,
-};
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, pair, put, putting, quiet, request, value};
 
 fn busy() -> ReplicaOptions {
     ReplicaOptions {

@@ -8,8 +8,9 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 use fondaco_simulation::FaultyDisk;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, ask, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, ask, put, putting, quiet, value};
 
 #[test]
 fn a_panicking_write_fails_and_later_ones_succeed() {

@@ -8,10 +8,10 @@ use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, Log
 use fondaco_model::versioned::EngineKind;
 use fondaco_protocol::replica::{Held, ReplicaErrorCode};
 use fondaco_replica::ReplicaOptions;
-use fondaco_testing::{copy_dir, put_back_dir};
+use fondaco_testing::{copy_dir, put_back_dir, until};
 use tempfile::TempDir;
 
-use crate::cluster::{Cluster, fsync, node, put, quiet, until, value};
+use crate::cluster::{Cluster, fsync, node, put, quiet, value};
 use crate::losses::{counted, written_by};
 
 fn in_a_log(dir: &Path) -> Arc<dyn Engine> {

@@ -10,8 +10,9 @@ use fondaco_engine::{CacheBudget, DamagedLog, Engine, LogEngine, LogOptions, Mem
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, value};
 
 /// A cluster of two nodes, and the engine of node 1, to be tampered with.
 fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {

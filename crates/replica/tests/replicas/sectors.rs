@@ -10,8 +10,9 @@ use fondaco_model::versioned::{Record, Resolution, Update};
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 use fondaco_simulation::FaultyDisk;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, value};
 
 const KEYS: usize = 200;
 

@@ -11,8 +11,9 @@ use fondaco_engine::{DiskEngine, DiskOptions, Engine};
 use fondaco_model::{PartitionId, slot_of_key};
 use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, quiet, store, until, value};
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, quiet, store, value};
 
 const KEYS: usize = 300;
 

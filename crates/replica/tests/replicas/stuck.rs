@@ -6,8 +6,9 @@ use std::thread;
 use fondaco_engine::Engine;
 use fondaco_replica::Replicas;
 use fondaco_simulation::FaultyDisk;
+use fondaco_testing::until;
 
-use crate::cluster::{Cluster, PATIENCE, dropped, node, put, putting, quiet, request, until, value};
+use crate::cluster::{Cluster, PATIENCE, dropped, node, put, putting, quiet, request, value};
 
 /// A gate at which the operations of an engine wait while it is shut.
 #[derive(Default)]

@@ -9,9 +9,10 @@ use fondaco_protocol::replica::{
     Held, Known, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
+use fondaco_testing::until;
 
 use crate::cluster::{
-    Cluster, STORE_ID, ask, dropped, merging, node, now_unix_ms, put, putting, quiet, request, until, value,
+    Cluster, STORE_ID, ask, dropped, merging, node, now_unix_ms, put, putting, quiet, request, value,
 };
 
 fn code(reply: ReplicaReply) -> ReplicaErrorCode {

@@ -6,24 +6,12 @@ use fondaco_model::balance::{BalanceInput, Decision, HookAnswer, MachineAction, 
 use fondaco_model::{NodeId, PartitionId};
 use proptest::prelude::*;
 
-use super::fixture::{after, cluster, load};
+use crate::load::{Random, after, cluster, load};
 
 const STEP_MS: u64 = 30_000;
 const PARTITIONS: usize = 64;
 const NODES_MIN: u32 = 2;
 const NODES_MAX: u32 = 6;
-
-/// Numbers that look random: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 type Moves = BTreeMap<PartitionId, Vec<NodeId>>;
 

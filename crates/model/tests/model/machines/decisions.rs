@@ -6,7 +6,7 @@ use fondaco_model::balance::{
     decide,
 };
 
-use super::fixture::{after, cluster, node, says};
+use crate::load::{after, cluster, node, says};
 
 fn machines(input: &mut BalanceInput) -> &mut MachineInput {
     input.machines.as_mut().unwrap()
@@ -66,7 +66,7 @@ fn nothing_is_requested_where_moving_helps_or_is_off() {
     nothing(|input| input.plan = Some(3), "plan 3 is under way");
     nothing(
         |input| {
-            let mut third = super::fixture::load(3, 0.0);
+            let mut third = crate::load::load(3, 0.0);
             third.known = false;
             input.nodes.push(third);
             // It has something, so that it is not new.
@@ -98,7 +98,7 @@ fn the_node_that_joins_ends_the_request() {
     let started = decide(&next);
     assert!(!is_called(&started) && pending(&started).is_some(), "{started:#?}");
     let mut next = after(&next, &started, 30_000);
-    let mut third = super::fixture::load(3, 0.0);
+    let mut third = crate::load::load(3, 0.0);
     third.known = false;
     next.nodes.push(third);
     machines(&mut next).joined = Some(node(3));

@@ -2,4 +2,3 @@
 
 mod days;
 mod decisions;
-mod fixture;

@@ -1,4 +1,4 @@
-//! Clusters with a hook.
+//! Clusters by the load of their nodes, with a hook or without one, and load that changes at random.
 
 use fondaco_model::balance::{
     BalanceInput, BalanceMode, BalanceSettings, Decision, MachineInput, MachineSettings, MachineState, NodeLoad,
@@ -20,6 +20,38 @@ pub fn load(number: u32, cpu: f64) -> NodeLoad {
     }
 }
 
+/// A partition with one owner, which costs so much.
+pub fn partition(owner: u32, cost: f64) -> PartitionState {
+    PartitionState {
+        owners: vec![node(owner)],
+        requests: vec![cost],
+        costs: vec![cost],
+        bytes: 1 << 20,
+    }
+}
+
+/// A cluster without a hook.
+pub fn input(nodes: Vec<NodeLoad>, partitions: Vec<PartitionState>) -> BalanceInput {
+    BalanceInput {
+        number: 1,
+        at_unix_ms: NOW,
+        settings: BalanceSettings {
+            mode: BalanceMode::Act,
+            ..BalanceSettings::default()
+        },
+        placement: Placement::Ring,
+        replicas: 1,
+        plan: None,
+        nodes,
+        partitions,
+        struggled: Default::default(),
+        departures: Vec::new(),
+        moved_unix_ms: None,
+        hot_keys: Vec::new(),
+        machines: None,
+    }
+}
+
 pub fn settings() -> MachineSettings {
     MachineSettings {
         nodes_min: 1,
@@ -34,31 +66,10 @@ pub fn settings() -> MachineSettings {
 /// Nodes with so much load each, and eight partitions each with one owner.
 pub fn cluster(loads: &[f64]) -> BalanceInput {
     let nodes = (1..).zip(loads).map(|(number, &cpu)| load(number, cpu));
-    let partitions = (1..).zip(loads).flat_map(|(number, &cpu)| {
-        let one = PartitionState {
-            owners: vec![node(number)],
-            requests: vec![125.0 * cpu],
-            costs: vec![125.0 * cpu],
-            bytes: 1 << 20,
-        };
-        vec![one; 8]
-    });
+    let partitions = (1..)
+        .zip(loads)
+        .flat_map(|(number, &cpu)| vec![partition(number, 125.0 * cpu); 8]);
     BalanceInput {
-        number: 1,
-        at_unix_ms: NOW,
-        settings: BalanceSettings {
-            mode: BalanceMode::Act,
-            ..BalanceSettings::default()
-        },
-        placement: Placement::Ring,
-        replicas: 1,
-        plan: None,
-        nodes: nodes.collect(),
-        partitions: partitions.collect(),
-        struggled: Default::default(),
-        departures: Vec::new(),
-        moved_unix_ms: None,
-        hot_keys: Vec::new(),
         machines: Some(MachineInput {
             settings: settings(),
             state: MachineState::default(),
@@ -67,6 +78,7 @@ pub fn cluster(loads: &[f64]) -> BalanceInput {
             joined: None,
             idle_since_unix_ms: None,
         }),
+        ..input(nodes.collect(), partitions.collect())
     }
 }
 
@@ -87,4 +99,20 @@ pub fn after(input: &BalanceInput, decision: &Decision, ms: u64) -> BalanceInput
 pub fn says(decision: &Decision, text: &str) -> bool {
     let advice = decision.advice.iter().flat_map(|one| [&one.problem, &one.help]);
     decision.reasons.iter().chain(advice).any(|one| one.contains(text))
+}
+
+/// Numbers that look random: SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() * limit as f64) as usize
+    }
 }
