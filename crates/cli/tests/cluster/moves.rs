@@ -6,35 +6,16 @@ use serde_json::json;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
+use super::store::READ_ONE;
 use super::values::{build, elsewhere, read_all};
 use super::writers::Writers;
-
-/// With these options a read uses one replica and must still see every write, so any missed write shows.
-const OPTIONS: [&str; 8] = [
-    "--kind",
-    "versioned",
-    "--replicas",
-    "2",
-    "--reads",
-    "1",
-    "--writes",
-    "2",
-];
-
-/// Waits until the store accepts writes through all of these processes.
-fn until_written(cluster: &Cluster, names: &[&str]) {
-    until("all processes know the store", || {
-        let is_taken = |name: &&str| cluster.get(name).redis().set::<_, _, ()>("s:first", "x").is_ok();
-        names.iter().all(is_taken)
-    });
-}
 
 #[test]
 fn moves_under_load_cause_no_error_and_no_stale_read() {
     let cluster = Cluster::start(Shape::steady());
-    cluster.create(&OPTIONS);
+    cluster.create(&READ_ONE);
     let names = ["node-1", "node-2", "node-3", "router-1"];
-    until_written(&cluster, &names);
+    cluster.until_written(&names);
     let number = cluster.number("node-3").to_string();
     let writers = Writers::start(&names.map(|name| cluster.get(name).resp.clone()));
     writers.go_on(300);
@@ -42,19 +23,8 @@ fn moves_under_load_cause_no_error_and_no_stale_read() {
         cluster.any().done(&["rebalance", "run", change, &number]);
         writers.go_on(300);
     }
-    let (acknowledged, failures) = writers.stop();
-    assert!(
-        failures.is_empty(),
-        "{} failures, such as {}",
-        failures.len(),
-        failures[0]
-    );
-    for name in names {
-        let mut connection = cluster.get(name).redis();
-        for (key, value) in &acknowledged {
-            assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
-        }
-    }
+    let acknowledged = writers.stop();
+    cluster.assert_read(&names, &acknowledged);
 }
 
 #[test]
@@ -66,8 +36,8 @@ fn a_router_with_a_stale_table_reads_and_writes_correctly() {
     cluster.reroute("router-1", &own_way.address());
     cluster.launch_all();
     cluster.until_ready();
-    cluster.create(&OPTIONS);
-    until_written(&cluster, &["node-1", "router-1"]);
+    cluster.create(&READ_ONE);
+    cluster.until_written(&["node-1", "router-1"]);
     let mut router = cluster.get("router-1").redis();
     let write = |redis: &mut redis::Connection, key: u64, value: &str| {
         redis

@@ -5,18 +5,8 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
+use super::store::READ_ONE;
 use super::values::read_all;
-
-const OPTIONS: [&str; 8] = [
-    "--kind",
-    "versioned",
-    "--replicas",
-    "2",
-    "--reads",
-    "1",
-    "--writes",
-    "2",
-];
 
 fn store(cluster: &Cluster) -> Value {
     cluster.any().http_get("/v1/stores/s")
@@ -59,7 +49,7 @@ fn a_push_beyond_the_quota_fetches_nothing() {
 fn a_versioned_store_over_its_quota_takes_only_deletions() {
     const KEYS: u64 = 300;
     let cluster = Cluster::start(Shape::steady());
-    cluster.create(&OPTIONS);
+    cluster.create(&READ_ONE);
     let mut redis = cluster.get("router-1").redis();
     let long = "x".repeat(2_000);
     until("the store takes writes", || redis.set::<_, _, ()>("s:0", &long).is_ok());

@@ -1,13 +1,27 @@
 //! The store of the tests: deploys versions of it, and waits for their state.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use redis::Commands;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, is_ready};
 use super::node::until;
 use super::values::{self, STORE};
+
+/// Options of a versioned store of which a read uses one replica and must still see every write: so any missed write shows.
+pub const READ_ONE: [&str; 8] = [
+    "--kind",
+    "versioned",
+    "--replicas",
+    "2",
+    "--reads",
+    "1",
+    "--writes",
+    "2",
+];
 
 impl Cluster {
     /// Builds a version.
@@ -18,6 +32,24 @@ impl Cluster {
     /// Creates the store of all tests, with these options.
     pub fn create(&self, options: &[&str]) {
         self.any().done(&[&["store", "create", STORE], options].concat());
+    }
+
+    /// Waits until the store takes writes through all of these processes.
+    pub fn until_written(&self, names: &[&str]) {
+        until("all processes know the store", || {
+            let is_taken = |name: &&str| self.get(name).redis().set::<_, _, ()>("s:first", "x").is_ok();
+            names.iter().all(is_taken)
+        });
+    }
+
+    /// Checks that all of these processes answer with these values.
+    pub fn assert_read(&self, names: &[&str], values: &BTreeMap<String, u64>) {
+        for name in names {
+            let mut connection = self.get(name).redis();
+            for (key, value) in values {
+                assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
+            }
+        }
     }
 
     /// Deploys a built version, and waits for the end.

@@ -56,12 +56,19 @@ impl Writers {
         });
     }
 
-    /// Stops the clients; returns the last acknowledged write of each key, and all failures.
-    pub fn stop(mut self) -> (BTreeMap<String, u64>, Vec<String>) {
+    /// Stops the clients, none of which may have met a failure; returns the last acknowledged write of each key.
+    pub fn stop(mut self) -> BTreeMap<String, u64> {
         self.shared.stop.store(true, SeqCst);
         let threads = std::mem::take(&mut self.threads);
         let acknowledged = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        (acknowledged, self.shared.failures.lock().clone())
+        let failures = self.shared.failures.lock();
+        assert!(
+            failures.is_empty(),
+            "{} failures, such as {}",
+            failures.len(),
+            failures[0]
+        );
+        acknowledged
     }
 }
 
@@ -137,16 +144,10 @@ fn lose_and_return(engine: &str) {
         engine,
     ];
     cluster.create(&options);
-    let survivors = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
-    until("all processes know the store", || {
-        survivors.iter().all(|address| {
-            let client = redis::Client::open(format!("redis://{address}")).unwrap();
-            let mut connection = client.get_connection().unwrap();
-            connection.set::<_, _, ()>("s:first", "x").is_ok()
-        })
-    });
+    let survivors = ["node-1", "node-2", "router-1"];
+    cluster.until_written(&survivors);
     let lost = cluster.number("node-3");
-    let writers = Writers::start(&survivors);
+    let writers = Writers::start(&survivors.map(|name| cluster.get(name).resp.clone()));
     writers.go_on(300);
     cluster.kill("node-3");
     writers.go_on(300);
@@ -155,21 +156,10 @@ fn lose_and_return(engine: &str) {
     cluster.launch("node-3");
     cluster.until_live(lost, true);
     writers.go_on(300);
-    let (acknowledged, failures) = writers.stop();
-    assert!(
-        failures.is_empty(),
-        "{} failures, such as {}",
-        failures.len(),
-        failures[0]
-    );
+    let acknowledged = writers.stop();
     assert!(acknowledged.len() > 100);
 
-    for name in ["node-1", "node-2", "node-3", "router-1"] {
-        let mut connection = cluster.get(name).redis();
-        for (key, value) in &acknowledged {
-            assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
-        }
-    }
+    cluster.assert_read(&["node-1", "node-2", "node-3", "router-1"], &acknowledged);
     // The other replicas send it the writes that it missed, so that it has all of them itself.
     let mut returned = cluster.get("node-3").redis();
     until("the node that was away has all", || {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use fondaco_storage::{Secret, StorageOptions};
@@ -29,6 +29,33 @@ fn write(node: &Node, keys: std::ops::Range<u64>, value: &str) {
 
 fn read(node: &Node, store: &str, key: u64) -> Option<String> {
     node.redis().get(format!("{store}:{key}")).unwrap()
+}
+
+/// A node with so many keys in the store, and the path of a backup that is not there yet.
+fn with_carts(keys: u64) -> (Dev, PathBuf) {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..keys, "value");
+    let path = dev.path("backup");
+    (dev, path)
+}
+
+/// Begins a backup at a low rate, and waits until its first file is there.
+fn begin_slowly(dev: &Dev, path: &Path, bytes_per_second: &str) -> Child {
+    let url = path.to_str().unwrap();
+    let slow = [
+        "backup",
+        "carts",
+        "--output",
+        url,
+        "--bytes-per-second",
+        bytes_per_second,
+    ];
+    let backup = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
+    until("a file is there", || {
+        fs::read_dir(path).is_ok_and(|mut files| files.next().is_some())
+    });
+    backup
 }
 
 /// The longest file of a backup.
@@ -239,10 +266,7 @@ fn backups_do_not_depend_on_parallelism() {
 
 #[test]
 fn corruption_and_truncation_are_found_before_anything_is_restored() {
-    let dev = Dev::start();
-    create(&dev);
-    write(&dev, 0..200, "value");
-    let path = dev.path("backup");
+    let (dev, path) = with_carts(200);
     let url = path.to_str().unwrap();
     dev.done(&["backup", "carts", "--output", url]);
     let file = longest(&path);
@@ -275,16 +299,9 @@ fn corruption_and_truncation_are_found_before_anything_is_restored() {
 
 #[test]
 fn a_killed_backup_is_no_backup_and_can_be_repeated() {
-    let dev = Dev::start();
-    create(&dev);
-    write(&dev, 0..200, "value");
-    let path = dev.path("backup");
+    let (dev, path) = with_carts(200);
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "200"];
-    let mut killed = dev.command(&slow).spawn().unwrap();
-    until("a file is there", || {
-        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
-    });
+    let mut killed = begin_slowly(&dev, &path, "200");
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(!path.join(MANIFEST).exists());
@@ -357,16 +374,8 @@ fn a_full_disk_fails_a_backup_and_leaves_no_files() {
 
 #[test]
 fn a_backup_fails_if_its_store_is_recreated_meanwhile() {
-    let dev = Dev::start();
-    create(&dev);
-    write(&dev, 0..200, "value");
-    let path = dev.path("backup");
-    let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "500"];
-    let backup = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
-    until("a file is there", || {
-        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
-    });
+    let (dev, path) = with_carts(200);
+    let backup = begin_slowly(&dev, &path, "500");
     dev.done(&["store", "drop", "carts", "--yes"]);
     create(&dev);
     let backup = backup.wait_with_output().unwrap();
@@ -377,16 +386,9 @@ fn a_backup_fails_if_its_store_is_recreated_meanwhile() {
 
 #[test]
 fn of_two_backups_in_one_location_the_slower_one_fails() {
-    let dev = Dev::start();
-    create(&dev);
-    write(&dev, 0..200, "value");
-    let path = dev.path("backup");
+    let (dev, path) = with_carts(200);
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "500"];
-    let overtaken = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
-    until("a file is there", || {
-        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
-    });
+    let overtaken = begin_slowly(&dev, &path, "500");
     dev.done(&["backup", "carts", "--output", url]);
     let overtaken = overtaken.wait_with_output().unwrap();
     let error = String::from_utf8(overtaken.stderr).unwrap();
