@@ -134,9 +134,9 @@ fn stream_partitions(cluster: &Cluster, name: &str, store: &str) -> u64 {
 
 #[test]
 fn a_cluster_with_nothing_to_do_does_nothing() {
-    let kafka = Kafka::start();
+    let kafka = Kafka::shared();
     let cluster = Cluster::start(Shape::steady());
-    make_stores(&cluster, &kafka);
+    make_stores(&cluster, kafka);
     let names = ["controller-1", "node-1", "node-2", "node-3", "router-1"];
     let look = || names.map(|name| Work::of(&cluster, name));
     let mut before = look();

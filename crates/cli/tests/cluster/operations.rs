@@ -131,14 +131,14 @@ fn settle(value: &mut Value) {
 
 #[test]
 fn nodes_routers_and_controllers_answer_the_same_or_name_a_node() {
-    let kafka = Kafka::start();
-    let topic = kafka.make_topic("counts", 2);
+    let kafka = Kafka::shared();
+    let topic = kafka.make_topic("counts-of-operations", 2);
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     let any = cluster.any();
     any.done(&["store", "create", "v", "--kind", "versioned"]);
-    let stream = format!("kafka://{}/counts", kafka.address());
+    let stream = format!("kafka://{}/counts-of-operations", kafka.address());
     any.done(&["store", "create", "h", "--kind", "hybrid", "--stream", &stream]);
     topic.send(0, Some("k"), Some("value"), []);
     topic.send(1, None, Some("a record without a key"), []);

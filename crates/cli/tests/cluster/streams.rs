@@ -61,13 +61,13 @@ fn sums(node: &Node) -> Vec<Option<i64>> {
 
 #[test]
 fn increments_are_exact_although_nodes_are_killed() {
-    let kafka = Kafka::start();
-    let topic = kafka.make_topic("counts", TOPIC_PARTITIONS);
+    let kafka = Kafka::shared();
+    let topic = kafka.make_topic("counts-of-kills", TOPIC_PARTITIONS);
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..Shape::default()
     });
-    let stream = format!("kafka://{}/counts", kafka.address());
+    let stream = format!("kafka://{}/counts-of-kills", kafka.address());
     cluster.create(&["--kind", "hybrid", "--stream", &stream, "--max-lag", "1s"]);
     cluster.deploy(&cluster.build(1));
     let counting = thread::spawn(move || count(&topic));
@@ -222,10 +222,10 @@ fn a_compaction_gives_way_to_the_same_content(cluster: &Cluster, csv: &str) {
 
 #[test]
 fn events_outlive_their_topic_in_compacted_versions() {
-    let kafka = Kafka::start();
-    let mut story = Story::begin(kafka.make_topic("counts", Story::PARTITIONS as i32));
+    let kafka = Kafka::shared();
+    let mut story = Story::begin(kafka.make_topic("counts-of-compaction", Story::PARTITIONS as i32));
     let cluster = Cluster::start(Shape::steady());
-    let stream = format!("kafka://{}/counts", kafka.address());
+    let stream = format!("kafka://{}/counts-of-compaction", kafka.address());
     cluster.create(&[
         "--kind", "hybrid", "--stream", &stream, "--grace", "1s", "--rewind", "1h",
     ]);
@@ -298,14 +298,14 @@ fn events_outlive_their_topic_in_compacted_versions() {
 
 #[test]
 fn a_node_that_comes_after_deleted_events_says_so() {
-    let kafka = Kafka::start();
-    let mut story = Story::begin(kafka.make_topic("counts", Story::PARTITIONS as i32));
+    let kafka = Kafka::shared();
+    let mut story = Story::begin(kafka.make_topic("counts-of-late-nodes", Story::PARTITIONS as i32));
     let mut cluster = Cluster::start(Shape {
         nodes: 2,
         replicas: 2,
         ..Shape::default()
     });
-    let stream = format!("kafka://{}/counts", kafka.address());
+    let stream = format!("kafka://{}/counts-of-late-nodes", kafka.address());
     cluster.create(&["--kind", "hybrid", "--stream", &stream]);
     let csv = cluster.dir.path().join("base.csv");
     write_csv(

@@ -185,8 +185,8 @@ fn crafted(writer: &KafkaWriter, first: &mut u64, build: &Path, index: impl FnOn
 
 #[test]
 fn pushes_of_wrong_records_fail_with_their_reason() {
-    let kafka = Kafka::start();
-    let writer = kafka.make_topic("versions", 1);
+    let kafka = Kafka::shared();
+    let writer = kafka.make_topic("crafted", 1);
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     let build = cluster.build(1);
@@ -196,7 +196,7 @@ fn pushes_of_wrong_records_fail_with_their_reason() {
         counts.insert(chunk.partition.get().to_string(), chunk.records.into());
     }
     let mut next = 0;
-    let place = |offset: u64| format!("{}/0/{offset}", address(&kafka, "versions"));
+    let place = |offset: u64| format!("{}/0/{offset}", address(kafka, "crafted"));
 
     let mut wrong = counts.clone();
     wrong["3"] = json!(7);
@@ -232,10 +232,10 @@ fn pushes_of_wrong_records_fail_with_their_reason() {
     assert!(gone.contains("retention.ms") && gone.contains("push again"), "{gone}");
     let invalid = cluster
         .any()
-        .refused(1, &["deploy", STORE, &address(&kafka, "versions")]);
+        .refused(1, &["deploy", STORE, &address(kafka, "crafted")]);
     assert!(invalid.contains("/TOPIC/PARTITION/OFFSET"), "{invalid}");
 
-    let stream = address(&kafka, "versions");
+    let stream = address(kafka, "crafted");
     let create = ["store", "create", "h", "--kind", "hybrid", "--stream", &stream];
     cluster.any().done(&create);
     let same = ["deploy", "h", build.to_str().unwrap(), "--through", &stream];

@@ -343,7 +343,7 @@ fn streams_of_other_stores_are_refused() {
 
 #[test]
 fn events_of_a_topic_of_kafka_are_served_within_a_second() {
-    let kafka = Kafka::start();
+    let kafka = Kafka::shared();
     let topic = kafka.make_topic("views", 3);
     let cluster = TestCluster::start();
     create(
@@ -460,13 +460,13 @@ fn a_source_that_fails_is_told_with_its_cause() {
 
 #[test]
 fn nodes_read_their_partitions_of_a_topic_alone() {
-    let kafka = Kafka::start();
+    let kafka = Kafka::shared();
     let topic_partitions = PartitionCount::try_from(64).unwrap();
-    let topic = kafka.make_topic("views", 64);
+    let topic = kafka.make_topic("views-by-store", 64);
     let cluster = TestCluster::start();
     create(
         &cluster,
-        json!({"source": format!("kafka://{}/views", kafka.address()), "partitioner": "store"}),
+        json!({"source": format!("kafka://{}/views-by-store", kafka.address()), "partitioner": "store"}),
     );
     let send = |text: &str| {
         for number in 0..KEYS {
