@@ -230,9 +230,7 @@ fn pushes_of_wrong_records_fail_with_their_reason() {
     writer.delete_before(0, next as i64 - 1);
     let gone = cluster.any().refused(1, &["deploy", STORE, &place(1)]);
     assert!(gone.contains("retention.ms") && gone.contains("push again"), "{gone}");
-    let invalid = cluster
-        .any()
-        .refused(1, &["deploy", STORE, &address(kafka, "crafted")]);
+    let invalid = cluster.any().refused(1, &["deploy", STORE, &address(kafka, "crafted")]);
     assert!(invalid.contains("/TOPIC/PARTITION/OFFSET"), "{invalid}");
 
     let stream = address(kafka, "crafted");

@@ -22,6 +22,9 @@ fn strict_document(document: &Value) -> Value {
     document
 }
 
+const STORE: &str = "/v1/stores/{store}";
+const SWAP: &str = "/v1/stores/{store}/swap";
+
 struct Walk {
     node: TestNode,
     document: Value,
@@ -81,6 +84,26 @@ impl Walk {
         self.seen.insert((path.to_owned(), method.to_lowercase()));
     }
 
+    fn get(&mut self, path: &str, concrete: &str, expected: u16) {
+        self.step("GET", path, concrete, Value::Null, expected);
+    }
+
+    fn post(&mut self, path: &str, concrete: &str, body: Value, expected: u16) {
+        self.step("POST", path, concrete, body, expected);
+    }
+
+    fn put(&mut self, path: &str, concrete: &str, body: Value, expected: u16) {
+        self.step("PUT", path, concrete, body, expected);
+    }
+
+    fn patch(&mut self, path: &str, concrete: &str, body: Value, expected: u16) {
+        self.step("PATCH", path, concrete, body, expected);
+    }
+
+    fn delete(&mut self, path: &str, concrete: &str, expected: u16) {
+        self.step("DELETE", path, concrete, Value::Null, expected);
+    }
+
     fn validate(&self, schema: &Value, instance: &Value, what: &str) {
         let mut schema = schema.clone();
         assert!(schema.is_object(), "{what}: it has no schema");
@@ -107,236 +130,17 @@ fn every_documented_operation_answers_as_documented() {
         seen: BTreeSet::new(),
     };
     let builds = Builds::beside();
-    let (store, pushes) = ("/v1/stores/{store}", "/v1/stores/{store}/pushes");
-    let null = || Value::Null;
-
-    walk.step("GET", "/healthz", "/healthz", null(), 200);
-    walk.step("GET", "/readyz", "/readyz", null(), 200);
-    walk.step("GET", "/openapi.json", "/openapi.json", null(), 200);
-    walk.step(
-        "POST",
-        "/v1/stores",
-        "/v1/stores",
-        json!({"name": "pymk", "kind": "batch", "backups": 1}),
-        201,
-    );
-    walk.step("POST", "/v1/stores", "/v1/stores", json!({"name": "pymk"}), 409);
-    walk.step("GET", store, "/v1/stores/pymk", null(), 200);
-    walk.step("GET", store, "/v1/stores/none", null(), 404);
-    let push = "/v1/stores/{store}/push";
-    walk.step("GET", push, "/v1/stores/pymk/push", null(), 404);
-    for build in [1, 2] {
-        let source = builds.build(build);
-        let dry_run = json!({"source": source, "dry_run": true});
-        walk.step("POST", pushes, "/v1/stores/pymk/pushes", dry_run, 200);
-        walk.step("POST", pushes, "/v1/stores/pymk/pushes", json!({"source": source}), 202);
-        walk.step("GET", push, "/v1/stores/pymk/push", null(), 200);
-        walk.node.client.ended_push();
-        walk.step("GET", push, "/v1/stores/pymk/push", null(), 200);
-    }
-    walk.step("DELETE", push, "/v1/stores/pymk/push", null(), 409);
-    walk.step(
-        "GET",
-        "/v1/stores/{store}/versions",
-        "/v1/stores/pymk/versions",
-        null(),
-        200,
-    );
-    walk.step(
-        "POST",
-        "/v1/stores/{store}/rollback",
-        "/v1/stores/pymk/rollback",
-        json!({}),
-        200,
-    );
-    let swap = "/v1/stores/{store}/swap";
-    walk.step("POST", swap, "/v1/stores/pymk/swap", json!({"version": 2}), 200);
-    walk.step("POST", swap, "/v1/stores/pymk/swap", json!({"version": 99}), 404);
-    let key = "/v1/stores/{store}/keys/{key}";
-    walk.step("GET", key, "/v1/stores/pymk/keys/member-1", null(), 200);
-    walk.step("GET", key, "/v1/stores/pymk/keys/%ff%2Fno", null(), 404);
-    walk.step(
-        "POST",
-        "/v1/lookup",
-        "/v1/lookup",
-        json!({"keys": ["pymk:member-1", "pymk:absent"]}),
-        200,
-    );
-    walk.step("POST", "/v1/lookup", "/v1/lookup", json!({"keys": ["no colon"]}), 400);
-    let query = "/v1/graphs/{store}/query";
-    let all = json!({"query": "MATCH (a) RETURN a"});
-    walk.step("POST", query, "/v1/graphs/absent/query", all.clone(), 404);
-    walk.step("POST", query, "/v1/graphs/pymk/query", all, 409);
-    walk.step("GET", "/v1/stores", "/v1/stores", null(), 200);
-    let file = "/v1/stores/{store}/versions/{version}/files/{file}";
-    walk.step(
-        "GET",
-        file,
-        "/v1/stores/pymk/versions/2/files/manifest.json",
-        null(),
-        200,
-    );
-    walk.step("GET", file, "/v1/stores/pymk/versions/2/files/lock", null(), 404);
-    walk.step("GET", "/", "/", null(), 200);
-    walk.step("GET", "/v1/cluster", "/v1/cluster", null(), 200);
-    walk.step("GET", "/v1/nodes", "/v1/nodes", null(), 200);
-    walk.step("GET", "/v1/routing", "/v1/routing", null(), 200);
-    let plans = "/v1/plans";
-    walk.step("POST", plans, plans, json!({"add": [1], "dry_run": true}), 409);
-    walk.step("POST", plans, plans, json!({"add": [7]}), 404);
-    walk.step("GET", plans, plans, null(), 200);
-    walk.step("GET", "/v1/plans/{plan}", "/v1/plans/7", null(), 404);
-    walk.step("DELETE", "/v1/plans/{plan}", "/v1/plans/7", null(), 404);
-    for what in ["run", "pause", "resume"] {
-        let route = format!("/v1/plans/{{plan}}/{what}");
-        walk.step("POST", &route, &format!("/v1/plans/7/{what}"), null(), 404);
-    }
-    let mark = "/v1/nodes/{node}/mark";
-    walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": "maintenance"}), 200);
-    walk.step("POST", mark, "/v1/nodes/1/mark", json!({"mark": null}), 200);
-    walk.step("POST", mark, "/v1/nodes/7/mark", json!({"mark": "leaving"}), 404);
-    walk.step("DELETE", "/v1/nodes/{node}", "/v1/nodes/1", null(), 409);
-    walk.step("DELETE", "/v1/nodes/{node}", "/v1/nodes/7", null(), 404);
-    walk.step("GET", "/v1/session", "/v1/session", null(), 200);
-    walk.step("POST", "/v1/session", "/v1/session", json!({}), 200);
-    walk.step("DELETE", "/v1/session", "/v1/session", null(), 204);
-    walk.step("GET", "/v1/users", "/v1/users", null(), 200);
-    let user = "/v1/users/{user}";
-    walk.step(
-        "PUT",
-        user,
-        "/v1/users/ann",
-        json!({"password": "a long password", "role": "viewer"}),
-        200,
-    );
-    walk.step("PUT", user, "/v1/users/ann", json!({"password": "short"}), 400);
-    walk.step("DELETE", user, "/v1/users/ann", null(), 204);
-    walk.step("DELETE", user, "/v1/users/ann", null(), 404);
-    walk.step("GET", "/v1/audit", "/v1/audit", null(), 200);
-    walk.step("GET", "/v1/where", "/v1/where?key=pymk:1", null(), 200);
-    walk.step("GET", "/v1/where", "/v1/where?key=1", null(), 400);
-    walk.first_event();
-    let load = "/v1/load";
-    walk.step("GET", load, load, null(), 200);
-    walk.step("GET", "/v1/load/history", "/v1/load/history?since=5", null(), 200);
-    walk.step("GET", "/v1/load/history", "/v1/load/history?since=x", null(), 400);
-    walk.step("POST", load, load, load_report(), 204);
-    walk.step("POST", load, load, json!({"node": 1}), 400);
-    let split = "/v1/routing/split";
-    walk.step("POST", split, split, null(), 200);
-    walk.step("GET", "/v1/decisions", "/v1/decisions?count=3", null(), 200);
-    walk.step("GET", "/v1/decisions", "/v1/decisions?count=0", null(), 400);
-    walk.step("GET", "/v1/decisions/{decision}", "/v1/decisions/999999", null(), 404);
-    walk.step("GET", "/v1/dev/members", "/v1/dev/members", null(), 200);
-    let member = "/v1/dev/members/{member}/stop";
-    walk.step("POST", member, "/v1/dev/members/node-1/stop", null(), 404);
-    let member = "/v1/dev/members/{member}/start";
-    walk.step("POST", member, "/v1/dev/members/node-1/start", null(), 404);
-    walk.step("GET", "/v1/losses", "/v1/losses", null(), 200);
-    let loss = "/v1/losses/{loss}/accept";
-    walk.step("POST", loss, "/v1/losses/log-00000000/accept", null(), 404);
-    walk.step("GET", "/v1/status", "/v1/status", null(), 200);
-    walk.step("GET", "/v1/settings", "/v1/settings", null(), 200);
-    walk.step(
-        "PATCH",
-        "/v1/settings",
-        "/v1/settings",
-        json!({"clients-max": 100}),
-        200,
-    );
-    walk.step("GET", "/metrics", "/metrics", null(), 200);
-    walk.step("PATCH", store, "/v1/stores/pymk", json!({"backups": 0}), 200);
-    let settings = json!({"resolution": "counter", "ttl_ms": 60_000, "durability": "fsync", "handoff": "any"});
+    probes(&mut walk);
+    batch_stores(&mut walk, &builds);
+    nodes_and_plans(&mut walk);
+    users_and_places(&mut walk);
+    load_and_decisions(&mut walk);
+    members_and_settings(&mut walk);
+    walk.patch(STORE, "/v1/stores/pymk", json!({"backups": 0}), 200);
     streams(&mut walk);
-    let versioned = json!({"name": "carts", "kind": "versioned", "versioned": settings});
-    walk.step("POST", "/v1/stores", "/v1/stores", versioned, 201);
-    walk.step("GET", store, "/v1/stores/carts", null(), 200);
-    walk.step(
-        "PATCH",
-        store,
-        "/v1/stores/carts",
-        json!({"versioned": {"ttl_ms": 0}}),
-        200,
-    );
-    walk.step(
-        "PATCH",
-        store,
-        "/v1/stores/carts",
-        json!({"versioned": {"reads": 9}}),
-        400,
-    );
-    walk.step(
-        "PATCH",
-        store,
-        "/v1/stores/carts",
-        json!({"versioned": {"engine": "memory"}}),
-        409,
-    );
-    walk.step(
-        "PATCH",
-        store,
-        "/v1/stores/pymk",
-        json!({"versioned": {"reads": 1}}),
-        409,
-    );
-    walk.step("POST", swap, "/v1/stores/carts/swap", json!({"version": 1}), 409);
-    let page = "/v1/stores/{store}/partitions/{partition}/records";
-    walk.step(
-        "GET",
-        page,
-        "/v1/stores/carts/partitions/0/records?partitions=8",
-        null(),
-        200,
-    );
-    walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 400);
-    walk.step(
-        "GET",
-        page,
-        "/v1/stores/pymk/partitions/0/records?partitions=8",
-        null(),
-        409,
-    );
-    // Of an earlier store with its name.
-    let other = "/v1/stores/carts/partitions/0/records?partitions=8&created_unix_ms=1";
-    walk.step("GET", page, other, null(), 404);
-    let uploads = "/v1/stores/{store}/uploads";
-    let (upload, uploaded) = (
-        format!("{uploads}/{{upload}}"),
-        format!("{uploads}/{{upload}}/files/{{file}}"),
-    );
-    // Not a manifest.
-    walk.step("POST", uploads, "/v1/stores/pymk/uploads", null(), 422);
-    walk.step("POST", uploads, "/v1/stores/carts/uploads", null(), 409);
-    let build = builds.build(3);
-    let manifest = std::fs::read(build.join("manifest.json")).unwrap();
-    let (status, _, begun) = walk
-        .node
-        .client
-        .raw("POST", "/v1/stores/pymk/uploads", &manifest)
-        .unwrap();
-    assert_eq!(status, 200);
-    let begun: Value = serde_json::from_slice(&begun).unwrap();
-    let here = format!("/v1/stores/pymk/uploads/{}", begun["id"].as_str().unwrap());
-    let file_here = format!("{here}/files/{}", file_name(&build, "p00000-c0000", "data"));
-    walk.step("GET", &upload, &here, null(), 200);
-    walk.step("PUT", &uploaded, &format!("{file_here}?offset=0"), null(), 200);
-    walk.step("PUT", &uploaded, &format!("{file_here}?offset=7"), null(), 409);
-    walk.step("GET", &uploaded, &file_here, null(), 404);
-    walk.step("DELETE", &upload, &here, null(), 204);
-    walk.step("GET", &upload, &here, null(), 404);
-    let hints = "/v1/stores/{store}/hints";
-    walk.step("GET", hints, "/v1/stores/carts/hints", null(), 200);
-    walk.step("GET", hints, "/v1/stores/carts/hints?after=!", null(), 400);
-    let records = "/v1/stores/{store}/records";
-    // With records: see the tests of backups.
-    walk.step("POST", records, "/v1/stores/carts/records", null(), 400);
-    walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
-    let restore = "/v1/stores/{store}/restore";
-    walk.step("POST", restore, "/v1/stores/carts/restore", null(), 409);
-    walk.step("POST", restore, "/v1/stores/none/restore", null(), 409);
-    walk.step("DELETE", store, "/v1/stores/carts", null(), 204);
-    let adopt = "/v1/cluster/adopt";
-    walk.step("POST", adopt, adopt, json!({"present": true}), 200);
+    versioned_stores(&mut walk);
+    uploads(&mut walk, &builds);
+    ends_of_stores(&mut walk);
 
     let mut documented = BTreeSet::new();
     for (path, item) in walk.document["paths"].as_object().unwrap() {
@@ -348,6 +152,228 @@ fn every_documented_operation_answers_as_documented() {
         );
     }
     assert_eq!(walk.seen, documented);
+}
+
+fn probes(walk: &mut Walk) {
+    walk.get("/healthz", "/healthz", 200);
+    walk.get("/readyz", "/readyz", 200);
+    walk.get("/openapi.json", "/openapi.json", 200);
+}
+
+fn batch_stores(walk: &mut Walk, builds: &Builds) {
+    walk.post(
+        "/v1/stores",
+        "/v1/stores",
+        json!({"name": "pymk", "kind": "batch", "backups": 1}),
+        201,
+    );
+    walk.post("/v1/stores", "/v1/stores", json!({"name": "pymk"}), 409);
+    walk.get(STORE, "/v1/stores/pymk", 200);
+    walk.get(STORE, "/v1/stores/none", 404);
+    let (push, pushes) = ("/v1/stores/{store}/push", "/v1/stores/{store}/pushes");
+    walk.get(push, "/v1/stores/pymk/push", 404);
+    for build in [1, 2] {
+        let source = builds.build(build);
+        let dry_run = json!({"source": source, "dry_run": true});
+        walk.post(pushes, "/v1/stores/pymk/pushes", dry_run, 200);
+        walk.post(pushes, "/v1/stores/pymk/pushes", json!({"source": source}), 202);
+        walk.get(push, "/v1/stores/pymk/push", 200);
+        walk.node.client.ended_push();
+        walk.get(push, "/v1/stores/pymk/push", 200);
+    }
+    walk.delete(push, "/v1/stores/pymk/push", 409);
+    walk.get("/v1/stores/{store}/versions", "/v1/stores/pymk/versions", 200);
+    walk.post(
+        "/v1/stores/{store}/rollback",
+        "/v1/stores/pymk/rollback",
+        json!({}),
+        200,
+    );
+    walk.post(SWAP, "/v1/stores/pymk/swap", json!({"version": 2}), 200);
+    walk.post(SWAP, "/v1/stores/pymk/swap", json!({"version": 99}), 404);
+    let key = "/v1/stores/{store}/keys/{key}";
+    walk.get(key, "/v1/stores/pymk/keys/member-1", 200);
+    walk.get(key, "/v1/stores/pymk/keys/%ff%2Fno", 404);
+    walk.post(
+        "/v1/lookup",
+        "/v1/lookup",
+        json!({"keys": ["pymk:member-1", "pymk:absent"]}),
+        200,
+    );
+    walk.post("/v1/lookup", "/v1/lookup", json!({"keys": ["no colon"]}), 400);
+    let query = "/v1/graphs/{store}/query";
+    let all = json!({"query": "MATCH (a) RETURN a"});
+    walk.post(query, "/v1/graphs/absent/query", all.clone(), 404);
+    walk.post(query, "/v1/graphs/pymk/query", all, 409);
+    walk.get("/v1/stores", "/v1/stores", 200);
+    let file = "/v1/stores/{store}/versions/{version}/files/{file}";
+    walk.get(file, "/v1/stores/pymk/versions/2/files/manifest.json", 200);
+    walk.get(file, "/v1/stores/pymk/versions/2/files/lock", 404);
+}
+
+fn nodes_and_plans(walk: &mut Walk) {
+    walk.get("/", "/", 200);
+    walk.get("/v1/cluster", "/v1/cluster", 200);
+    walk.get("/v1/nodes", "/v1/nodes", 200);
+    walk.get("/v1/routing", "/v1/routing", 200);
+    let plans = "/v1/plans";
+    walk.post(plans, plans, json!({"add": [1], "dry_run": true}), 409);
+    walk.post(plans, plans, json!({"add": [7]}), 404);
+    walk.get(plans, plans, 200);
+    walk.get("/v1/plans/{plan}", "/v1/plans/7", 404);
+    walk.delete("/v1/plans/{plan}", "/v1/plans/7", 404);
+    for what in ["run", "pause", "resume"] {
+        let route = format!("/v1/plans/{{plan}}/{what}");
+        walk.post(&route, &format!("/v1/plans/7/{what}"), Value::Null, 404);
+    }
+    let mark = "/v1/nodes/{node}/mark";
+    walk.post(mark, "/v1/nodes/1/mark", json!({"mark": "maintenance"}), 200);
+    walk.post(mark, "/v1/nodes/1/mark", json!({"mark": null}), 200);
+    walk.post(mark, "/v1/nodes/7/mark", json!({"mark": "leaving"}), 404);
+    walk.delete("/v1/nodes/{node}", "/v1/nodes/1", 409);
+    walk.delete("/v1/nodes/{node}", "/v1/nodes/7", 404);
+}
+
+fn users_and_places(walk: &mut Walk) {
+    walk.get("/v1/session", "/v1/session", 200);
+    walk.post("/v1/session", "/v1/session", json!({}), 200);
+    walk.delete("/v1/session", "/v1/session", 204);
+    walk.get("/v1/users", "/v1/users", 200);
+    let user = "/v1/users/{user}";
+    walk.put(
+        user,
+        "/v1/users/ann",
+        json!({"password": "a long password", "role": "viewer"}),
+        200,
+    );
+    walk.put(user, "/v1/users/ann", json!({"password": "short"}), 400);
+    walk.delete(user, "/v1/users/ann", 204);
+    walk.delete(user, "/v1/users/ann", 404);
+    walk.get("/v1/audit", "/v1/audit", 200);
+    walk.get("/v1/where", "/v1/where?key=pymk:1", 200);
+    walk.get("/v1/where", "/v1/where?key=1", 400);
+    walk.first_event();
+}
+
+fn load_and_decisions(walk: &mut Walk) {
+    let load = "/v1/load";
+    walk.get(load, load, 200);
+    walk.get("/v1/load/history", "/v1/load/history?since=5", 200);
+    walk.get("/v1/load/history", "/v1/load/history?since=x", 400);
+    walk.post(load, load, load_report(), 204);
+    walk.post(load, load, json!({"node": 1}), 400);
+    let split = "/v1/routing/split";
+    walk.post(split, split, Value::Null, 200);
+    walk.get("/v1/decisions", "/v1/decisions?count=3", 200);
+    walk.get("/v1/decisions", "/v1/decisions?count=0", 400);
+    walk.get("/v1/decisions/{decision}", "/v1/decisions/999999", 404);
+}
+
+fn members_and_settings(walk: &mut Walk) {
+    walk.get("/v1/dev/members", "/v1/dev/members", 200);
+    let member = "/v1/dev/members/{member}/stop";
+    walk.post(member, "/v1/dev/members/node-1/stop", Value::Null, 404);
+    let member = "/v1/dev/members/{member}/start";
+    walk.post(member, "/v1/dev/members/node-1/start", Value::Null, 404);
+    walk.get("/v1/losses", "/v1/losses", 200);
+    let loss = "/v1/losses/{loss}/accept";
+    walk.post(loss, "/v1/losses/log-00000000/accept", Value::Null, 404);
+    walk.get("/v1/status", "/v1/status", 200);
+    walk.get("/v1/settings", "/v1/settings", 200);
+    walk.patch("/v1/settings", "/v1/settings", json!({"clients-max": 100}), 200);
+    walk.get("/metrics", "/metrics", 200);
+}
+
+fn versioned_stores(walk: &mut Walk) {
+    let settings = json!({"resolution": "counter", "ttl_ms": 60_000, "durability": "fsync", "handoff": "any"});
+    let versioned = json!({"name": "carts", "kind": "versioned", "versioned": settings});
+    walk.post("/v1/stores", "/v1/stores", versioned, 201);
+    walk.get(STORE, "/v1/stores/carts", 200);
+    walk.patch(STORE, "/v1/stores/carts", json!({"versioned": {"ttl_ms": 0}}), 200);
+    walk.patch(STORE, "/v1/stores/carts", json!({"versioned": {"reads": 9}}), 400);
+    walk.patch(
+        STORE,
+        "/v1/stores/carts",
+        json!({"versioned": {"engine": "memory"}}),
+        409,
+    );
+    walk.patch(STORE, "/v1/stores/pymk", json!({"versioned": {"reads": 1}}), 409);
+    walk.post(SWAP, "/v1/stores/carts/swap", json!({"version": 1}), 409);
+    let page = "/v1/stores/{store}/partitions/{partition}/records";
+    walk.get(page, "/v1/stores/carts/partitions/0/records?partitions=8", 200);
+    walk.get(page, "/v1/stores/carts/partitions/0/records", 400);
+    walk.get(page, "/v1/stores/pymk/partitions/0/records?partitions=8", 409);
+    // Of an earlier store with its name.
+    let other = "/v1/stores/carts/partitions/0/records?partitions=8&created_unix_ms=1";
+    walk.get(page, other, 404);
+}
+
+fn uploads(walk: &mut Walk, builds: &Builds) {
+    let uploads = "/v1/stores/{store}/uploads";
+    let (upload, uploaded) = (
+        format!("{uploads}/{{upload}}"),
+        format!("{uploads}/{{upload}}/files/{{file}}"),
+    );
+    // Not a manifest.
+    walk.post(uploads, "/v1/stores/pymk/uploads", Value::Null, 422);
+    walk.post(uploads, "/v1/stores/carts/uploads", Value::Null, 409);
+    let build = builds.build(3);
+    let manifest = std::fs::read(build.join("manifest.json")).unwrap();
+    let (status, _, begun) = walk
+        .node
+        .client
+        .raw("POST", "/v1/stores/pymk/uploads", &manifest)
+        .unwrap();
+    assert_eq!(status, 200);
+    let begun: Value = serde_json::from_slice(&begun).unwrap();
+    let here = format!("/v1/stores/pymk/uploads/{}", begun["id"].as_str().unwrap());
+    let file_here = format!("{here}/files/{}", file_name(&build, "p00000-c0000", "data"));
+    walk.get(&upload, &here, 200);
+    walk.put(&uploaded, &format!("{file_here}?offset=0"), Value::Null, 200);
+    walk.put(&uploaded, &format!("{file_here}?offset=7"), Value::Null, 409);
+    walk.get(&uploaded, &file_here, 404);
+    walk.delete(&upload, &here, 204);
+    walk.get(&upload, &here, 404);
+}
+
+fn ends_of_stores(walk: &mut Walk) {
+    let hints = "/v1/stores/{store}/hints";
+    walk.get(hints, "/v1/stores/carts/hints", 200);
+    walk.get(hints, "/v1/stores/carts/hints?after=!", 400);
+    let records = "/v1/stores/{store}/records";
+    // With records: see the tests of backups.
+    walk.post(records, "/v1/stores/carts/records", Value::Null, 400);
+    walk.delete(STORE, "/v1/stores/pymk", 204);
+    let restore = "/v1/stores/{store}/restore";
+    walk.post(restore, "/v1/stores/carts/restore", Value::Null, 409);
+    walk.post(restore, "/v1/stores/none/restore", Value::Null, 409);
+    walk.delete(STORE, "/v1/stores/carts", 204);
+    let adopt = "/v1/cluster/adopt";
+    walk.post(adopt, adopt, json!({"present": true}), 200);
+}
+
+fn streams(walk: &mut Walk) {
+    let hybrid = json!({"name": "counts", "kind": "hybrid", "stream": {"source": "log:2"}});
+    walk.post("/v1/stores", "/v1/stores", hybrid, 201);
+    walk.get(STORE, "/v1/stores/counts", 200);
+    let (events, stream) = ("/v1/stores/{store}/events", "/v1/stores/{store}/stream");
+    let new = json!({"events": [{"key": "k", "value": "v"}, {"key": "k", "value": null, "time_unix_ms": 1}]});
+    walk.post(events, "/v1/stores/counts/events", new, 200);
+    let wrong = json!({"events": [{"key": "", "value": "v"}]});
+    walk.post(events, "/v1/stores/counts/events", wrong, 400);
+    walk.post(events, "/v1/stores/pymk/events", json!({"events": []}), 409);
+    walk.get(stream, "/v1/stores/counts/stream", 200);
+    walk.get(stream, "/v1/stores/pymk/stream", 409);
+    let poison = "/v1/stores/{store}/stream/poison";
+    walk.get(poison, "/v1/stores/counts/stream/poison", 200);
+    walk.get(poison, "/v1/stores/pymk/stream/poison", 409);
+    let changes = "/v1/stores/{store}/stream/changes/{partition}";
+    let of = |store: &str, query: &str| format!("/v1/stores/{store}/stream/changes/0?{query}");
+    let query = "version=1&until_unix_ms=1";
+    walk.get(changes, &of("counts", query), 503);
+    walk.get(changes, &of("counts", "version=1"), 400);
+    walk.get(changes, &of("pymk", query), 409);
+    walk.delete(STORE, "/v1/stores/counts", 204);
 }
 
 /// A report of a node that does nothing.
@@ -443,28 +469,4 @@ fn operation_ids_are_unique_and_the_token_is_optional() {
     }
     assert!(ids.contains("get_stores_store_push") && ids.contains("get"), "{ids:?}");
     assert_eq!(document["security"], json!([{"token": []}, {}]));
-}
-
-fn streams(walk: &mut Walk) {
-    let hybrid = json!({"name": "counts", "kind": "hybrid", "stream": {"source": "log:2"}});
-    walk.step("POST", "/v1/stores", "/v1/stores", hybrid, 201);
-    walk.step("GET", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 200);
-    let (events, stream) = ("/v1/stores/{store}/events", "/v1/stores/{store}/stream");
-    let new = json!({"events": [{"key": "k", "value": "v"}, {"key": "k", "value": null, "time_unix_ms": 1}]});
-    walk.step("POST", events, "/v1/stores/counts/events", new, 200);
-    let wrong = json!({"events": [{"key": "", "value": "v"}]});
-    walk.step("POST", events, "/v1/stores/counts/events", wrong, 400);
-    walk.step("POST", events, "/v1/stores/pymk/events", json!({"events": []}), 409);
-    walk.step("GET", stream, "/v1/stores/counts/stream", Value::Null, 200);
-    walk.step("GET", stream, "/v1/stores/pymk/stream", Value::Null, 409);
-    let poison = "/v1/stores/{store}/stream/poison";
-    walk.step("GET", poison, "/v1/stores/counts/stream/poison", Value::Null, 200);
-    walk.step("GET", poison, "/v1/stores/pymk/stream/poison", Value::Null, 409);
-    let changes = "/v1/stores/{store}/stream/changes/{partition}";
-    let of = |store: &str, query: &str| format!("/v1/stores/{store}/stream/changes/0?{query}");
-    let query = "version=1&until_unix_ms=1";
-    walk.step("GET", changes, &of("counts", query), Value::Null, 503);
-    walk.step("GET", changes, &of("counts", "version=1"), Value::Null, 400);
-    walk.step("GET", changes, &of("pymk", query), Value::Null, 409);
-    walk.step("DELETE", "/v1/stores/{store}", "/v1/stores/counts", Value::Null, 204);
 }
