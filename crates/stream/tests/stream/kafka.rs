@@ -4,47 +4,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_engine::{Engine, MemoryEngine};
-use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{
-    Feed, FeedOptions, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError,
-    TIME_HEADER, TYPE_HEADER,
+    Feed, Found, ID_HEADER, Ingest, KafkaCluster, Overlay, OverlayOptions, Source, StreamError, TIME_HEADER,
+    TYPE_HEADER,
 };
 use fondaco_testing::{Kafka, KafkaWriter, eventually, until};
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
+use crate::overlay::{memory, options, overlay_in, partitions, value};
+
 fn overlay(version: u64) -> Arc<Overlay> {
     let options = OverlayOptions {
-        store: "s".parse().unwrap(),
-        store_id: 7,
-        created_unix_ms: 5,
-        version: VersionNumber::new(version).unwrap(),
-        partitions: 8.try_into().unwrap(),
-        as_of_ms: None,
         grace_ms: 3_600_000,
-        partitioner: Partitioner::Any,
+        ..options(version)
     };
-    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
-    let overlay = Overlay::open(engine, options, Arc::new(|_| Ok(None))).unwrap();
-    let all: PartitionSet = (0..8).map(PartitionId::new).collect();
-    overlay.set_held(&all).unwrap();
-    Arc::new(overlay)
+    overlay_in(&memory(), options, &partitions(0..8))
 }
 
 fn feed(cluster: &Arc<KafkaCluster>, topic: &str, overlay: &Arc<Overlay>) -> Arc<Feed> {
-    let source = Arc::new(cluster.topic(topic));
-    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
+    crate::overlay::feed(overlay, &Arc::new(cluster.topic(topic)))
 }
 
 fn wait_for(overlay: &Overlay, key: &str, expected: &Found) {
     eventually(&format!("{key} to be {expected:?}"), || {
         (overlay.find(key.as_bytes()).unwrap() == *expected).then_some(())
     });
-}
-
-fn value(text: &str) -> Found {
-    Found::Value(text.to_owned().into())
 }
 
 /// Sends values, a deletion, records that are no events, and one with an odd header.

@@ -1,6 +1,7 @@
 //! Streams of events and versions through topics, and the overlays that they feed.
 
 mod kafka;
+mod overlay;
 mod overlays;
 mod updates;
 mod versions;

@@ -135,6 +135,27 @@ fn fetches(actions: &[AgentAction]) -> Vec<(&str, u64)> {
     actions.iter().filter_map(fetch).collect()
 }
 
+/// The partitions of the first fetch among these actions.
+fn fetched(actions: &[AgentAction]) -> Option<PartitionSet> {
+    actions.iter().find_map(|action| match action {
+        AgentAction::Fetch { partitions, .. } => Some(partitions.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a version is dropped by one of these actions.
+fn drops(actions: &[AgentAction]) -> bool {
+    let is_drop = |action: &AgentAction| matches!(action, AgentAction::Drop { .. });
+    actions.iter().any(is_drop)
+}
+
+/// A cluster with an empty store, `s`, and its only node.
+fn alone() -> (Cluster, Node) {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    (cluster, Node::new(1))
+}
+
 #[test]
 fn a_node_fetches_and_reports_its_partitions_of_a_push() {
     let mut cluster = Cluster::of(3, 8, 2);
@@ -220,9 +241,7 @@ fn fetches_are_bounded_and_backups_never_take_all_of_them() {
 
 #[test]
 fn a_version_no_longer_kept_is_dropped_after_a_grace() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
-    let mut one = Node::new(1);
+    let (mut cluster, mut one) = alone();
     let mut now_ms = 0;
     for build in ["a", "b", "c"] {
         cluster.push("s", build);
@@ -251,10 +270,8 @@ fn a_version_no_longer_kept_is_dropped_after_a_grace() {
 
 #[test]
 fn a_cancelled_push_leaves_nothing() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     let pushed = cluster.push("s", "a");
-    let mut one = Node::new(1);
     one.look(&cluster, 0);
     one.fetching("s", pushed, "a");
     one.has("s", pushed, "a", PartitionSet::EMPTY);
@@ -266,15 +283,9 @@ fn a_cancelled_push_leaves_nothing() {
             .iter()
             .any(|action| matches!(action, AgentAction::StopFetch { .. }))
     );
-    assert!(
-        !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
-        "first it must stop"
-    );
+    assert!(!drops(&actions), "first it must stop");
     let actions = one.look(&cluster, 200);
-    assert!(
-        actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
-        "{actions:?}"
-    );
+    assert!(drops(&actions), "{actions:?}");
     assert!(one.local.versions.is_empty());
 }
 
@@ -391,10 +402,7 @@ fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
     one.catch_up(&cluster, 0);
     let begun = |one: &mut Node, cluster: &Cluster, now_ms: u64| {
         let actions = one.look(cluster, now_ms);
-        let fetch = actions.into_iter().find_map(|action| match action {
-            AgentAction::Fetch { partitions, .. } => Some(partitions),
-            _ => None,
-        });
+        let fetch = fetched(&actions);
         fetch.inspect(|partitions| {
             one.fetching("s", current, "a");
             one.local.fetches.get_mut(&(name("s"), current)).unwrap().partitions = partitions.clone();
@@ -432,10 +440,8 @@ fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
 
 #[test]
 fn another_version_with_the_same_number_is_not_kept() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     let current = cluster.pushed(1, "s", "a");
-    let mut one = Node::new(1);
     one.has(
         "s",
         current,
@@ -443,10 +449,7 @@ fn another_version_with_the_same_number_is_not_kept() {
         [fondaco_model::PartitionId::new(0)].into_iter().collect(),
     );
     let actions = one.look(&cluster, 0);
-    assert!(
-        actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
-        "{actions:?}"
-    );
+    assert!(drops(&actions), "{actions:?}");
     assert_eq!(one.serves("s"), [0; 0]);
     one.catch_up(&cluster, 1_000);
     assert_eq!(
@@ -458,37 +461,27 @@ fn another_version_with_the_same_number_is_not_kept() {
 
 #[test]
 fn a_version_that_cannot_be_opened_is_fetched_again() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     let current = cluster.pushed(1, "s", "a");
-    let mut one = Node::new(1);
     one.has("s", current, "a", PartitionSet::EMPTY);
     let local = one.local.versions.get_mut(&(name("s"), current)).unwrap();
     local.manifest_checksum = None;
     let actions = one.look(&cluster, 0);
     assert_eq!(fetches(&actions), [("s", 1)]);
-    assert!(
-        !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
-        "there may be no other copy of its files"
-    );
+    assert!(!drops(&actions), "there may be no other copy of its files");
 }
 
 #[test]
 fn damaged_partitions_are_served_reported_and_fetched_again() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     cluster.pushed(1, "s", "a");
-    let mut one = Node::new(1);
     one.catch_up(&cluster, 0);
     let damaged = one.local.versions.get_mut(&(name("s"), version(1))).unwrap();
     let partition: PartitionSet = damaged.open.iter().take(1).collect();
     damaged.damaged = partition.clone();
     damaged.damage = Some("a page cannot be read".to_owned());
     let actions = one.look(&cluster, 10_000);
-    let fetched = actions.iter().find_map(|action| match action {
-        AgentAction::Fetch { partitions, .. } => Some(partitions.clone()),
-        _ => None,
-    });
+    let fetched = fetched(&actions);
     assert_eq!(fetched, Some(partition));
     assert_eq!(one.serves("s"), [1]);
     let report = &one.report.stores[&name("s")].versions[&version(1)];
@@ -512,10 +505,8 @@ fn damaged_partitions_are_served_reported_and_fetched_again() {
 
 #[test]
 fn pushes_are_tried_finitely_and_kept_versions_for_ever() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     let mut now_ms = 0;
-    let mut one = Node::new(1);
     let attempts = |cluster: &Cluster, one: &mut Node, now_ms: &mut u64| {
         let mut attempts = 0;
         for _ in 0..1_000 {
@@ -547,10 +538,8 @@ fn exhaust(one: &mut Node, cluster: &Cluster, now_ms: &mut u64) {
 
 #[test]
 fn a_partition_that_cannot_be_fetched_keeps_no_other_one_from_being_tried() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     cluster.pushed(1, "s", "a");
-    let mut one = Node::new(1);
     one.catch_up(&cluster, 0);
     let mut now_ms = 0;
     let damage = |one: &mut Node, number: u32| {
@@ -566,11 +555,8 @@ fn a_partition_that_cannot_be_fetched_keeps_no_other_one_from_being_tried() {
     // Another one is damaged, and tried at once.
     let other = damage(&mut one, 5);
     let actions = one.look(&cluster, now_ms);
-    let fetched = actions.iter().find_map(|action| match action {
-        AgentAction::Fetch { partitions, .. } => Some(partitions),
-        _ => None,
-    });
-    assert_eq!(fetched, Some(&other), "{actions:?}");
+    let fetched = fetched(&actions);
+    assert_eq!(fetched, Some(other), "{actions:?}");
 }
 
 #[test]
@@ -649,9 +635,7 @@ fn a_node_that_returns_keeps_what_its_partitions_moved_without() {
 
 #[test]
 fn with_a_remembered_view_a_node_only_serves() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
-    let mut one = Node::new(1);
+    let (mut cluster, mut one) = alone();
     cluster.push("s", "a");
     one.catch_up(&cluster, 0);
     cluster.ready([1], "s", version(1));
@@ -694,10 +678,8 @@ fn nothing_is_dropped_while_records_of_stores_cannot_be_parsed() {
 
 #[test]
 fn reports_follow_states_at_once_and_progress_rarely() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let (mut cluster, mut one) = alone();
     let pushed = cluster.push("s", "a");
-    let mut one = Node::new(1);
     one.look(&cluster, 0);
     one.fetching("s", pushed, "a");
     let mut reports = 0;

@@ -8,7 +8,8 @@ use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions};
 use fondaco_stream::{EventLog, Found, Ingest, LogTopic, drop_after_losses};
 use fondaco_testing::eventually;
 
-use super::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
+use super::{START_MS, event, feed_all, value_of};
+use crate::overlay::{feed, memory, options, overlay_in, partitions, value};
 
 const KEYS: usize = 500;
 

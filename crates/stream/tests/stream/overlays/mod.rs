@@ -9,45 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, VersionNumber, slot_of_key};
-use fondaco_stream::{
-    Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, LogTopic, Overlay, OverlayOptions, Source,
-};
+use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_model::slot_of_key;
+use fondaco_stream::{Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, Overlay, OverlayOptions, Source};
 use fondaco_testing::{eventually, random};
 
+use crate::overlay::{count, feed, memory, options, overlay_in, partitions, value, wait_until_read};
+
 const START_MS: u64 = 1_000_000;
-
-fn options(version: u64) -> OverlayOptions {
-    OverlayOptions {
-        store: "s".parse().unwrap(),
-        store_id: 7,
-        created_unix_ms: 5,
-        version: VersionNumber::new(version).unwrap(),
-        partitions: count(),
-        as_of_ms: None,
-        grace_ms: 60_000,
-        partitioner: Partitioner::Any,
-    }
-}
-
-fn count() -> PartitionCount {
-    8.try_into().unwrap()
-}
-
-fn partitions(numbers: impl IntoIterator<Item = u32>) -> PartitionSet {
-    numbers.into_iter().map(PartitionId::new).collect()
-}
-
-fn overlay_in(engine: &Arc<dyn Engine>, options: OverlayOptions, held: &PartitionSet) -> Arc<Overlay> {
-    let overlay = Overlay::open(Arc::clone(engine), options, Arc::new(|_| Ok(None))).unwrap();
-    overlay.set_held(held).unwrap();
-    Arc::new(overlay)
-}
-
-fn memory() -> Arc<dyn Engine> {
-    Arc::new(MemoryEngine::new())
-}
 
 fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
     Event {
@@ -58,22 +27,11 @@ fn event(key: &str, value: Option<&str>, time_ms: Option<u64>) -> Event {
     }
 }
 
-fn feed(overlay: &Arc<Overlay>, topic: &Arc<LogTopic>) -> Arc<Feed> {
-    let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
-}
-
 /// Feeds overlays until they have all of their topics.
 fn feed_all(feeds: &[Arc<Feed>]) {
     let ingest = Ingest::start(2).unwrap();
     ingest.set_feeds(feeds.to_vec());
-    for feed in feeds {
-        eventually("all events to be applied", || {
-            let partitions = feed.status().partitions;
-            let is_done = !partitions.is_empty() && partitions.iter().all(|partition| partition.lag_records == Some(0));
-            is_done.then_some(())
-        });
-    }
+    feeds.iter().for_each(|feed| wait_until_read(feed));
     ingest.close();
 }
 
@@ -82,10 +40,6 @@ fn value_of(overlay: &Overlay, key: &str) -> Found {
     let hot = &overlay.find_hot(&[b"other", key.as_bytes()], usize::MAX)[1];
     assert!(*hot == found || *hot == Found::Unknown, "{key}: {hot:?}, {found:?}");
     found
-}
-
-fn value(text: &str) -> Found {
-    Found::Value(text.to_owned().into())
 }
 
 #[test]

@@ -9,7 +9,8 @@ use fondaco_stream::{
 };
 use fondaco_testing::{eventually, until};
 
-use super::{START_MS, count, event, feed_all, memory, options, overlay_in, partitions, value, value_of};
+use super::{START_MS, event, feed_all, value_of};
+use crate::overlay::{count, memory, options, overlay_in, partitions, value};
 
 /// A topic with a log for each partition, and a partitioner of its own. It counts the records that were read of each, and all
 /// reads. Those that are broken cannot be read.

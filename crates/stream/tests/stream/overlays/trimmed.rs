@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
 use fondaco_stream::{EventLog, Feed, FeedOptions, LogTopic, LostRecords, Overlay, Source, StreamError};
 
-use super::{START_MS, event, feed, feed_all, memory, options, overlay_in, partitions, value, value_of};
+use super::{START_MS, event, feed_all, value_of};
+use crate::overlay::{feed, memory, options, overlay_in, partitions, value};
 
 #[test]
 fn logs_keep_the_records_since_a_time() {

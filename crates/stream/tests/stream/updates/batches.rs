@@ -10,10 +10,8 @@ use fondaco_stream::{Change, Found, Ingest};
 use fondaco_testing::eventually;
 use serde_json::json;
 
-use super::{
-    BACK_MS, GRACE_MS, PARTITIONS, START_MS, Topic, event, feed, open, open_on, read_all, records, update,
-    wait_until_read,
-};
+use super::{BACK_MS, GRACE_MS, PARTITIONS, START_MS, Topic, event, open, open_on, read_all, records, update};
+use crate::overlay::{feed, wait_until_read};
 
 /// An engine that notes how many changes its longest batch has, and how many bytes another one.
 fn measured() -> (Arc<dyn Engine>, Arc<[AtomicUsize; 2]>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, MemoryEngine};
-use fondaco_model::{PartitionId, PartitionSet, Partitioner, VersionNumber};
+use fondaco_model::PartitionId;
 use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{
     Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
@@ -18,6 +18,8 @@ use fondaco_testing::{eventually, random};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
+
+use crate::overlay::{feed, options, overlay_on, partitions, wait_until_read};
 
 const START_MS: u64 = 1_000_000;
 const GRACE_MS: u64 = 1000;
@@ -82,41 +84,17 @@ fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
 /// Opens an overlay of a version that contains all events up to a time.
 fn open_on(engine: &Arc<dyn Engine>, as_of_ms: Option<u64>, base: Below) -> Arc<Overlay> {
     let options = OverlayOptions {
-        store: "s".parse().unwrap(),
-        store_id: 7,
-        created_unix_ms: 5,
-        version: VersionNumber::new(1).unwrap(),
-        partitions: 8.try_into().unwrap(),
         as_of_ms,
         grace_ms: GRACE_MS,
-        partitioner: Partitioner::Any,
+        ..options(1)
     };
-    let overlay = Overlay::open(Arc::clone(engine), options, base).unwrap();
-    overlay.set_held(&all()).unwrap();
-    Arc::new(overlay)
-}
-
-fn all() -> PartitionSet {
-    (0..8).map(PartitionId::new).collect()
-}
-
-fn feed(overlay: &Arc<Overlay>, topic: &Arc<Topic>) -> Arc<Feed> {
-    let source: Arc<dyn Source> = Arc::clone(topic) as _;
-    Arc::new(Feed::new(Arc::clone(overlay), source, FeedOptions::default()))
+    overlay_on(engine, options, &partitions(0..8), base)
 }
 
 fn read_all(overlay: &Arc<Overlay>, topic: &Arc<Topic>) {
     let (feed, ingest) = (feed(overlay, topic), Ingest::start(2).unwrap());
     ingest.set_feeds(vec![Arc::clone(&feed)]);
     wait_until_read(&feed);
-}
-
-fn wait_until_read(feed: &Feed) {
-    eventually("all events to be read", || {
-        let partitions = feed.status().partitions;
-        let is_read = partitions.iter().all(|partition| partition.lag_records == Some(0));
-        (is_read && !partitions.is_empty()).then_some(())
-    });
 }
 
 /// How many records a table has.
@@ -304,7 +282,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
 /// Reads the values as of a settled time, page by page.
 fn settled(feed: &Feed, until_ms: u64) -> BTreeMap<Bytes, Option<Bytes>> {
     let mut changes = BTreeMap::new();
-    for partition in all().iter() {
+    for partition in partitions(0..8).iter() {
         let mut next = Some(0);
         while let Some(from) = next {
             let page = feed.settled(partition, from, until_ms, 1).unwrap().unwrap();
@@ -340,7 +318,7 @@ fn a_version_with_earlier_events_answers_the_same() {
         wait_until_read(&feed);
         let until_ms = START_MS + 19 * 1500 - GRACE_MS - BACK_MS;
         eventually("all partitions to be known", || {
-            (feed.status().settled_ms == until_ms && *overlay.ready() == all()).then_some(())
+            (feed.status().settled_ms == until_ms && *overlay.ready() == partitions(0..8)).then_some(())
         });
         let changes = settled(&feed, until_ms);
         with_changes += changes.len();
