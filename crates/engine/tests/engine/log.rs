@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
 use fondaco_testing::{fail_reads, wait_until};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+use crate::conformance::engines::{delete, put};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -24,10 +27,11 @@ fn open(dir: &Path) -> LogEngine {
     LogEngine::open(dir, options).unwrap()
 }
 
-fn put(engine: &LogEngine, table: &dyn Table, key: &[u8], value: &[u8]) {
-    let mut batch = WriteBatch::new();
-    batch.put(table, key.to_vec().into(), value.to_vec().into());
-    engine.write(batch).unwrap();
+/// The engine, and its table `t`.
+fn open_table(dir: &Path) -> (LogEngine, Arc<dyn Table>) {
+    let engine = open(dir);
+    let table = engine.open_table("t").unwrap();
+    (engine, table)
 }
 
 fn all(table: &dyn Table) -> Records {
@@ -42,12 +46,6 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
         .collect();
     segments.sort();
     segments
-}
-
-fn delete(engine: &LogEngine, table: &dyn Table, key: &[u8]) {
-    let mut batch = WriteBatch::new();
-    batch.delete(table, key.to_vec().into());
-    engine.write(batch).unwrap();
 }
 
 /// Waits until the log is no longer written to, and no write waits for cleaning.
@@ -90,8 +88,7 @@ fn cleaning_frees_space_and_keeps_all_records() {
     let mut random = fastrand::Rng::with_seed(5);
     let mut records = Records::new();
     for round in 0..3 {
-        let engine = open(dir.path());
-        let table = engine.open_table("t").unwrap();
+        let (engine, table) = open_table(dir.path());
         assert_eq!(all(&*table), records, "round {round}");
         churn(&engine, &*table, &mut records, &mut random);
         let live: usize = records.iter().map(|(key, value)| key.len() + value.len() + 20).sum();
@@ -109,8 +106,7 @@ fn cleaning_frees_space_and_keeps_all_records() {
 #[test]
 fn a_tombstone_outlives_the_cleaning_of_its_segment() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     // The first segment keeps records that are not overwritten, and the record of the deleted key.
     put(&engine, &*table, b"deleted", &[1; 100]);
     for number in 0..55_u8 {
@@ -127,8 +123,7 @@ fn a_tombstone_outlives_the_cleaning_of_its_segment() {
     });
     assert!(first.exists(), "the deleted record should still be in the log");
     drop((table, engine));
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (_engine, table) = open_table(dir.path());
     assert_eq!(table.get(b"deleted").unwrap(), None);
     assert_eq!(table.approximate_len(), 56);
 }
@@ -158,8 +153,7 @@ impl Drop for Immutable {
 #[test]
 fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     put(&engine, &*table, b"deleted", &[1; 100]);
     for number in 0..80_u8 {
         put(&engine, &*table, &[b'k', number], &[number; 1000]);
@@ -189,8 +183,7 @@ fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
     drop((table, engine));
     assert!(first.exists());
     drop(immutable);
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     assert_eq!(table.get(b"deleted").unwrap(), None);
     assert_eq!(table.approximate_len(), 81);
     wait_until("it is deleted at last", DEADLINE, || {
@@ -203,8 +196,7 @@ fn a_segment_that_cannot_be_deleted_brings_nothing_back() {
 #[test]
 fn tombstones_kept_for_an_old_segment_are_dropped_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     // The first segment is never worth cleaning.
     for number in 0..65_u8 {
         put(&engine, &*table, &[number], &[number; 960]);
@@ -220,8 +212,7 @@ fn tombstones_kept_for_an_old_segment_are_dropped_with_it() {
     wait_for_rest(&engine, dir.path());
     assert!(is_clean(), "{} segments", segments(dir.path()).len());
     drop((table, engine));
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     assert_eq!(all(&*table).len(), 65);
     wait_for_rest(&engine, dir.path());
 }
@@ -277,8 +268,7 @@ fn cleaning_terminates_whatever_was_written_and_deleted() {
 #[test]
 fn tombstones_kept_for_a_damaged_segment_do_not_block_writers() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     for number in 0..200_u8 {
         put(&engine, &*table, &[number], &[number; 960]);
     }
@@ -289,8 +279,7 @@ fn tombstones_kept_for_a_damaged_segment_do_not_block_writers() {
     bytes[5000] ^= 1;
     fs::write(&first, bytes).unwrap();
 
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     for number in 0..25_000_u64 {
         put(&engine, &*table, &number.to_be_bytes(), b"");
         delete(&engine, &*table, &number.to_be_bytes());
@@ -303,8 +292,7 @@ fn tombstones_kept_for_a_damaged_segment_do_not_block_writers() {
 #[test]
 fn cached_values_stay_within_budget_and_are_reloaded_when_read() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     let mut is_cold = 0;
     for number in 0..2000_u32 {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
@@ -396,8 +384,7 @@ fn only_new_keys_are_refused_when_their_memory_is_full() {
 #[test]
 fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     for number in 0..2000_u32 {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
@@ -410,8 +397,7 @@ fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
     bytes[5000] ^= 1;
     fs::write(&first, bytes).unwrap();
 
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     let is_damaged = |number: u32| matches!(table.get(&number.to_be_bytes()), Err(EngineError::Corrupt { .. }));
     let damaged: Vec<_> = (0..2000).filter(|&number| is_damaged(number)).collect();
     let [damaged] = damaged[..] else { panic!("{damaged:?}") };
@@ -452,8 +438,7 @@ fn a_damaged_record_fails_alone_and_is_not_cleaned_away() {
 #[test]
 fn a_missing_segment_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     for number in 0..500_u32 {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
@@ -495,8 +480,7 @@ fn a_last_segment_that_was_cleaned_away_is_not_missed() {
 #[test]
 fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     for number in 0..2000_u32 {
         put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
     }
@@ -537,8 +521,7 @@ fn unreadable_data_blocks_neither_the_cleaner_nor_writers() {
 #[test]
 fn a_segment_of_another_version_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    let table = engine.open_table("t").unwrap();
+    let (engine, table) = open_table(dir.path());
     put(&engine, &*table, b"key", b"value");
     drop((table, engine));
     let segment = segments(dir.path())[0].clone();

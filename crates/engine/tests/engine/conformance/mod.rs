@@ -1,7 +1,7 @@
 //! The contract of every engine: the same tests for each.
 
 mod batches;
-mod engines;
+pub mod engines;
 mod limits;
 mod model;
 mod scans;
