@@ -1,14 +1,15 @@
 //! Several nodes' replicas in one process, with a network between them that can be cut and observed.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
+use fondaco_engine::{CacheEngine, Engine};
 use fondaco_model::versioned::{Durability, EngineKind, Record, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName, ValueType};
 use fondaco_protocol::replica::{
@@ -161,7 +162,13 @@ pub struct Cluster {
     pub exceeded_quota_bytes: Option<u64>,
     /// When all stores were created.
     pub created_unix_ms: u64,
+    /// A directory for each node, by its number.
+    pub home: PathBuf,
+    _own_dir: Option<OwnDir>,
 }
+
+/// A directory that is deleted when this is dropped.
+type OwnDir = Box<dyn Any + Send + Sync>;
 
 /// The limit of a store that evicts, in bytes.
 pub const CACHE_BYTES: u64 = 256 << 10;
@@ -198,33 +205,27 @@ pub fn settings_of(replicas: u32) -> VersionedSettings {
 }
 
 impl Cluster {
-    /// A cluster of this many nodes and partitions, in memory.
-    pub fn in_memory(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
-        Self::of(dir, nodes, partitions, options, |_| Arc::new(MemoryEngine::new()))
-    }
-
-    /// The same, with a store that evicts.
-    pub fn forgetting(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
-        let settings = VersionedSettings {
-            engine: EngineKind::Cache,
-            ..settings_of(nodes)
-        };
-        let engine = |_: &Path| Arc::new(MemoryEngine::new()) as Arc<dyn Engine>;
-        Self::with_settings(dir, nodes, partitions, options, settings, engine)
-    }
-
-    pub fn of(
+    /// A cluster in a directory that may have its data already, and outlives it.
+    pub fn in_dir(
         dir: &Path,
         nodes: u32,
         partitions: u32,
         options: &ReplicaOptions,
         engine: impl Fn(&Path) -> Arc<dyn Engine>,
     ) -> Self {
-        Self::with_settings(dir, nodes, partitions, options, settings_of(nodes), engine)
+        Self::with_settings(
+            (dir.to_owned(), None),
+            nodes,
+            partitions,
+            options,
+            settings_of(nodes),
+            engine,
+        )
     }
 
-    fn with_settings(
-        dir: &Path,
+    /// A cluster in a directory, which ends with the cluster if there is a second value.
+    pub fn with_settings(
+        (home, own_dir): (PathBuf, Option<OwnDir>),
         nodes: u32,
         partitions: u32,
         options: &ReplicaOptions,
@@ -247,10 +248,12 @@ impl Cluster {
             dropped: Vec::new(),
             replicas: nodes as usize,
             created_unix_ms: 7,
+            home,
+            _own_dir: own_dir,
         };
         for id in owners {
-            let is_new = !dir.join(id.to_string()).exists();
-            let replicas = cluster.open(dir, id, options, &engine);
+            let is_new = !cluster.home.join(id.to_string()).exists();
+            let replicas = cluster.open(id, options, &engine);
             if is_new {
                 // The node exists before the store does: it has lost nothing of it.
                 let before = ReplicaView {
@@ -266,25 +269,13 @@ impl Cluster {
     }
 
     /// Starts a node again.
-    pub fn start(
-        &mut self,
-        dir: &Path,
-        id: NodeId,
-        options: &ReplicaOptions,
-        engine: impl Fn(&Path) -> Arc<dyn Engine>,
-    ) {
-        let replicas = self.open(dir, id, options, engine);
+    pub fn start(&mut self, id: NodeId, options: &ReplicaOptions, engine: impl Fn(&Path) -> Arc<dyn Engine>) {
+        let replicas = self.open(id, options, engine);
         self.connect(id, replicas);
     }
 
-    fn open(
-        &self,
-        dir: &Path,
-        id: NodeId,
-        options: &ReplicaOptions,
-        engine: impl Fn(&Path) -> Arc<dyn Engine>,
-    ) -> Arc<Replicas> {
-        let dir = dir.join(id.to_string());
+    fn open(&self, id: NodeId, options: &ReplicaOptions, engine: impl Fn(&Path) -> Arc<dyn Engine>) -> Arc<Replicas> {
+        let dir = self.home.join(id.to_string());
         std::fs::create_dir_all(&dir).unwrap();
         let way = Way {
             network: Arc::clone(&self.network),

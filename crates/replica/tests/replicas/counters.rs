@@ -42,17 +42,16 @@ fn sum(cluster: &Cluster, number: u32) -> String {
 
 #[test]
 fn a_node_that_is_killed_repeatedly_continues_counting() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = counting(Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log));
+    let mut cluster = counting(Cluster::of(1, 1, &quiet(), in_a_log));
     for _ in 1..STARTS {
         put(cluster.node(1), "k", Update::add(1, now_unix_ms(), None));
         cluster.stop(node(1));
         // As if it had been killed.
-        let file = dir.path().join("1/incarnation.json");
+        let file = cluster.home.join("1/incarnation.json");
         let stored = std::fs::read_to_string(&file).unwrap();
         assert!(stored.contains(r#""ended":true"#), "{stored}");
         std::fs::write(&file, stored.replace(r#""ended":true"#, r#""ended":false"#)).unwrap();
-        cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+        cluster.start(node(1), &quiet(), in_a_log);
     }
     put(cluster.node(1), "k", Update::add(1, now_unix_ms(), None));
     assert_eq!(sum(&cluster, 1), STARTS.to_string());
@@ -60,8 +59,7 @@ fn a_node_that_is_killed_repeatedly_continues_counting() {
 
 #[test]
 fn three_replicas_in_memory_that_restart_repeatedly_continue_counting() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = counting(Cluster::of(dir.path(), 3, 1, &quiet(), in_memory));
+    let mut cluster = counting(Cluster::of(3, 1, &quiet(), in_memory));
     for start in 0..STARTS {
         let at = 1 + start % 3;
         let record = put(cluster.node(at), "k", Update::add(1, now_unix_ms(), None));
@@ -73,7 +71,7 @@ fn three_replicas_in_memory_that_restart_repeatedly_continue_counting() {
             );
         }
         cluster.stop(node(at));
-        cluster.start(dir.path(), node(at), &quiet(), in_memory);
+        cluster.start(node(at), &quiet(), in_memory);
     }
     let last = 1 + (STARTS - 1) % 3;
     until("the counter of the others", || cluster.record(last, "k").is_some());

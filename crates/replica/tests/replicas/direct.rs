@@ -51,11 +51,8 @@ fn append_at(replicas: &Arc<Replicas>, writes: Vec<(DirectPlace, &'static str)>,
 
 #[test]
 fn complete_values_replace_unreadable_records() {
-    let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(FaultyDisk::cold());
-    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| {
-        Arc::clone(&unreadable) as Arc<dyn Engine>
-    });
+    let cluster = Cluster::of(1, 1, &quiet(), |_| Arc::clone(&unreadable) as Arc<dyn Engine>);
     put(cluster.node(1), "k", value("a"));
     assert_eq!(unreadable.spoil_where(|_, key| key.ends_with(b"k")), 1);
     let ends = append(cluster.node(1), &[("k", "b")]);
@@ -71,8 +68,7 @@ fn complete_values_replace_unreadable_records() {
 #[test]
 fn concurrent_writers_of_a_key_see_all_earlier_writes() {
     const WRITES: usize = 300;
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -86,8 +82,7 @@ fn concurrent_writers_of_a_key_see_all_earlier_writes() {
 
 #[test]
 fn each_write_replaces_the_earlier_ones() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let mut cluster = Cluster::in_memory(1, 1, &quiet());
     for durability in [Durability::Log, Durability::Fsync] {
         cluster.settings.durability = durability;
         cluster.settings.resolution = Resolution::All;
@@ -105,8 +100,7 @@ fn each_write_replaces_the_earlier_ones() {
 
 #[test]
 fn keys_that_involve_other_nodes_are_left_to_coordinators() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    let mut cluster = Cluster::in_memory(2, 1, &quiet());
     assert!(place(cluster.node(1), "k").is_none(), "both nodes own it");
     cluster.replicas = 1;
     cluster.settings.reads = 1;
@@ -128,8 +122,7 @@ fn keys_that_involve_other_nodes_are_left_to_coordinators() {
 
 #[test]
 fn a_write_is_refused_once_its_partition_moves() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let mut cluster = Cluster::in_memory(1, 1, &quiet());
     let place = place(cluster.node(1), "k").unwrap();
     cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2)]]).unwrap());
     cluster.tell();
@@ -143,8 +136,7 @@ fn a_write_is_refused_once_its_partition_moves() {
 
 #[test]
 fn a_write_that_does_not_begin_in_time_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     let writes = ["k", "l"].map(|key| (place(cluster.node(1), key).unwrap(), "a"));
     let ends = append_at(cluster.node(1), writes.into(), Duration::ZERO);
     let is_late = |end: &DirectEnd| matches!(end, DirectEnd::Refused(error) if error.code == ReplicaErrorCode::Timeout);

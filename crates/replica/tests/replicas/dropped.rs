@@ -19,8 +19,7 @@ fn log(dir: &Path) -> Arc<dyn Engine> {
 #[test]
 fn a_dropped_store_is_kept_for_a_while_then_deleted() {
     for engine in [disk, log] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+        let mut cluster = Cluster::of(1, 1, &quiet(), engine);
         put(cluster.node(1), "k", value("a"));
         let view = cluster.view(node(1));
         for (is_kept, is_found) in [(true, true), (false, false)] {
@@ -29,7 +28,7 @@ fn a_dropped_store_is_kept_for_a_while_then_deleted() {
             without.dropped.push(dropped(&view, is_kept));
             cluster.node(1).set_view(&without).unwrap();
             cluster.stop(node(1));
-            cluster.start(dir.path(), node(1), &quiet(), engine);
+            cluster.start(node(1), &quiet(), engine);
             let found = || cluster.record(1, "k").is_some();
             match is_found {
                 true => assert!(found(), "the table is kept"),
@@ -49,8 +48,7 @@ fn a_dropped_store_is_kept_for_a_while_then_deleted() {
 
 #[test]
 fn a_dropped_store_in_memory_is_not_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     put(cluster.node(1), "k", value("a"));
     let view = cluster.view(node(1));
     let mut without = view.clone();
@@ -64,8 +62,7 @@ fn a_dropped_store_in_memory_is_not_kept() {
 
 #[test]
 fn a_table_whose_store_is_unknown_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), disk);
+    let cluster = Cluster::of(1, 1, &quiet(), disk);
     put(cluster.node(1), "k", value("a"));
     let mut view = cluster.view(node(1));
     view.stores.clear();
@@ -83,8 +80,7 @@ fn a_table_whose_store_is_unknown_is_kept() {
 #[test]
 fn a_store_that_follows_a_dropped_one_has_nothing_of_it_and_nothing_is_left_behind() {
     for engine in [disk, log] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+        let mut cluster = Cluster::of(1, 1, &quiet(), engine);
         let mut view = cluster.view(node(1));
         for _ in 0..20 {
             cluster.node(1).set_view(&view).unwrap();
@@ -100,15 +96,16 @@ fn a_store_that_follows_a_dropped_one_has_nothing_of_it_and_nothing_is_left_behi
             assert_eq!(cluster.node(1).unexplained_tables(), Vec::<String>::new());
         }
         cluster.node(1).set_view(&view).unwrap();
+        let home = cluster.home.join("1");
         let tables = || {
-            let mut tables = engine(&dir.path().join("1")).tables().unwrap();
+            let mut tables = engine(&home).tables().unwrap();
             tables.retain(|table| table.starts_with("store-"));
             tables
         };
         cluster.stop(node(1));
         (cluster.created_unix_ms, cluster.dropped) = (view.stores[0].created_unix_ms, view.dropped);
         until("the tables of dropped stores to be deleted", || {
-            cluster.start(dir.path(), node(1), &quiet(), engine);
+            cluster.start(node(1), &quiet(), engine);
             assert_eq!(cluster.node(1).unexplained_tables(), Vec::<String>::new());
             cluster.stop(node(1));
             tables().len() == 1

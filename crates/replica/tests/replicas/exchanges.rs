@@ -51,8 +51,7 @@ fn write(cluster: &Cluster, number: u32, keys: impl Iterator<Item = usize>, seed
 
 #[test]
 fn replicas_that_missed_writes_of_each_other_converge() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 3, 4, &busy());
+    let cluster = Cluster::in_memory(3, 4, &busy());
     for number in 0..300 {
         let key = format!("k{number}");
         let record = put(cluster.node(number % 3 + 1), &key, value("a"));
@@ -87,8 +86,7 @@ fn gets_one_percent(missed_has_older: bool) {
 /// The traffic for the one percent of a node's keys that it missed, as a multiple of their bytes.
 fn one_percent(missed_has_older: bool) -> f64 {
     const KEYS: usize = 20_000;
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let cluster = Cluster::in_memory(2, 4, &quiet());
     // Nothing is compared before both sides are prepared.
     cluster.network.cut(node(2));
     let records = write(&cluster, 1, 0..KEYS, 0);
@@ -162,8 +160,7 @@ fn one_percent_of_older_records_causes_little_other_traffic() {
 
 #[test]
 fn equal_replicas_exchange_one_message_per_partition() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let mut cluster = Cluster::in_memory(2, 4, &quiet());
     let records = write(&cluster, 1, 0..2000, 0);
     merge_all(&cluster, 2, &records);
     until("the first exchanges", || exchanges(&cluster) >= 4);
@@ -184,13 +181,12 @@ fn exchanges(cluster: &Cluster) -> u64 {
 
 #[test]
 fn a_node_that_lost_everything_gets_it_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
+    let mut cluster = Cluster::in_memory(2, 2, &busy());
     write(&cluster, 1, 0..3000, 0);
     until("the copy", || cluster.values(2, "key-2999").len() == 1);
     cluster.stop(node(2));
-    std::fs::remove_dir_all(dir.path().join("2")).unwrap();
-    cluster.start(dir.path(), node(2), &busy(), |_| {
+    std::fs::remove_dir_all(cluster.home.join("2")).unwrap();
+    cluster.start(node(2), &busy(), |_| {
         std::sync::Arc::new(fondaco_engine::MemoryEngine::new())
     });
     until("all of it", || {
@@ -201,13 +197,12 @@ fn a_node_that_lost_everything_gets_it_back() {
 #[test]
 fn a_node_compares_after_an_unnoticed_restart() {
     for number in [1, 2] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
+        let mut cluster = Cluster::in_memory(2, 2, &quiet());
         until("the first exchanges", || exchanges(&cluster) >= 4);
         write(&cluster, 3 - number, 0..100, 0);
         // The other node is not told.
         cluster.stop(node(number));
-        cluster.start(dir.path(), node(number), &quiet(), |_| {
+        cluster.start(node(number), &quiet(), |_| {
             std::sync::Arc::new(fondaco_engine::MemoryEngine::new())
         });
         until("all of it", || {
@@ -218,8 +213,7 @@ fn a_node_compares_after_an_unnoticed_restart() {
 
 #[test]
 fn a_failed_exchange_is_repeated_when_the_network_is_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
+    let cluster = Cluster::in_memory(2, 2, &busy());
     cluster.network.cut(node(2));
     write(&cluster, 1, 0..100, 0);
     until("failures", || {
@@ -234,8 +228,7 @@ fn a_failed_exchange_is_repeated_when_the_network_is_back() {
 
 #[test]
 fn requests_that_cost_more_than_a_comparison_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     write(&cluster, 1, 0..3000, 0);
     // Its leaves are deeper now than at the start.
     until("the tree", || {

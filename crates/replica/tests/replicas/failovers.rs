@@ -50,7 +50,7 @@ fn a_failover_is_repaired_before_reads_count_on_it() {
         exchange_period: Duration::from_millis(100),
         ..quiet()
     };
-    let cluster = Cluster::of(dir.path(), 2, 1, &options, engine(&url));
+    let cluster = Cluster::in_dir(dir.path(), 2, 1, &options, engine(&url));
     let write = |key: &str, text: &str| {
         let record = put(cluster.node(1), key, value(text));
         ask(cluster.node(2), merging(key, record.clone()));

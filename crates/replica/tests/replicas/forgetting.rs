@@ -22,8 +22,8 @@ fn busy() -> ReplicaOptions {
 }
 
 /// A cluster whose store has this grace period.
-fn with_grace(dir: &std::path::Path, nodes: u32, grace_ms: u64) -> Cluster {
-    let mut cluster = Cluster::in_memory(dir, nodes, 2, &busy());
+fn with_grace(nodes: u32, grace_ms: u64) -> Cluster {
+    let mut cluster = Cluster::in_memory(nodes, 2, &busy());
     cluster.settings = VersionedSettings {
         tombstone_grace_ms: grace_ms,
         // Swept as often as the options say, even with a long grace period.
@@ -47,8 +47,7 @@ fn write_everywhere(cluster: &Cluster, key: &str, update: Update) -> Bytes {
 
 #[test]
 fn all_replicas_collect_a_tombstone_once_all_have_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 3, 50);
+    let cluster = with_grace(3, 50);
     write_everywhere(&cluster, "k", value("a"));
     write_everywhere(&cluster, "stays", value("b"));
     put(cluster.node(2), "k", Update::delete(now_unix_ms()));
@@ -61,8 +60,7 @@ fn all_replicas_collect_a_tombstone_once_all_have_it() {
 
 #[test]
 fn a_single_node_collects_tombstones_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 1, 50);
+    let cluster = with_grace(1, 50);
     put(cluster.node(1), "k", value("a"));
     put(cluster.node(1), "k", Update::delete(now_unix_ms()));
     until("forgetting", || cluster.record(1, "k").is_none());
@@ -70,8 +68,7 @@ fn a_single_node_collects_tombstones_too() {
 
 #[test]
 fn an_expired_record_is_collected() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 2, 50);
+    let cluster = with_grace(2, 50);
     let now = now_unix_ms();
     write_everywhere(&cluster, "k", Update::put("a".into(), now, Some(now + 100)));
     write_everywhere(&cluster, "later", Update::put("a".into(), now, Some(now + 3_600_000)));
@@ -88,8 +85,7 @@ fn an_expired_record_is_collected() {
 
 #[test]
 fn expired_records_are_kept_without_their_values() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
+    let cluster = with_grace(2, 10 * 86_400_000);
     let now = now_unix_ms();
     let value_bytes = |number, key| cluster.record(number, key).unwrap().value_bytes();
     let long = Bytes::from(vec![7; 10_000]);
@@ -106,12 +102,11 @@ fn expired_records_are_kept_without_their_values() {
 
 #[test]
 fn tombstones_beyond_the_limit_are_collected_in_later_sweeps() {
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         sweep_records_max: 8,
         ..busy()
     };
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &options);
+    let mut cluster = Cluster::in_memory(2, 2, &options);
     cluster.settings.tombstone_grace_ms = 1;
     cluster.tell();
     let keys: Vec<String> = (0..50).map(|number| format!("k{number}")).collect();
@@ -132,9 +127,8 @@ fn tombstones_beyond_the_limit_are_collected_in_later_sweeps() {
 
 #[test]
 fn a_tombstone_is_kept_during_its_grace_period() {
-    let dir = tempfile::tempdir().unwrap();
     const GRACE_MS: u64 = 3000;
-    let cluster = with_grace(dir.path(), 2, GRACE_MS);
+    let cluster = with_grace(2, GRACE_MS);
     write_everywhere(&cluster, "k", value("a"));
     let deleted_unix_ms = now_unix_ms();
     write_everywhere(&cluster, "k", Update::delete(deleted_unix_ms));
@@ -154,8 +148,7 @@ fn remembers(cluster: &Cluster, key: &str) {
 
 #[test]
 fn nothing_is_collected_while_a_replica_is_away() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_grace(dir.path(), 3, 50);
+    let mut cluster = with_grace(3, 50);
     write_everywhere(&cluster, "k", value("a"));
     cluster.set_live(node(3), false);
     cluster.network.cut(node(3));
@@ -172,8 +165,7 @@ fn nothing_is_collected_while_a_replica_is_away() {
 
 #[test]
 fn nothing_is_collected_while_an_older_hint_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_grace(dir.path(), 3, 50);
+    let mut cluster = with_grace(3, 50);
     // It would outlive its tombstone.
     let now = now_unix_ms();
     let lasting = Update::put("a".into(), now, Some(now + 3_600_000));
@@ -199,8 +191,7 @@ fn nothing_is_collected_while_an_older_hint_waits() {
 
 #[test]
 fn a_dead_node_blocks_collection_until_it_owns_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_grace(dir.path(), 3, 50);
+    let mut cluster = with_grace(3, 50);
     write_everywhere(&cluster, "k", value("a"));
     cluster.network.cut(node(3));
     cluster.set_live(node(3), false);
@@ -240,8 +231,7 @@ fn remembered_nowhere(cluster: &Cluster) {
 
 #[test]
 fn an_old_tombstone_is_not_merged_into_an_absent_key() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 2, 0);
+    let cluster = with_grace(2, 0);
     cluster.network.cut(node(1));
     let deleted = put(cluster.node(1), "k", Update::delete(1000));
     assert_eq!(ask(cluster.node(2), merging("k", deleted.clone())), ReplicaReply::Done);
@@ -259,8 +249,7 @@ fn an_old_tombstone_is_not_merged_into_an_absent_key() {
 
 #[test]
 fn a_fast_clock_drops_no_value_for_good() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
+    let cluster = with_grace(2, 10 * 86_400_000);
     // Each node sees the other's clock so.
     cluster.network.set_behind_ms(3 * 3_600_000);
     let swept = |number| cluster.node(number).counter(ReplicaCounter::Sweeps);

@@ -65,7 +65,7 @@ fn a_full_disk_refuses_writes_and_answers_reads_until_there_is_space() {
         reserve_bytes: RESERVE_BYTES,
         ..quiet()
     };
-    let cluster = Cluster::of(disk.path(), 1, 2, &options, small);
+    let cluster = Cluster::in_dir(disk.path(), 1, 2, &options, small);
     let mut random = fastrand::Rng::with_seed(7);
     let mut write = |number: usize| {
         let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(VALUE_BYTES).collect();
@@ -114,7 +114,7 @@ fn a_full_disk_is_no_obstacle_to_what_makes_room() {
             false => Arc::new(MemoryEngine::new()),
         }
     };
-    let mut cluster = Cluster::of(disk.path(), 2, 2, &options, engine);
+    let mut cluster = Cluster::in_dir(disk.path(), 2, 2, &options, engine);
     cluster.settings.ttl_ms = Some(1);
     cluster.tell();
     // Without the other's clock nothing ends for good.

@@ -52,12 +52,11 @@ fn fill(cluster: &Cluster) -> usize {
 
 #[test]
 fn only_new_keys_are_refused_while_key_memory_is_full() {
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         ..quiet()
     };
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &options, engine_with(50_000));
+    let mut cluster = Cluster::of(2, 1, &options, engine_with(50_000));
     cluster.network.cut(node(2));
     let count = fill(&cluster);
     assert!(count > 100, "{count}");
@@ -88,7 +87,7 @@ fn only_new_keys_are_refused_while_key_memory_is_full() {
     until("the other way", || cluster.values(2, "k5").len() == 1);
     assert_eq!((cluster.record(1, "new"), cluster.record(1, "newer")), (None, None));
     cluster.stop(node(1));
-    cluster.start(dir.path(), node(1), &options, engine_with(100_000));
+    cluster.start(node(1), &options, engine_with(100_000));
     assert_eq!(cluster.node(1).keys_refused(), None);
     until("all keys", || {
         cluster.record(1, "new").is_some() && cluster.record(1, "newer").is_some()
@@ -97,8 +96,7 @@ fn only_new_keys_are_refused_while_key_memory_is_full() {
 
 #[test]
 fn only_the_new_key_of_a_batch_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine_with(50_000));
+    let cluster = Cluster::of(1, 1, &quiet(), engine_with(50_000));
     let count = fill(&cluster);
     let ends = append(cluster.node(1), &[("k0", "b"), ("new", "b"), ("k1", "b")]);
     assert_eq!((&ends[0], &ends[2]), (&DirectEnd::Done, &DirectEnd::Done));

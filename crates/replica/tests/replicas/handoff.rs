@@ -12,8 +12,8 @@ use fondaco_testing::until;
 use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, value};
 
 /// A cluster of three nodes; node 3 is away, and node 2 keeps this many hints for it.
-fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
-    let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
+fn with_hints(count: usize) -> Cluster {
+    let mut cluster = Cluster::in_memory(3, 4, &quiet());
     cluster.set_live(node(3), false);
     cluster.network.cut(node(3));
     for number in 0..count {
@@ -34,8 +34,7 @@ fn hint(cluster: &Cluster, key: &str, record: bytes::Bytes) {
 
 #[test]
 fn hints_wait_for_their_node_and_are_deleted_after_delivery() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 1000);
+    let mut cluster = with_hints(1000);
     assert_eq!(cluster.node(2).hinted_nodes(), 1);
     assert!(cluster.node(2).oldest_hint_unix_ms().is_some());
     assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
@@ -51,8 +50,7 @@ fn hints_wait_for_their_node_and_are_deleted_after_delivery() {
 
 #[test]
 fn an_unreachable_node_gets_its_hints_later() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 10);
+    let mut cluster = with_hints(10);
     // The network is still cut.
     cluster.set_live(node(3), true);
     cluster.network.mend(node(3));
@@ -62,8 +60,7 @@ fn an_unreachable_node_gets_its_hints_later() {
 
 #[test]
 fn hints_of_one_key_are_merged_into_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 1);
+    let mut cluster = with_hints(1);
     let other = put(cluster.node(2), "k0", value("b"));
     hint(&cluster, "k0", other);
     cluster.network.mend(node(3));
@@ -77,15 +74,14 @@ fn hints_of_one_key_are_merged_into_one() {
 
 #[test]
 fn hints_outlive_the_process_that_keeps_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 0);
+    let mut cluster = with_hints(0);
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     cluster.stop(node(2));
-    cluster.start(dir.path(), node(2), &quiet(), |_| Arc::clone(&engine));
+    cluster.start(node(2), &quiet(), |_| Arc::clone(&engine));
     let record = put(cluster.node(1), "k", value("a"));
     hint(&cluster, "k", record);
     cluster.stop(node(2));
-    cluster.start(dir.path(), node(2), &quiet(), |_| Arc::clone(&engine));
+    cluster.start(node(2), &quiet(), |_| Arc::clone(&engine));
     until("the book of hints", || cluster.node(2).hinted_nodes() == 1);
     cluster.network.mend(node(3));
     cluster.set_live(node(3), true);
@@ -95,8 +91,7 @@ fn hints_outlive_the_process_that_keeps_them() {
 
 #[test]
 fn a_hint_for_a_former_owner_goes_to_the_owners() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 0);
+    let mut cluster = with_hints(0);
     // Only node 2 has this write, as a hint for node 3.
     let record = put(cluster.node(2), "k", value("a"));
     hint(&cluster, "k", record);
@@ -108,8 +103,8 @@ fn a_hint_for_a_former_owner_goes_to_the_owners() {
 }
 
 /// Two stores, and a node with a hint of each for node 3 that it could not deliver yet.
-fn with_two_stores(dir: &std::path::Path) -> Cluster {
-    let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
+fn with_two_stores() -> Cluster {
+    let mut cluster = Cluster::in_memory(3, 4, &quiet());
     cluster.stores.push((2, "other"));
     cluster.tell();
     cluster.network.cut(node(3));
@@ -131,8 +126,7 @@ fn with_two_stores(dir: &std::path::Path) -> Cluster {
 
 /// While a node cannot open the first of two stores, hints of that store wait, and those of the other do not.
 fn waits_for_one_store(number: u32) {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = with_two_stores(dir.path());
+    let cluster = with_two_stores();
     let mut view = cluster.view(node(number));
     view.stores[0].settings.engine = EngineKind::Mysql;
     assert!(cluster.node(number).set_view(&view).is_err(), "there is no such engine");
@@ -157,8 +151,7 @@ fn only_hints_of_a_store_unopened_at_their_node_wait() {
 
 #[test]
 fn hints_of_a_dropped_store_are_dropped() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 10);
+    let mut cluster = with_hints(10);
     cluster.stores.clear();
     cluster.tell();
     until("the purge", || cluster.node(2).hinted_nodes() == 0);
@@ -167,8 +160,7 @@ fn hints_of_a_dropped_store_are_dropped() {
 
 #[test]
 fn a_refused_hint_does_not_block_others() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 1000);
+    let mut cluster = with_hints(1000);
     cluster.network.refuse("k500", true);
     cluster.network.mend(node(3));
     cluster.set_live(node(3), true);
@@ -182,11 +174,11 @@ fn a_refused_hint_does_not_block_others() {
 
 /// A cluster of three nodes, in which node 2 keeps hints of keys `k0` to `k999` for node 3 in this engine, and has
 /// restarted since.
-fn kept_by(dir: &std::path::Path, engine: &Arc<dyn Engine>, spoil: impl Fn(&Cluster)) -> Cluster {
-    let mut cluster = with_hints(dir, 0);
+fn kept_by(engine: &Arc<dyn Engine>, spoil: impl Fn(&Cluster)) -> Cluster {
+    let mut cluster = with_hints(0);
     let start = |cluster: &mut Cluster| {
         cluster.stop(node(2));
-        cluster.start(dir, node(2), &quiet(), |_| Arc::clone(engine));
+        cluster.start(node(2), &quiet(), |_| Arc::clone(engine));
     };
     start(&mut cluster);
     for number in 0..1000 {
@@ -216,9 +208,8 @@ fn all_but(mut cluster: Cluster, damaged: u64) {
 
 #[test]
 fn corrupt_hints_are_dropped_and_do_not_block_others() {
-    let dir = tempfile::tempdir().unwrap();
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
-    let cluster = kept_by(dir.path(), &engine, |_| {
+    let cluster = kept_by(&engine, |_| {
         let table = engine.open_table("hints-3").unwrap();
         let mut batch = WriteBatch::new();
         for entry in table.scan(&[], None).unwrap() {
@@ -239,10 +230,9 @@ fn corrupt_hints_are_dropped_and_do_not_block_others() {
 
 #[test]
 fn unreadable_hints_are_dropped_and_do_not_block_others() {
-    let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(FaultyDisk::cold());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
-    let cluster = kept_by(dir.path(), &engine, |_| {
+    let cluster = kept_by(&engine, |_| {
         assert_eq!(
             unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"77")),
             10
@@ -256,10 +246,9 @@ fn unreadable_hints_are_dropped_and_do_not_block_others() {
 
 #[test]
 fn an_unreadable_range_of_hints_does_not_block_others() {
-    let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(FaultyDisk::in_blocks());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
-    let cluster = kept_by(dir.path(), &engine, |_| {
+    let cluster = kept_by(&engine, |_| {
         assert_eq!(
             unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"k5")),
             1
@@ -270,10 +259,9 @@ fn an_unreadable_range_of_hints_does_not_block_others() {
 
 #[test]
 fn a_hint_that_replaces_a_damaged_one_is_delivered() {
-    let dir = tempfile::tempdir().unwrap();
     let unreadable = Arc::new(FaultyDisk::cold());
     let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
-    let cluster = kept_by(dir.path(), &engine, |cluster| {
+    let cluster = kept_by(&engine, |cluster| {
         unreadable.spoil_where(|table, key| table == "hints-3" && key.ends_with(b"k5"));
         hint(cluster, "k5", put(cluster.node(1), "k5", value("a")));
     });
@@ -282,8 +270,7 @@ fn a_hint_that_replaces_a_damaged_one_is_delivered() {
 
 #[test]
 fn a_recreated_store_gets_no_hints_of_the_dropped_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 10);
+    let mut cluster = with_hints(10);
     // Node 2 never gets a cluster state without the store.
     cluster.created_unix_ms += 1;
     cluster.network.mend(node(3));
@@ -304,8 +291,7 @@ fn a_recreated_store_gets_no_hints_of_the_dropped_one() {
 
 #[test]
 fn hints_with_a_new_owner_overtake_those_that_wait() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = with_hints(dir.path(), 1000);
+    let mut cluster = with_hints(1000);
     // Node 3 no longer owns the last partition, and only node 2 has its record.
     let partition_of = |key: &String| {
         let slot = fondaco_model::slot_of_key(&store(), key.as_bytes());

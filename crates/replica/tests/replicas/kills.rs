@@ -158,7 +158,7 @@ fn below_the_reserve_writes_are_refused_and_reads_go_on() {
         reserve_bytes: u64::MAX,
         ..quiet()
     };
-    let cluster = Cluster::of(dir.path(), 1, 2, &options, on_disk);
+    let cluster = Cluster::in_dir(dir.path(), 1, 2, &options, on_disk);
     match ask(cluster.node(1), putting("k", value("b"))) {
         ReplicaReply::Error(error) => assert_eq!(error.code, fondaco_protocol::replica::ReplicaErrorCode::DiskFull),
         other => panic!("{other:?}"),

@@ -89,26 +89,24 @@ fn assert_all_written(cluster: &Cluster, count: usize) {
 
 #[test]
 fn requests_of_a_turn_are_answered_once_on_the_loop() {
-    let dir = tempfile::tempdir().unwrap();
     // More than fits into a batch.
-    assert_all_written(&Cluster::in_memory(&dir.path().join("memory"), 1, 1, &quiet()), 600);
-    assert_all_written(&Cluster::of(&dir.path().join("disk"), 1, 1, &quiet(), disk), 600);
+    assert_all_written(&Cluster::in_memory(1, 1, &quiet()), 600);
+    assert_all_written(&Cluster::of(1, 1, &quiet(), disk), 600);
 }
 
 /// A node with one shard, whose queue has room for four writes.
-fn of_a_short_queue(dir: &Path) -> Cluster {
+fn of_a_short_queue() -> Cluster {
     let options = ReplicaOptions {
         queue_items_max: 4,
         shards: 1,
         ..quiet()
     };
-    Cluster::of(dir, 1, 1, &options, disk)
+    Cluster::of(1, 1, &options, disk)
 }
 
 #[test]
 fn requests_beyond_the_queue_are_refused_and_others_done() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = of_a_short_queue(dir.path());
+    let cluster = of_a_short_queue();
     let replies = ask_in_one_turn(cluster.node(1), puts(20));
     let is_done = |reply: &&ReplicaReply| matches!(reply, ReplicaReply::Written(_));
     let (done, refused) = replies.split_at(replies.iter().take_while(is_done).count());
@@ -120,8 +118,7 @@ fn requests_beyond_the_queue_are_refused_and_others_done() {
 
 #[test]
 fn requests_and_direct_writes_of_one_turn_share_its_batches() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), disk);
+    let cluster = Cluster::of(1, 1, &quiet(), disk);
     let replicas = cluster.node(1);
     let writes = (0..20).map(|number| (place(replicas, &format!("direct {number}")).unwrap(), "b"));
     let (replies, ends) = in_one_turn(replicas, puts(20), writes.collect(), PATIENCE);
@@ -138,8 +135,7 @@ fn requests_and_direct_writes_of_one_turn_share_its_batches() {
 
 #[test]
 fn direct_writes_beyond_the_queue_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = of_a_short_queue(dir.path());
+    let cluster = of_a_short_queue();
     let write = (place(cluster.node(1), "direct").unwrap(), "b");
     // They are passed on after the requests.
     let (_, ends) = in_one_turn(cluster.node(1), puts(20), vec![write], PATIENCE);

@@ -65,8 +65,7 @@ fn recalled(cluster: &Cluster, number: u32) -> Option<Option<Record>> {
 
 #[test]
 fn memory_is_restored_from_others_before_reads_count_on_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), in_memory);
+    let mut cluster = Cluster::of(3, 1, &quiet(), in_memory);
     // Acknowledged by 1 and 2: a read of 1 and 3 must see it.
     cluster.network.cut(node(3));
     let record = written_by(&cluster, &[2]);
@@ -76,7 +75,7 @@ fn memory_is_restored_from_others_before_reads_count_on_it() {
     cluster.network.cut(node(2));
     cluster.network.mend(node(3));
     cluster.live.insert(node(1));
-    cluster.start(dir.path(), node(1), &quiet(), in_memory);
+    cluster.start(node(1), &quiet(), in_memory);
     cluster.tell();
     until("a comparison with 3", || {
         counted(&cluster, 1) == Err(ReplicaErrorCode::Behind) && cluster.node(1).counter(ReplicaCounter::Exchanges) > 0
@@ -94,24 +93,23 @@ fn memory_is_restored_from_others_before_reads_count_on_it() {
 
 #[test]
 fn a_lost_disk_stays_lost_over_restarts_until_restored() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), on_disk);
+    let mut cluster = Cluster::of(2, 1, &quiet(), on_disk);
     written_by(&cluster, &[2]);
     until("a file that says that nothing is lost", || {
-        let path = dir.path().join("1/incarnation.json");
+        let path = cluster.home.join("1/incarnation.json");
         std::fs::read_to_string(path).unwrap().contains(r#""behind":false"#)
     });
     let restart = |cluster: &mut Cluster| {
         cluster.stop(node(1));
-        cluster.start(dir.path(), node(1), &quiet(), on_disk);
+        cluster.start(node(1), &quiet(), on_disk);
         cluster.tell();
     };
     restart(&mut cluster);
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))), "nothing is lost");
     cluster.network.cut(node(2));
     cluster.stop(node(1));
-    std::fs::remove_dir_all(dir.path().join("1")).unwrap();
-    cluster.start(dir.path(), node(1), &quiet(), on_disk);
+    std::fs::remove_dir_all(cluster.home.join("1")).unwrap();
+    cluster.start(node(1), &quiet(), on_disk);
     cluster.tell();
     for _ in 0..2 {
         assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
@@ -129,30 +127,27 @@ fn a_lost_disk_stays_lost_over_restarts_until_restored() {
 
 #[test]
 fn single_replicas_and_weak_quorums_wait_for_no_absent_node() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), in_memory);
+    let mut cluster = Cluster::of(1, 1, &quiet(), in_memory);
     cluster.stop(node(1));
-    cluster.start(dir.path(), node(1), &quiet(), in_memory);
+    cluster.start(node(1), &quiet(), in_memory);
     assert_eq!(counted(&cluster, 1), Ok(Held::Nothing));
 
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), in_memory);
+    let mut cluster = Cluster::of(2, 1, &quiet(), in_memory);
     (cluster.settings.reads, cluster.settings.writes) = (1, 1);
     cluster.stop(node(2));
     cluster.set_live(node(2), false);
     cluster.stop(node(1));
-    cluster.start(dir.path(), node(1), &quiet(), in_memory);
+    cluster.start(node(1), &quiet(), in_memory);
     cluster.tell();
     until("an answer", || counted(&cluster, 1) == Ok(Held::Nothing));
 }
 
 #[test]
 fn two_nodes_that_lose_everything_recover() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &often(), in_memory);
+    let mut cluster = Cluster::of(2, 1, &often(), in_memory);
     for id in [node(1), node(2)] {
         cluster.stop(id);
-        cluster.start(dir.path(), id, &often(), in_memory);
+        cluster.start(id, &often(), in_memory);
     }
     cluster.tell();
     until("answers", || {
@@ -161,8 +156,8 @@ fn two_nodes_that_lose_everything_recover() {
 }
 
 /// Nodes that compare often; the first `owners` of them own one partition.
-fn of_owners(dir: &Path, nodes: u32, owners: u32) -> Cluster {
-    let mut cluster = Cluster::of(dir, nodes, 1, &often(), in_memory);
+fn of_owners(nodes: u32, owners: u32) -> Cluster {
+    let mut cluster = Cluster::of(nodes, 1, &often(), in_memory);
     (cluster.replicas, cluster.settings) = (owners as usize, settings_of(owners));
     cluster.tell();
     cluster
@@ -181,8 +176,8 @@ fn kill(cluster: &mut Cluster, number: u32) {
     cluster.set_live(node(number), false);
 }
 
-fn start_again(cluster: &mut Cluster, dir: &Path, number: u32) {
-    cluster.start(dir, node(number), &often(), in_memory);
+fn start_again(cluster: &mut Cluster, number: u32) {
+    cluster.start(node(number), &often(), in_memory);
     cluster.set_live(node(number), true);
 }
 
@@ -205,15 +200,14 @@ fn wait_for_exchanges(cluster: &Cluster, number: u32, count: u64) {
 
 #[test]
 fn nodes_with_losses_cannot_restore_each_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_owners(dir.path(), 5, 5);
+    let mut cluster = of_owners(5, 5);
     // Acknowledged by three of five.
     written_by(&cluster, &[2, 4]);
     for number in [4, 1, 2] {
         kill(&mut cluster, number);
     }
     for number in [1, 2] {
-        start_again(&mut cluster, dir.path(), number);
+        start_again(&mut cluster, number);
     }
     // A third node without losses would be needed.
     wait_for_exchanges(&cluster, 1, 6);
@@ -221,19 +215,18 @@ fn nodes_with_losses_cannot_restore_each_other() {
         assert_eq!(counted(&cluster, number), Err(ReplicaErrorCode::Behind));
     }
     // It has lost everything, too: no other node can have more.
-    start_again(&mut cluster, dir.path(), 4);
+    start_again(&mut cluster, 4);
     until("an answer", || counted(&cluster, 1).is_ok());
 }
 
 #[test]
 fn a_plan_waits_for_absent_owners_until_given_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_owners(dir.path(), 4, 3);
+    let mut cluster = of_owners(4, 3);
     // Acknowledged by 1 and 2: node 1 loses it, and node 2 is away.
     written_by(&cluster, &[2]);
     kill(&mut cluster, 2);
     kill(&mut cluster, 1);
-    start_again(&mut cluster, dir.path(), 1);
+    start_again(&mut cluster, 1);
     plan(&mut cluster, &[1, 4, 3, 2]);
     wait_for_exchanges(&cluster, 4, 6);
     assert!(!is_synchronised(&cluster, 4), "it was compared with 1 and 3 only");
@@ -247,8 +240,7 @@ fn a_plan_waits_for_absent_owners_until_given_up() {
 
 #[test]
 fn a_next_owner_that_loses_data_is_compared_first() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_owners(dir.path(), 4, 3);
+    let mut cluster = of_owners(4, 3);
     let record = written_by(&cluster, &[2]);
     plan(&mut cluster, &[1, 4, 3, 2]);
     until("synchronisation", || is_synchronised(&cluster, 4));
@@ -261,7 +253,7 @@ fn a_next_owner_that_loses_data_is_compared_first() {
     cluster.table = begun;
     kill(&mut cluster, 4);
     cluster.network.cut(node(4));
-    start_again(&mut cluster, dir.path(), 4);
+    start_again(&mut cluster, 4);
     assert!(!is_synchronised(&cluster, 4));
     cluster.table = switched;
     assert_eq!(
@@ -280,14 +272,13 @@ fn a_next_owner_that_loses_data_is_compared_first() {
 
 #[test]
 fn a_new_owner_remembers_a_missing_comparison_over_restarts() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), on_disk);
+    let mut cluster = Cluster::of(3, 1, &quiet(), on_disk);
     cluster.replicas = 2;
     cluster.settings = settings_of(2);
     cluster.tell();
     put(cluster.node(1), "k", value("a"));
     until("a file that says that nothing is lost", || {
-        let path = dir.path().join("3/incarnation.json");
+        let path = cluster.home.join("3/incarnation.json");
         std::fs::read_to_string(path).unwrap().contains(r#""behind":false"#)
     });
     cluster.network.cut(node(3));
@@ -297,7 +288,7 @@ fn a_new_owner_remembers_a_missing_comparison_over_restarts() {
     for _ in 0..2 {
         assert_eq!(counted(&cluster, 3), Err(ReplicaErrorCode::Behind));
         cluster.stop(node(3));
-        cluster.start(dir.path(), node(3), &quiet(), on_disk);
+        cluster.start(node(3), &quiet(), on_disk);
         cluster.tell();
     }
     cluster.network.mend(node(3));
@@ -327,18 +318,17 @@ fn empty_log(dir: &Path) {
     }
 }
 
-fn restart(cluster: &mut Cluster, dir: &Path) {
+fn restart(cluster: &mut Cluster) {
     cluster.stop(node(1));
-    cluster.start(dir, node(1), &quiet(), in_a_log);
+    cluster.start(node(1), &quiet(), in_a_log);
     cluster.tell();
 }
 
 #[test]
 fn an_unrecoverable_loss_blocks_reads_until_accepted() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log);
+    let mut cluster = Cluster::of(1, 1, &quiet(), in_a_log);
     put(cluster.node(1), "k", value("a"));
-    restart(&mut cluster, dir.path());
+    restart(&mut cluster);
     assert!(
         matches!(counted(&cluster, 1), Ok(Held::Record(_))),
         "a clean shutdown loses nothing"
@@ -346,8 +336,8 @@ fn an_unrecoverable_loss_blocks_reads_until_accepted() {
     assert_eq!(cluster.node(1).losses(), []);
 
     cluster.stop(node(1));
-    empty_log(dir.path());
-    cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+    empty_log(&cluster.home);
+    cluster.start(node(1), &quiet(), in_a_log);
     cluster.tell();
     let mut id = String::new();
     for _ in 0..2 {
@@ -362,7 +352,7 @@ fn an_unrecoverable_loss_blocks_reads_until_accepted() {
         );
         id.clone_from(&loss.id);
         // No other node has it: neither a comparison nor a restart changes that.
-        restart(&mut cluster, dir.path());
+        restart(&mut cluster);
     }
     assert_eq!(cluster.node(1).accept_loss("log-00000000").unwrap(), None);
     assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
@@ -370,19 +360,18 @@ fn an_unrecoverable_loss_blocks_reads_until_accepted() {
     for _ in 0..2 {
         assert_eq!(counted(&cluster, 1), Ok(Held::Nothing));
         assert_eq!(cluster.node(1).losses(), []);
-        restart(&mut cluster, dir.path());
+        restart(&mut cluster);
     }
 }
 
 #[test]
 fn a_replaced_engine_directory_is_detected() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), in_a_log);
+    let mut cluster = Cluster::of(2, 1, &quiet(), in_a_log);
     written_by(&cluster, &[2]);
     cluster.stop(node(1));
-    std::fs::remove_dir_all(dir.path().join("1/engine")).unwrap();
+    std::fs::remove_dir_all(cluster.home.join("1/engine")).unwrap();
     cluster.network.cut(node(2));
-    cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+    cluster.start(node(1), &quiet(), in_a_log);
     cluster.tell();
     assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
     assert_eq!(cluster.node(1).losses().len(), 1);
@@ -391,6 +380,6 @@ fn a_replaced_engine_directory_is_detected() {
         matches!(counted(&cluster, 1), Ok(Held::Record(_)))
     });
     until("nothing is lost any more", || cluster.node(1).losses().is_empty());
-    restart(&mut cluster, dir.path());
+    restart(&mut cluster);
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));
 }

@@ -16,6 +16,7 @@ mod losses;
 mod members;
 mod moves;
 mod one_node;
+mod own_dir;
 mod pages;
 mod panics;
 mod past;

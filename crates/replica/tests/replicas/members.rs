@@ -36,12 +36,11 @@ fn key(set: &str, id: u64) -> String {
 
 #[test]
 fn replicas_come_to_know_the_same_members() {
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         ..quiet()
     };
-    let cluster = Cluster::in_memory(dir.path(), 3, 4, &options);
+    let cluster = Cluster::in_memory(3, 4, &options);
     let mut random = fastrand::Rng::with_seed(3);
     let mut expected = SETS.map(|_| (BTreeSet::new(), BTreeSet::new()));
     for _ in 0..600 {
@@ -88,12 +87,11 @@ fn replicas_come_to_know_the_same_members() {
 #[test]
 fn a_replica_that_missed_a_large_set_receives_it() {
     const IDS: u64 = 3000;
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         ..quiet()
     };
-    let cluster = Cluster::in_memory(dir.path(), 2, 4, &options);
+    let cluster = Cluster::in_memory(2, 4, &options);
     cluster.network.cut(crate::cluster::node(2));
     for id in 0..IDS {
         put(cluster.node(1), &key(SETS[0], id * id), value("1"));

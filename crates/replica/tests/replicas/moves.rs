@@ -20,8 +20,8 @@ fn busy() -> ReplicaOptions {
 }
 
 /// Three nodes; 1 and 2 own both partitions.
-fn of_two(dir: &std::path::Path) -> Cluster {
-    let mut cluster = Cluster::in_memory(dir, 3, 2, &busy());
+fn of_two() -> Cluster {
+    let mut cluster = Cluster::in_memory(3, 2, &busy());
     cluster.replicas = 2;
     cluster.tell();
     for number in 0..200 {
@@ -53,8 +53,7 @@ fn keys(cluster: &Cluster, number: u32) -> usize {
 
 #[test]
 fn a_next_owner_is_complete_before_it_is_synchronised() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     assert_eq!(synchronised(&cluster, 1), 2, "an owner is synchronised");
     let lists = |cluster: &Cluster, number: u32| {
         let count = cluster.table.partitions();
@@ -77,8 +76,7 @@ fn a_next_owner_is_complete_before_it_is_synchronised() {
 
 #[test]
 fn a_next_owner_is_complete_with_long_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    let mut cluster = Cluster::in_memory(3, 2, &busy());
     cluster.replicas = 1;
     cluster.tell();
     let long = "v".repeat(300_000);
@@ -93,8 +91,7 @@ fn a_next_owner_is_complete_with_long_records() {
 
 #[test]
 fn a_plan_waits_for_unreachable_owners_that_count_as_live() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     cluster.network.cut(node(1));
     plan(&mut cluster, &[3, 1]);
     until("failures", || {
@@ -107,8 +104,7 @@ fn a_plan_waits_for_unreachable_owners_that_count_as_live() {
 
 #[test]
 fn a_former_partition_is_given_to_its_owners_and_deleted() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     plan(&mut cluster, &[2, 3]);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     // A write that only the leaving node has.
@@ -148,7 +144,6 @@ fn a_former_partition_is_given_to_its_owners_and_deleted() {
 #[test]
 fn a_partition_taken_back_during_deletion_is_filled_again() {
     const KEYS: usize = 3000;
-    let dir = tempfile::tempdir().unwrap();
     // So slow that each batch of deletions can be observed.
     let slow = ReplicaOptions {
         exchange_bytes_per_second: Some(50_000),
@@ -159,7 +154,7 @@ fn a_partition_taken_back_during_deletion_is_filled_again() {
         true => Arc::clone(&engine),
         false => Arc::new(MemoryEngine::new()) as Arc<dyn Engine>,
     };
-    let mut cluster = Cluster::of(dir.path(), 3, 1, &slow, engine_of);
+    let mut cluster = Cluster::of(3, 1, &slow, engine_of);
     cluster.replicas = 2;
     cluster.tell();
     let written = |number| {
@@ -188,8 +183,7 @@ fn a_partition_taken_back_during_deletion_is_filled_again() {
 #[test]
 fn a_next_owner_compares_with_its_zone_first() {
     for near in [1, 2] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cluster = of_two(dir.path());
+        let mut cluster = of_two();
         cluster.near = [node(near)].into();
         // It was an owner before, and compares until it has given away what it had.
         until("deletion", || cluster.node(3).status(1).unwrap().surplus == 0);
@@ -202,8 +196,7 @@ fn a_next_owner_compares_with_its_zone_first() {
 
 #[test]
 fn a_low_rate_holds_moves_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    let mut cluster = Cluster::in_memory(3, 2, &busy());
     cluster.replicas = 2;
     cluster.tell();
     let write = |cluster: &Cluster, numbers: std::ops::Range<usize>| {
@@ -229,8 +222,7 @@ fn a_low_rate_holds_moves_and_nothing_else() {
 
 #[test]
 fn a_cancelled_plan_leaves_the_owners_as_they_were() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     plan(&mut cluster, &[3, 2]);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     put(cluster.node(1), "more", value("a"));
@@ -245,8 +237,7 @@ fn a_cancelled_plan_leaves_the_owners_as_they_were() {
 
 #[test]
 fn next_owners_compare_only_with_owners_that_know_the_plan() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     let table = cluster.table.with_plan(vec![vec![node(3), node(1)]; 2]).unwrap();
     cluster.table = Arc::new(table);
     cluster.node(3).set_view(&cluster.view(node(3))).unwrap();
@@ -260,8 +251,7 @@ fn next_owners_compare_only_with_owners_that_know_the_plan() {
 
 #[test]
 fn comparisons_for_a_cancelled_plan_do_not_count() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     plan(&mut cluster, &[3, 1]);
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     cluster.network.cut(node(3));
@@ -276,8 +266,7 @@ fn comparisons_for_a_cancelled_plan_do_not_count() {
 
 #[test]
 fn requests_with_an_outdated_table_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     let refused = |cluster: &Cluster, number: u32, operation: ReplicaOperation, epoch: u64| {
         let (sender, receiver) = mpsc::channel();
         let epoch = NonZeroU64::new(epoch);
@@ -331,8 +320,7 @@ fn requests_with_an_outdated_table_are_refused() {
 
 #[test]
 fn memory_answers_only_owners_with_the_same_table() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = of_two(dir.path());
+    let mut cluster = of_two();
     let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k1");
     let tells = |cluster: &Cluster, number: u32, epoch: u64| {
         cluster.node(number).recall(STORE_ID, slot, b"k1", epoch).is_some()
@@ -348,8 +336,7 @@ fn memory_answers_only_owners_with_the_same_table() {
 
 #[test]
 fn a_store_that_evicts_moves_without_comparison() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::forgetting(dir.path(), 3, 2, &busy());
+    let mut cluster = Cluster::forgetting(3, 2, &busy());
     cluster.replicas = 2;
     cluster.tell();
     let long = "v".repeat(4096);

@@ -18,7 +18,7 @@ fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
 /// Opens it with a durability, `log` or `fsync`, and an engine, `disk` or `log`.
 pub fn open_on(dir: &Path, durability: &str, engine: &str) -> Cluster {
     let engine = if engine == "log" { in_a_log } else { on_disk };
-    let mut cluster = Cluster::of(dir, 1, 2, &quiet(), engine);
+    let mut cluster = Cluster::in_dir(dir, 1, 2, &quiet(), engine);
     if durability == "fsync" {
         cluster.settings = fsync(cluster.settings);
         cluster.tell();

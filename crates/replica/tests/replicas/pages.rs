@@ -33,8 +33,7 @@ fn keys(records: &[KeyRecord]) -> BTreeSet<&[u8]> {
 
 #[test]
 fn pages_of_any_size_have_each_record_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    let cluster = Cluster::in_memory(1, 4, &quiet());
     let names: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
     for name in &names {
         put(cluster.node(1), name, value("some value"));
@@ -73,8 +72,7 @@ fn pages_of_any_size_have_each_record_once() {
 
 #[test]
 fn hint_pages_cover_all_nodes_of_one_store() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 3, 4, &quiet());
+    let mut cluster = Cluster::in_memory(3, 4, &quiet());
     let mut expected = BTreeSet::new();
     for away in [1, 3] {
         cluster.set_live(node(away), false);

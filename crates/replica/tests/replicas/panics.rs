@@ -14,7 +14,6 @@ use crate::cluster::{Cluster, ask, put, putting, quiet, value};
 
 #[test]
 fn a_panicking_write_fails_and_later_ones_succeed() {
-    let dir = tempfile::tempdir().unwrap();
     let panics_next = Arc::new(AtomicBool::new(false));
     let panics = Arc::clone(&panics_next);
     let engine = FaultyDisk::writing(move |memory, batch| {
@@ -26,7 +25,7 @@ fn a_panicking_write_fails_and_later_ones_succeed() {
         exchange_period: Duration::from_millis(50),
         ..quiet()
     };
-    let cluster = Cluster::of(dir.path(), 2, 1, &options, |dir| match dir.ends_with("1") {
+    let cluster = Cluster::of(2, 1, &options, |dir| match dir.ends_with("1") {
         true => Arc::new(engine.clone()),
         false => Arc::new(MemoryEngine::new()),
     });

@@ -7,8 +7,7 @@ use crate::cluster::{Cluster, STORE_ID, ask, merging, now_unix_ms, put, putting,
 
 #[test]
 fn only_deletions_and_merges_are_taken_over_the_quota() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let mut cluster = Cluster::in_memory(2, 4, &quiet());
     put(cluster.node(1), "k", value("a"));
     let other = put(cluster.node(2), "l", value("b"));
     cluster.exceeded_quota_bytes = Some(10);
@@ -28,8 +27,7 @@ fn only_deletions_and_merges_are_taken_over_the_quota() {
 
 #[test]
 fn a_sample_finds_the_length_of_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    let cluster = Cluster::in_memory(1, 4, &quiet());
     assert_eq!(cluster.node(1).sample_length(STORE_ID), None);
     for number in 0..500 {
         put(cluster.node(1), &format!("k{number}"), value(&"v".repeat(1_000)));

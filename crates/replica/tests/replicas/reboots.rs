@@ -42,29 +42,27 @@ fn boot(id: &str) -> ReplicaOptions {
 /// Some nodes, the first of which is killed and restarted.
 struct Killed {
     cluster: Cluster,
-    dir: TempDir,
     engine: fn(&Path) -> Arc<dyn Engine>,
 }
 
 impl Killed {
     /// All nodes have an acknowledged record.
     fn of(nodes: u32, engine: fn(&Path) -> Arc<dyn Engine>, is_synced: bool) -> Self {
-        let dir = TempDir::new().unwrap();
-        let mut cluster = Cluster::of(dir.path(), nodes, 1, &boot("a"), engine);
+        let mut cluster = Cluster::of(nodes, 1, &boot("a"), engine);
         if is_synced {
             cluster.settings = fsync(cluster.settings);
             cluster.tell();
         }
         let others: Vec<u32> = (2..=nodes).collect();
         written_by(&cluster, &others);
-        let killed = Self { cluster, dir, engine };
+        let killed = Self { cluster, engine };
         killed.wait_whole();
         killed
     }
 
     /// Waits until no loss is recorded.
     fn wait_whole(&self) {
-        let path = self.dir.path().join("1/incarnation.json");
+        let path = self.cluster.home.join("1/incarnation.json");
         until("a file that says that nothing is lost", || {
             let text = std::fs::read_to_string(&path).unwrap();
             text.contains(r#""behind":false"#) && text.contains(r#""unsynced":{}"#)
@@ -73,7 +71,7 @@ impl Killed {
 
     /// Kills the first node, and starts it in a boot of the machine.
     fn start_in(&mut self, boot_id: &str) {
-        let own = self.dir.path().join("1");
+        let own = self.cluster.home.join("1");
         let copy = TempDir::new().unwrap();
         // A killed process leaves all its writes, and no mark of a clean shutdown.
         copy_dir(&own, copy.path());
@@ -89,8 +87,7 @@ impl Killed {
     }
 
     fn start_again(&mut self, boot_id: &str) {
-        self.cluster
-            .start(self.dir.path(), node(1), &boot(boot_id), self.engine);
+        self.cluster.start(node(1), &boot(boot_id), self.engine);
         self.cluster.tell();
     }
 

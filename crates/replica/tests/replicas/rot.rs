@@ -15,10 +15,10 @@ use fondaco_testing::until;
 use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, value};
 
 /// A cluster of two nodes, and the engine of node 1, to be tampered with.
-fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
+fn cluster(options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
     let engine = Arc::new(MemoryEngine::new());
     let of_first = Arc::clone(&engine);
-    let cluster = Cluster::of(dir, 2, 1, options, |dir| match dir.ends_with("1") {
+    let cluster = Cluster::of(2, 1, options, |dir| match dir.ends_with("1") {
         true => Arc::clone(&of_first) as Arc<dyn Engine>,
         false => Arc::new(MemoryEngine::new()),
     });
@@ -59,8 +59,7 @@ fn counted(cluster: &Cluster) -> Result<Held, ReplicaErrorCode> {
 
 #[test]
 fn a_corrupt_record_is_an_error_until_a_merge() {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let (cluster, engine) = cluster(&quiet());
     cluster.network.cut(crate::cluster::node(2));
     let record = put(cluster.node(1), "k", value("a"));
     rot(&engine);
@@ -77,8 +76,7 @@ fn a_corrupt_record_is_an_error_until_a_merge() {
 
 #[test]
 fn writes_after_a_repair_with_old_data_hide_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let (cluster, engine) = cluster(&quiet());
     cluster.network.cut(crate::cluster::node(2));
     let older = put(cluster.node(1), "k", value("a"));
     let newer = Record::decode(put(cluster.node(1), "k", value("b"))).unwrap();
@@ -101,8 +99,7 @@ fn writes_after_a_repair_with_old_data_hide_nothing() {
 
 #[test]
 fn a_repaired_record_is_compared_before_reads_count_on_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let (cluster, engine) = cluster(&quiet());
     let older = put(cluster.node(1), "k", value("a"));
     // Acknowledged by both.
     let newer = put(cluster.node(1), "k", value("b"));
@@ -123,8 +120,7 @@ fn a_repaired_record_is_compared_before_reads_count_on_it() {
 
 #[test]
 fn an_incarnation_ends_only_if_its_dots_may_be_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let (cluster, engine) = cluster(&quiet());
     cluster.network.cut(crate::cluster::node(2));
     let write = |key: &str| {
         let record = put(cluster.node(1), key, value("v"));
@@ -154,7 +150,6 @@ fn an_incarnation_ends_only_if_its_dots_may_be_lost() {
 
 #[test]
 fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
-    let dir = tempfile::tempdir().unwrap();
     let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
         let options = LogOptions {
             damaged_log: DamagedLog::GoOn,
@@ -162,14 +157,14 @@ fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
         };
         Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
     };
-    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+    let mut cluster = Cluster::of(1, 1, &quiet(), engine);
     let write = |cluster: &Cluster| Record::decode(put(cluster.node(1), "k", value("a"))).unwrap();
     let incarnation = |record: &Record| record.siblings()[0].dot.replica.incarnation;
     let first = incarnation(&write(&cluster));
     let mut again = |rots: bool| {
         cluster.stop(node(1));
         if rots {
-            let files = std::fs::read_dir(dir.path().join("1/engine")).unwrap();
+            let files = std::fs::read_dir(cluster.home.join("1/engine")).unwrap();
             let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
             let of_kind = |kind: &'static str| {
                 let is_it = move |path: &&PathBuf| path.extension().is_some_and(|is| is == kind);
@@ -183,7 +178,7 @@ fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
             bytes[last - 10] ^= 1;
             std::fs::write(&path, bytes).unwrap();
         }
-        cluster.start(dir.path(), node(1), &quiet(), engine);
+        cluster.start(node(1), &quiet(), engine);
         let logs = cluster.node(1).counter(ReplicaCounter::DamagedLogs);
         let incarnation = incarnation(&write(&cluster));
         for loss in cluster.node(1).losses() {
@@ -199,8 +194,7 @@ fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
 
 #[test]
 fn repeated_reads_of_a_corrupt_record_rebuild_one_tree() {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let (cluster, engine) = cluster(&quiet());
     cluster.network.cut(crate::cluster::node(2));
     put(cluster.node(1), "k", value("a"));
     rot(&engine);
@@ -215,12 +209,11 @@ fn repeated_reads_of_a_corrupt_record_rebuild_one_tree() {
 
 #[test]
 fn corrupt_records_in_a_scan_are_repaired_and_never_sent() {
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         ..quiet()
     };
-    let (cluster, engine) = cluster(dir.path(), &options);
+    let (cluster, engine) = cluster(&options);
     for number in 0..50 {
         let key = format!("k{number}");
         let record = put(cluster.node(2), &key, value("a"));
@@ -249,7 +242,6 @@ fn corrupt_records_in_a_scan_are_repaired_and_never_sent() {
 
 #[test]
 fn corruption_on_the_disk_is_repaired_and_blocks_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
     let busy = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         ..quiet()
@@ -262,14 +254,14 @@ fn corruption_on_the_disk_is_repaired_and_blocks_nothing_else() {
         };
         Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
     };
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &busy, engine);
+    let mut cluster = Cluster::of(2, 1, &busy, engine);
     let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
     for key in &keys {
         let record = put(cluster.node(2), key, value(&"v".repeat(500)));
         ask(cluster.node(1), merging(key, record));
     }
     // The first segments are full, and only their keys are read when they are opened.
-    let files = dir.path().join("1/engine");
+    let files = cluster.home.join("1/engine");
     until("the keys of segments", || files.join("0000000002.keys").exists());
     let rot = |number: u32| {
         let path = files.join(format!("{number:010}.segment"));
@@ -282,7 +274,7 @@ fn corruption_on_the_disk_is_repaired_and_blocks_nothing_else() {
     cluster.stop(node(1));
     rot(1);
     rot(2);
-    cluster.start(dir.path(), node(1), &busy, engine);
+    cluster.start(node(1), &busy, engine);
     until("the hash tree", || {
         cluster.node(1).status(STORE_ID).unwrap().trees_missing == 0
     });

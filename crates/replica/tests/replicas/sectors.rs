@@ -27,12 +27,12 @@ fn is_bad(table: &str, key: &[u8]) -> bool {
 }
 
 /// A cluster of two nodes that both have all keys; then node 1, with this engine, restarts and cannot read some.
-fn cluster(dir: &Path, engine: &Arc<FaultyDisk>, options: &ReplicaOptions) -> Cluster {
+fn cluster(engine: &Arc<FaultyDisk>, options: &ReplicaOptions) -> Cluster {
     let of_first = |dir: &Path| match dir.ends_with("1") {
         true => Arc::clone(engine) as Arc<dyn Engine>,
         false => Arc::new(MemoryEngine::new()),
     };
-    let mut cluster = Cluster::of(dir, 2, 1, options, of_first);
+    let mut cluster = Cluster::of(2, 1, options, of_first);
     for number in 0..KEYS {
         let record = put(cluster.node(2), &key(number), value("a"));
         assert_eq!(ask(cluster.node(1), merging(&key(number), record)), ReplicaReply::Done);
@@ -40,7 +40,7 @@ fn cluster(dir: &Path, engine: &Arc<FaultyDisk>, options: &ReplicaOptions) -> Cl
     cluster.network.cut(node(2));
     cluster.stop(node(1));
     assert!(engine.spoil_where(is_bad) > 10);
-    cluster.start(dir, node(1), options, of_first);
+    cluster.start(node(1), options, of_first);
     cluster
 }
 
@@ -60,14 +60,13 @@ fn is_read(cluster: &Cluster, key: &str) -> bool {
 }
 
 fn are_no_obstacle(engine: FaultyDisk) {
-    let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
     let busy = ReplicaOptions {
         exchange_period: Duration::from_millis(50),
         sweep_period: Duration::from_millis(20),
         ..quiet()
     };
-    let cluster = cluster(dir.path(), &engine, &busy);
+    let cluster = cluster(&engine, &busy);
     until("the hash tree", || {
         cluster.node(1).status(STORE_ID).unwrap().trees_missing == 0
     });
@@ -105,9 +104,8 @@ fn unreadable_ranges_of_a_table_block_nothing_and_are_repaired() {
 }
 
 fn move_away(engine: FaultyDisk) {
-    let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
-    let mut cluster = cluster(dir.path(), &engine, &quiet());
+    let mut cluster = cluster(&engine, &quiet());
     cluster.network.mend(node(2));
     cluster.replicas = 1;
     cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2)]]).unwrap().finished());
@@ -130,9 +128,8 @@ fn a_partition_with_unreadable_ranges_can_be_moved() {
 }
 
 fn alone(engine: FaultyDisk) {
-    let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(engine);
-    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
+    let mut cluster = Cluster::of(1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
     for key in ["set", "deleted", "added"] {
         put(cluster.node(1), key, value("1"));
     }

@@ -67,8 +67,7 @@ fn tree(cluster: &Cluster, number: u32, partition: PartitionId) -> ReplicaReply 
 
 #[test]
 fn writes_go_on_while_partitions_are_split() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
+    let mut cluster = Cluster::in_memory(2, 2, &busy());
     fill(&cluster);
     let (is_over, writer) = (Arc::new(AtomicBool::new(false)), Arc::clone(cluster.node(1)));
     let seen = Arc::clone(&is_over);
@@ -129,8 +128,7 @@ fn writes_go_on_while_partitions_are_split() {
 
 #[test]
 fn nodes_that_know_different_numbers_compare_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
+    let mut cluster = Cluster::in_memory(2, 2, &quiet());
     fill(&cluster);
     split(&mut cluster);
     cluster.node(1).set_view(&cluster.view(node(1))).unwrap();
@@ -154,8 +152,7 @@ fn nodes_that_know_different_numbers_compare_nothing() {
 
 #[test]
 fn one_half_moves_and_the_other_stays() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    let mut cluster = Cluster::in_memory(3, 2, &busy());
     cluster.replicas = 2;
     cluster.tell();
     fill(&cluster);
@@ -189,11 +186,10 @@ fn one_half_moves_and_the_other_stays() {
 
 #[test]
 fn a_node_that_was_down_finds_its_halves() {
-    let dir = tempfile::tempdir().unwrap();
     let engine = |dir: &Path| -> Arc<dyn Engine> {
         Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())
     };
-    let mut cluster = Cluster::of(dir.path(), 2, 2, &busy(), engine);
+    let mut cluster = Cluster::of(2, 2, &busy(), engine);
     fill(&cluster);
     until("the other replica", || {
         keys(&cluster, 2).values().sum::<usize>() == KEYS
@@ -202,7 +198,7 @@ fn a_node_that_was_down_finds_its_halves() {
     split(&mut cluster);
     split(&mut cluster);
     cluster.tell();
-    cluster.start(dir.path(), node(2), &busy(), engine);
+    cluster.start(node(2), &busy(), engine);
     cluster.tell();
     assert_eq!(keys(&cluster, 2), keys(&cluster, 1));
     assert_eq!(keys(&cluster, 2).len(), 8);

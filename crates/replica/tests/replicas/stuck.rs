@@ -47,11 +47,11 @@ fn has_store(engine: &FaultyDisk) -> bool {
     tables.iter().any(|table| table.starts_with("store-"))
 }
 
-fn cluster(dir: &std::path::Path) -> (Cluster, FaultyDisk, Arc<Gate>) {
+fn cluster() -> (Cluster, FaultyDisk, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let of_engine = Arc::clone(&gate);
     let engine = FaultyDisk::waiting(move || of_engine.pass());
-    let cluster = Cluster::of(dir, 1, 1, &quiet(), |_| Arc::new(engine.clone()));
+    let cluster = Cluster::of(1, 1, &quiet(), |_| Arc::new(engine.clone()));
     put(cluster.node(1), "k", value("a"));
     (cluster, engine, gate)
 }
@@ -68,8 +68,7 @@ fn tell(cluster: &Cluster) -> Result<(), String> {
 
 #[test]
 fn a_dropped_store_is_deleted_after_its_pending_writes() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut cluster, engine, gate) = cluster(dir.path());
+    let (mut cluster, engine, gate) = cluster();
     gate.set_shut(true);
     cluster.node(1).request(request(putting("k", value("b"))), drop);
     until("a write that waits", || gate.waiting() == 1);
@@ -86,8 +85,7 @@ fn a_dropped_store_is_deleted_after_its_pending_writes() {
 
 #[test]
 fn a_restored_store_is_opened_after_its_deletion() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut cluster, _, gate) = cluster(dir.path());
+    let (mut cluster, _, gate) = cluster();
     cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
     gate.set_shut(true);

@@ -35,8 +35,7 @@ fn putting_unseen(key: &str, text: &str) -> ReplicaOperation {
 
 #[test]
 fn a_written_record_is_read_and_merged_identically() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let cluster = Cluster::in_memory(2, 4, &quiet());
     assert_eq!(cluster.record(1, "k"), None);
     put(cluster.node(1), "k", value("a"));
     let record = put(cluster.node(1), "k", value("b"));
@@ -49,8 +48,7 @@ fn a_written_record_is_read_and_merged_identically() {
 fn concurrent_values_are_kept_until_one_write_has_seen_them() {
     const WRITERS: usize = 8;
     const WRITES: usize = 200;
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    let mut cluster = Cluster::in_memory(1, 4, &quiet());
     cluster.settings.resolution = Resolution::All;
     cluster.tell();
     let replicas = cluster.node(1);
@@ -79,8 +77,7 @@ fn concurrent_values_are_kept_until_one_write_has_seen_them() {
 #[test]
 fn with_last_write_wins_concurrent_writers_never_hit_the_limit() {
     const WRITES: usize = 3 * SIBLINGS_MAX;
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    let cluster = Cluster::in_memory(2, 1, &quiet());
     let mut before = Vec::new();
     for write in 0..WRITES {
         match ask(cluster.node(1), putting_unseen("k", &write.to_string())) {
@@ -104,8 +101,7 @@ fn with_last_write_wins_concurrent_writers_never_hit_the_limit() {
 
 #[test]
 fn a_conditional_write_detects_a_write_in_between() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     let replicas = cluster.node(1);
     let read = Record::decode(put(replicas, "k", value("a"))).unwrap();
     let unchanged = |text: &str| ReplicaOperation::Put {
@@ -124,8 +120,7 @@ fn a_conditional_write_detects_a_write_in_between() {
 fn concurrent_increments_lose_nothing() {
     const WRITERS: u64 = 4;
     const WRITES: u64 = 250;
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     let replicas = cluster.node(1);
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
@@ -142,8 +137,7 @@ fn concurrent_increments_lose_nothing() {
 
 #[test]
 fn unknown_stores_and_partitions_are_refused_with_their_codes() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
+    let mut cluster = Cluster::in_memory(2, 2, &quiet());
     let replicas = cluster.node(1).clone();
     let ask_of = |store: &str, store_id: u16| {
         let (sender, receiver) = mpsc::channel();
@@ -185,8 +179,7 @@ fn alternating(cluster: &Cluster) -> std::sync::Arc<fondaco_model::RoutingTable>
 
 #[test]
 fn an_invalid_record_rejects_the_whole_merge() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    let cluster = Cluster::in_memory(2, 1, &quiet());
     // A comparison would bring it.
     cluster.network.cut(node(2));
     let good = put(cluster.node(1), "good", value("a"));
@@ -204,13 +197,12 @@ fn an_invalid_record_rejects_the_whole_merge() {
 
 #[test]
 fn late_and_excess_requests_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
         queue_items_max: 4,
         shards: 1,
         ..quiet()
     };
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &options);
+    let cluster = Cluster::in_memory(1, 1, &options);
     let replicas = cluster.node(1);
     // The action that builds the hash tree uses the same queue.
     until("the tree is made", || {
@@ -255,8 +247,7 @@ fn late_and_excess_requests_are_refused() {
 
 #[test]
 fn a_context_is_returned_without_the_values() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     let record = Record::decode(put(cluster.node(1), "k", value("a"))).unwrap();
     let operation = ReplicaOperation::Get {
         part: RecordPart::Context,
@@ -273,8 +264,7 @@ fn a_context_is_returned_without_the_values() {
 
 #[test]
 fn records_that_the_caller_knows_are_not_sent() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let cluster = Cluster::in_memory(1, 1, &quiet());
     let record = put(cluster.node(1), "k", value("a"));
     let digest = Record::stated_digest(&record);
     let known = |key: &'static str, known| KnownKey { key: key.into(), known };
@@ -307,9 +297,8 @@ fn records_that_the_caller_knows_are_not_sent() {
 
 #[test]
 fn a_recreated_store_has_no_data_of_the_former_one() {
-    let dir = tempfile::tempdir().unwrap();
     let engine = Arc::new(MemoryEngine::new());
-    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
+    let cluster = Cluster::of(1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
     put(cluster.node(1), "k", value("a"));
     let mut view = cluster.view(node(1));
     view.dropped.push(dropped(&view, false));
