@@ -109,8 +109,7 @@ fn processes_that_start_without_zookeeper_wait_and_report_it() {
     let dirs: Vec<TempDir> = (0..2).map(|_| TempDir::new().unwrap()).collect();
     let node = Fondaco::start(member(&servers, "/fondaco/late", Role::Node, dirs[0].path())).unwrap();
     let client = Client::new(node.http_addr());
-    let (status, readiness) = client.call("GET", "/readyz", Value::Null);
-    assert_eq!(status, 503, "{readiness}");
+    let readiness = client.done("GET", "/readyz", Value::Null, 503);
     assert!(
         readiness["reasons"][0].as_str().unwrap().contains("coordination"),
         "{readiness}"

@@ -136,8 +136,7 @@ impl TestCluster {
         for (key, value) in more.as_object().unwrap() {
             store[key] = value.clone();
         }
-        let (status, answer) = self.client.call("POST", "/v1/stores", store);
-        assert_eq!(status, 201, "{answer}");
+        self.client.done("POST", "/v1/stores", store, 201);
     }
 
     /// Waits until every member serves the same complete build.

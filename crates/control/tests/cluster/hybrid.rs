@@ -14,8 +14,7 @@ const PADDING: usize = 50;
 
 pub fn create(cluster: &TestCluster, stream: Value) {
     let store = json!({"name": "pymk", "kind": "hybrid", "stream": stream});
-    let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
-    assert_eq!(status, 201, "{answer}");
+    cluster.client.done("POST", "/v1/stores", store, 201);
 }
 
 fn log(cluster: &TestCluster, events: &Value) {
@@ -30,8 +29,7 @@ fn event(key: &str, value: &str) -> Value {
 }
 
 pub fn push(cluster: &TestCluster, request: Value) -> u64 {
-    let (status, answer) = cluster.client.call("POST", "/v1/stores/pymk/pushes", request);
-    assert_eq!(status, 202, "{answer}");
+    cluster.client.done("POST", "/v1/stores/pymk/pushes", request, 202);
     let push = cluster.client.ended_push();
     assert_eq!(push["state"], "swapped", "{push}");
     push["version"].as_u64().unwrap()
@@ -184,8 +182,7 @@ fn a_push_rewinds_the_stream_and_a_rollback_loses_nothing() {
     // Both versions go on reading.
     log(&cluster, &json!([event("member-4", "both")]));
     all_answer(&cluster, &[("member-4", "both")]);
-    let (status, answer) = cluster.client.call("POST", "/v1/stores/pymk/rollback", json!({}));
-    assert_eq!(status, 200, "{answer}");
+    cluster.client.done("POST", "/v1/stores/pymk/rollback", json!({}), 200);
     all_answer(
         &cluster,
         &[

@@ -25,8 +25,7 @@ fn fill(cluster: &TestCluster) {
     cluster.create(json!({}));
     cluster.client.push(&Builds::beside().build(1));
     let carts = json!({"name": "carts", "kind": "versioned"});
-    let (status, answer) = cluster.client.call("POST", "/v1/stores", carts);
-    assert_eq!(status, 201, "{answer}");
+    cluster.client.done("POST", "/v1/stores", carts, 201);
     eventually("the write", || {
         (ask(cluster, "router-1", "SET carts:k v") == "+OK").then_some(())
     });

@@ -31,8 +31,7 @@ fn run(cluster: &TestCluster, request: Value) {
 /// Makes a plan and begins it.
 fn begin(cluster: &TestCluster, mut request: Value) -> u64 {
     request["run"] = json!(true);
-    let (status, plan) = cluster.client.call("POST", "/v1/plans", request);
-    assert_eq!(status, 202, "{plan}");
+    let plan = cluster.client.done("POST", "/v1/plans", request, 202);
     plan["number"].as_u64().unwrap()
 }
 
@@ -186,12 +185,12 @@ fn a_plan_is_saved_run_paused_and_resumed() {
     cluster.create(json!({}));
     cluster.client.push(&Builds::elsewhere(1000).build(1));
     let plans = "/v1/plans";
-    let (status, plan) = cluster.client.call(
+    let plan = cluster.client.done(
         "POST",
         plans,
         json!({"add": [3], "moves_per_node": 1, "reason": "more room"}),
+        201,
     );
-    assert_eq!(status, 201, "{plan}");
     assert_eq!(
         (&plan["state"], &plan["reason"]),
         (&json!("proposed"), &json!("more room"))
@@ -252,8 +251,7 @@ fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
     cluster.create(json!({}));
     let builds = Builds::beside();
     client.push(&builds.build(1));
-    let (status, answer) = client.call("POST", "/v1/stores", json!({"name": "gone"}));
-    assert_eq!(status, 201, "{answer}");
+    client.done("POST", "/v1/stores", json!({"name": "gone"}), 201);
     let source = tempfile::tempdir().unwrap();
     let records = (0..KEYS).map(|number| (key(number).into_bytes(), b"x".to_vec()));
     let shape = Shape {
@@ -262,8 +260,7 @@ fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
         compression: Compression::None,
     };
     written::write_for("gone", source.path(), &records.collect(), &shape);
-    let (status, answer) = client.call("POST", "/v1/stores/gone/pushes", json!({"source": source.path()}));
-    assert_eq!(status, 202, "{answer}");
+    client.done("POST", "/v1/stores/gone/pushes", json!({"source": source.path()}), 202);
     eventually("the other store to be served", || {
         (client.get("/v1/stores/gone/push")["state"] == json!("swapped")).then_some(())
     });

@@ -67,8 +67,7 @@ impl Writer {
 
 pub fn create(cluster: &TestCluster, settings: Value) {
     let store = json!({"name": "cart", "kind": "versioned", "versioned": settings});
-    let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
-    assert_eq!(status, 201, "{answer}");
+    cluster.client.done("POST", "/v1/stores", store, 201);
     eventually("the store to be known", || {
         let mut writer = Writer::new(cluster);
         (writer.ask("SET cart:first x") == "+OK").then_some(())
@@ -85,8 +84,7 @@ fn partitions_move_between_nodes_while_they_are_written_to() {
         (1, json!({"add": [3], "run": true})),
         (2, json!({"remove": [1], "run": true})),
     ] {
-        let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
-        assert_eq!(status, 202, "{answer}");
+        cluster.client.done("POST", "/v1/plans", plan, 202);
         writer.write(70..130, &format!("b{number}"));
         eventually("the plan to be done", || {
             let plan = cluster.client.get(&format!("/v1/plans/{number}"));
@@ -113,8 +111,7 @@ fn a_dropped_store_is_restored_whole_after_its_partitions_moved() {
     writer.write(0..200, "a");
     assert_eq!(cluster.client.call("DELETE", "/v1/stores/cart", Value::Null).0, 204);
     let plan = json!({"add": [3], "remove": [1, 2], "run": true});
-    let (status, answer) = cluster.client.call("POST", "/v1/plans", plan);
-    assert_eq!(status, 202, "{answer}");
+    let answer = cluster.client.done("POST", "/v1/plans", plan, 202);
     let path = format!("/v1/plans/{}", answer["number"]);
     eventually("the plan to be done", || {
         let plan = cluster.client.get(&path);

@@ -65,8 +65,7 @@ impl Load {
 
 fn create(cluster: &TestCluster, store: &str, versioned: Value) {
     let body = json!({"name": store, "kind": "versioned", "versioned": versioned});
-    let (status, answer) = cluster.client.call("POST", "/v1/stores", body);
-    assert_eq!(status, 201, "{answer}");
+    cluster.client.done("POST", "/v1/stores", body, 201);
     let mut connection = cluster.resp();
     eventually("the store to be known", || {
         (connection.ask(&format!("SET {store}:first x")) == "+OK").then_some(())

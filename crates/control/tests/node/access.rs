@@ -25,8 +25,7 @@ fn guarded() -> TestNode {
 }
 
 fn put(node: &TestNode, name: &str, user: Value) {
-    let (status, answer) = node.client.call("PUT", &format!("/v1/users/{name}"), user);
-    assert_eq!(status, 200, "{answer}");
+    let answer = node.client.done("PUT", &format!("/v1/users/{name}"), user, 200);
     assert!(
         !answer.to_string().contains("argon2"),
         "the hash is not shown: {answer}"
@@ -105,8 +104,7 @@ fn rights_on_stores_hold_at_the_control_port_too() {
         "forbidden"
     );
     assert_eq!(operator.refused("PATCH", "/v1/settings", json!({}), 403), "forbidden");
-    let (status, answer) = operator.call("POST", "/v1/stores", json!({"name": "more"}));
-    assert_eq!(status, 201, "{answer}");
+    operator.done("POST", "/v1/stores", json!({"name": "more"}), 201);
     put(&node, "ann", json!({"role": "viewer", "stores": ["*"]}));
     let (status, _) = operator.call("POST", "/v1/lookup", json!({"keys": ["carts:1"]}));
     assert_eq!(status, 200, "a new right holds at once, and the password stays");

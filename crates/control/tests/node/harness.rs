@@ -198,16 +198,20 @@ impl Client {
         (status, answer)
     }
 
-    pub fn get(&self, path: &str) -> Value {
-        let (status, answer) = self.call("GET", path, Value::Null);
-        assert_eq!(status, 200, "GET {path}: {answer}");
+    /// A request that is answered with this status. Returns the answer.
+    pub fn done(&self, method: &str, path: &str, body: Value, status: u16) -> Value {
+        let (found, answer) = self.call(method, path, body);
+        assert_eq!(found, status, "{method} {path}: {answer}");
         answer
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        self.done("GET", path, Value::Null, 200)
     }
 
     /// A request that is refused; returns the code of the error.
     pub fn refused(&self, method: &str, path: &str, body: Value, status: u16) -> String {
-        let (found, answer) = self.call(method, path, body);
-        assert_eq!(found, status, "{method} {path}: {answer}");
+        let answer = self.done(method, path, body, status);
         assert!(
             answer["error"]["message"].as_str().is_some_and(|text| text.len() > 10),
             "{answer}"
@@ -216,14 +220,11 @@ impl Client {
     }
 
     pub fn create(&self, backups: u32) {
-        let (status, answer) = self.call("POST", "/v1/stores", json!({"name": "pymk", "backups": backups}));
-        assert_eq!(status, 201, "{answer}");
+        self.done("POST", "/v1/stores", json!({"name": "pymk", "backups": backups}), 201);
     }
 
     pub fn begin_push(&self, source: &Path) -> Value {
-        let (status, answer) = self.call("POST", "/v1/stores/pymk/pushes", json!({"source": source}));
-        assert_eq!(status, 202, "{answer}");
-        answer
+        self.done("POST", "/v1/stores/pymk/pushes", json!({"source": source}), 202)
     }
 
     /// Waits for the push of a store to end.
@@ -244,15 +245,13 @@ impl Client {
 
     pub fn set_rate(&self, bytes_per_second: u64) {
         let change = json!({"fetch_rate_bytes_per_second": bytes_per_second});
-        let (status, answer) = self.call("PATCH", "/v1/settings", change);
-        assert_eq!(status, 200, "{answer}");
+        self.done("PATCH", "/v1/settings", change, 200);
     }
 
     /// The build whose values a store serves; fails if values of several builds are served, or some are missing.
     pub fn served_build(&self, padding: usize) -> u64 {
         let keys: Vec<_> = (0..KEYS).map(|number| format!("pymk:{}", key(number))).collect();
-        let (status, answer) = self.call("POST", "/v1/lookup", json!({"keys": keys}));
-        assert_eq!(status, 200, "{answer}");
+        let answer = self.done("POST", "/v1/lookup", json!({"keys": keys}), 200);
         let values = answer["values"].as_array().unwrap();
         let first = values[0]["utf8"].as_str().unwrap();
         let build = first.split_once(':').unwrap().0.parse().unwrap();

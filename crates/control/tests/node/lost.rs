@@ -40,8 +40,7 @@ fn lose_records(dir: &TempDir) {
 
 fn create_carts(client: &Client) {
     let carts = json!({"name": "carts", "kind": "versioned"});
-    let (status, answer) = client.call("POST", "/v1/stores", carts);
-    assert_eq!(status, 201, "{answer}");
+    client.done("POST", "/v1/stores", carts, 201);
 }
 
 pub fn ask(node: &TestNode, command: &str) -> String {
@@ -54,8 +53,7 @@ fn serves_all(node: &TestNode) {
 }
 
 fn adopt(node: &TestNode, body: Value) {
-    let (status, answer) = node.client.call("POST", "/v1/cluster/adopt", body);
-    assert_eq!(status, 200, "{answer}");
+    node.client.done("POST", "/v1/cluster/adopt", body, 200);
 }
 
 #[test]
@@ -176,8 +174,7 @@ fn drop_both(node: &TestNode) {
 fn restore_both(node: &TestNode) {
     for store in ["pymk", "carts"] {
         let path = format!("/v1/stores/{store}/restore");
-        let (status, answer) = node.client.call("POST", &path, Value::Null);
-        assert_eq!(status, 200, "{answer}");
+        node.client.done("POST", &path, Value::Null, 200);
         assert_eq!(node.client.refused("POST", &path, Value::Null, 409), "store_exists");
     }
     node.wait_ready();

@@ -14,8 +14,7 @@ use crate::resp::Resp;
 
 fn create(client: &Client, name: &str, settings: Value) {
     let store = json!({"name": name, "kind": "versioned", "versioned": settings});
-    let (status, answer) = client.call("POST", "/v1/stores", store);
-    assert_eq!(status, 201, "{answer}");
+    client.done("POST", "/v1/stores", store, 201);
 }
 
 /// A node started in a given boot of the machine.
@@ -33,8 +32,7 @@ fn accept_loss(node: &TestNode, engine: &str) {
     let losses = losses["losses"].as_array().unwrap();
     let own = losses.iter().find(|loss| loss["engine"] == engine).unwrap();
     let path = format!("/v1/losses/{}/accept", own["id"].as_str().unwrap());
-    let (status, answer) = node.client.call("POST", &path, Value::Null);
-    assert_eq!(status, 200, "{answer}");
+    node.client.done("POST", &path, Value::Null, 200);
 }
 
 /// The directory of a node that was killed after it had acknowledged writes.

@@ -107,8 +107,7 @@ fn only_changed_chunks_of_a_push_are_fetched() {
     client.create(1);
     client.push(&builds.build(1));
     let changed = builds.build_changed(1, 7, "another value");
-    let (status, dry_run) = client.call("POST", PUSHES, json!({"source": changed, "dry_run": true}));
-    assert_eq!(status, 200, "{dry_run}");
+    let dry_run = client.done("POST", PUSHES, json!({"source": changed, "dry_run": true}), 200);
     assert_eq!(client.push(&changed), 2);
     let dir = |version: u64| node.dir.path().join(format!("stores/pymk/version-{version}"));
     let inode = |version, name: &str| fs::metadata(dir(version).join(name)).map(|found| found.ino()).ok();

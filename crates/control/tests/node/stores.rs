@@ -51,8 +51,7 @@ fn a_versioned_store_has_settings_and_no_versions() {
     let node = TestNode::start();
     let client = &node.client;
     let versioned = json!({"name": "carts", "kind": "versioned", "versioned": {"ttl_ms": 5000}});
-    let (status, store) = client.call("POST", "/v1/stores", versioned);
-    assert_eq!(status, 201, "{store}");
+    let store = client.done("POST", "/v1/stores", versioned, 201);
     let settings = &store["versioned"];
     assert_eq!((&settings["reads"], &settings["writes"]), (&json!(1), &json!(1)));
     assert_eq!(
@@ -65,8 +64,12 @@ fn a_versioned_store_has_settings_and_no_versions() {
     assert_eq!(client.refused("POST", "/v1/stores", of_batch, 409), "other_kind");
 
     let path = "/v1/stores/carts";
-    let (status, store) = client.call("PATCH", path, json!({"versioned": {"ttl_ms": 0, "resolution": "set"}}));
-    assert_eq!(status, 200, "{store}");
+    let store = client.done(
+        "PATCH",
+        path,
+        json!({"versioned": {"ttl_ms": 0, "resolution": "set"}}),
+        200,
+    );
     assert_eq!(store["versioned"]["ttl_ms"], Value::Null);
     assert_eq!(store["versioned"]["resolution"], "set");
     let engine = json!({"versioned": {"engine": "memory"}});

@@ -47,8 +47,7 @@ fn survive(dir: &Path, engine: &str) {
     let mut random = random("kills of a node that reads a stream");
     let mut node = NodeProcess::start(dir);
     let store = json!({"name": "pymk", "kind": "hybrid", "stream": {"source": "log:3", "engine": engine, "lag_ms": 0}});
-    let (status, answer) = node.client.call("POST", "/v1/stores", store);
-    assert_eq!(status, 201, "{answer}");
+    node.client.done("POST", "/v1/stores", store, 201);
     let builds = Builds::beside();
     node.client.push(&builds.build(1));
     let begun_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -92,8 +91,7 @@ fn survive(dir: &Path, engine: &str) {
     eventually("all events to be served again", || {
         (served(&node.client) == expected).then_some(())
     });
-    let (status, answer) = node.client.call("POST", "/v1/stores/pymk/rollback", json!({}));
-    assert_eq!(status, 200, "{answer}");
+    node.client.done("POST", "/v1/stores/pymk/rollback", json!({}), 200);
     let former: Vec<Value> = (0..KEYS)
         .map(|number| {
             let of_version = || json!(value(1, number, PADDING));

@@ -64,8 +64,12 @@ fn code(answer: &Value) -> &str {
 }
 
 fn push(client: &Client, upload: &Value) {
-    let (status, answer) = client.call("POST", "/v1/stores/pymk/pushes", json!({"source": upload["source"]}));
-    assert_eq!(status, 202, "{answer}");
+    client.done(
+        "POST",
+        "/v1/stores/pymk/pushes",
+        json!({"source": upload["source"]}),
+        202,
+    );
     assert_eq!(client.ended_push()["state"], "swapped");
 }
 
@@ -207,8 +211,7 @@ fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
             "{id}"
         );
     }
-    let (status, answer) = client.call("DELETE", &path_of(&upload), Value::Null);
-    assert_eq!(status, 204, "{answer}");
+    client.done("DELETE", &path_of(&upload), Value::Null, 204);
     assert!(names(&node.dir.path().join("uploads")).is_empty());
 }
 
