@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::generate::{Place, get, table, write_avro, write_parquet};
+use crate::generate::{Place, assert_says, get, table, write_avro, write_parquet};
 use arrow_array::{
     ArrayRef, Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, NullArray, StringArray,
     TimestampMicrosecondArray, UInt64Array,
@@ -10,12 +10,6 @@ use arrow_array::{
 use fondaco_builder::{BuildOptions, NonFinite, Numbers, ReadOptions, ValueSelection};
 
 #[track_caller]
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
-}
-
 fn texts(texts: &[&str]) -> ArrayRef {
     Arc::new(StringArray::from(texts.to_vec()))
 }

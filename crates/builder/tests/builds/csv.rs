@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::generate::{Place, get, gzip, write_parquet};
+use crate::generate::{Place, assert_says, get, gzip, write_parquet};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType, Field, Schema};
 use fondaco_builder::ValueSelection;
-
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
-}
 
 #[test]
 fn an_unclosed_quote_is_refused_with_its_line() {

@@ -3,17 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::generate::{Place, get};
+use crate::generate::{Place, assert_says, get};
 use fondaco_builder::{BuildOptions, ReadOptions, ValueSelection};
 use fondaco_format::Version;
 
 #[track_caller]
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
-}
-
 fn producer(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/builds/producers")

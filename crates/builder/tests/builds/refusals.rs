@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::generate::{Place, get, gzip, table, texts, write_avro, write_parquet, zstd};
+use crate::generate::{Place, assert_says, get, gzip, table, texts, write_avro, write_parquet, zstd};
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, Int64Array, ListArray, StringArray, StructArray, TimestampMicrosecondArray};
 use arrow_schema::Field;
@@ -11,12 +11,6 @@ use fondaco_builder::{BuildError, BuildOptions, InputFormat, OnDuplicate, Progre
 use fondaco_storage::Location;
 
 #[track_caller]
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
-}
-
 #[test]
 fn null_keys_and_values_are_refused_with_row_and_sample() {
     for avro in [false, true] {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::generate::{self, Place, get, gzip, table, write_avro, write_parquet};
+use crate::generate::{self, Place, assert_says, get, gzip, table, write_avro, write_parquet};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{Field, Fields};
@@ -11,12 +11,6 @@ use fondaco_builder::ValueSelection;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression};
 use parquet::file::properties::WriterProperties;
-
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
-}
 
 fn texts(texts: &[&str]) -> ArrayRef {
     Arc::new(StringArray::from(texts.to_vec()))

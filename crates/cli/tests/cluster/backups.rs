@@ -163,8 +163,7 @@ fn a_backup_takes_no_routes_from_nodes_without_zookeeper() {
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
     cluster.reroute("node-3", &own_way.address());
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.any().done(&["store", "create", "s", "--kind", "versioned"]);
     write(cluster.get("router-1"), "s");
     own_way.cut();

@@ -78,9 +78,7 @@ fn a_controller_that_starts_again_has_its_decisions() {
 
 #[test]
 fn requests_leave_a_node_in_maintenance() {
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     let number = cluster.number("node-2");
     let readers = Readers::start(&[cluster.get("node-1").resp.clone()]);
     let asked = || {

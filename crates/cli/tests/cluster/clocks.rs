@@ -21,8 +21,7 @@ fn clocks_that_jump_by_days_fail_no_read_or_push() {
     for (name, clock) in members.iter().zip(&clocks) {
         cluster.enter(name, clock.command());
     }
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     let readers = Readers::start(&cluster.resp_addresses());

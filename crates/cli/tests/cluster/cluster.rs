@@ -101,8 +101,7 @@ impl Cluster {
     /// A cluster that is ready, coordinated by this ZooKeeper.
     pub fn start_at(shape: Shape, zookeeper: &str) -> Self {
         let mut cluster = Self::prepare(shape, zookeeper);
-        cluster.launch_all();
-        cluster.until_ready();
+        cluster.launch_until_ready();
         cluster
     }
 
@@ -208,7 +207,13 @@ impl Cluster {
         }
     }
 
-    /// The same, each beside the others: for members that wait before they serve.
+    /// The same, and waits until the cluster is ready.
+    pub fn launch_until_ready(&mut self) {
+        self.launch_all();
+        self.until_ready();
+    }
+
+    /// The same as [`launch_all`](Self::launch_all), each beside the others: for members that wait before they serve.
     pub fn launch_all_at_once(&mut self) {
         let names: Vec<String> = self.members.keys().cloned().collect();
         let commands: Vec<Command> = names.iter().map(|name| self.logged(name)).collect();

@@ -83,8 +83,7 @@ fn a_router_without_zookeeper_learns_changes_from_nodes() {
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
     cluster.reroute("router-1", &own_way.address());
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.add("node-4", "");
     cluster.launch("node-4");
     cluster.until_live(4, true);
@@ -161,9 +160,7 @@ fn a_process_that_waits_for_its_cluster_can_be_stopped() {
 
 #[test]
 fn every_entry_in_zookeeper_is_documented() {
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     let node = cluster.get("node-1");
     node.done(&["store", "create", "gone", "--kind", "versioned"]);
     node.done(&["store", "drop", "gone", "--yes"]);

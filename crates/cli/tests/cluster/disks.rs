@@ -26,8 +26,7 @@ fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk> {
 fn a_full_disk_fails_a_push_naming_the_node() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let _disk = with_little_room(&mut cluster);
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&["--tolerate-failures", "0"]);
     cluster.begin(&cluster.build(1));
     let push = cluster.ended();
@@ -45,8 +44,7 @@ fn a_full_disk_fails_a_push_naming_the_node() {
 fn a_push_tolerates_a_full_disk_if_the_store_allows() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let disk = with_little_room(&mut cluster);
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&["--tolerate-failures", "1"]);
     assert_eq!(cluster.deploy(&cluster.build(1))["state"], "swapped");
     for name in ["node-1", "node-2", "node-3", "router-1"] {

@@ -28,8 +28,7 @@ fn a_group_is_added_by_copying_and_replaces_another() {
     for name in ["node-1", "node-2"] {
         cluster.add(name, "group = \"blue\"");
     }
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     let create = [

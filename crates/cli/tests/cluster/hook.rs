@@ -133,8 +133,7 @@ fn asked(way: Way, lines: &str) -> (Cluster, Hook, Readers) {
         ..Shape::default()
     });
     let hook = Hook::of(&mut cluster, way, lines);
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     cluster
@@ -299,8 +298,7 @@ fn nodes_of_the_local_hook_are_enlarged_while_they_run() {
         ..Shape::default()
     });
     let hook = Hook::of(&mut cluster, Way::Command, "nodes-max = 1");
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.any().done(&["balance", "--window", "2s"]);
     let more = ["--cores", "0.4", "--cores-max", "1.5"];
     let name = format!("test-{}", std::process::id());

@@ -21,9 +21,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_node_that_claims_the_number_of_another_is_refused() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     cluster.add("node-4", "node = 2");
     let (code, error) = cluster.launch_in_vain("node-4");
     assert_eq!(code, Some(1), "{error}");
@@ -35,9 +33,7 @@ fn a_node_that_claims_the_number_of_another_is_refused() {
 
 #[test]
 fn a_node_with_a_copied_data_directory_is_refused() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     cluster.add("node-4", "");
     copy(&cluster.data("node-2"), &cluster.data("node-4"));
     let (code, error) = cluster.launch_in_vain("node-4");
@@ -48,9 +44,7 @@ fn a_node_with_a_copied_data_directory_is_refused() {
 
 #[test]
 fn a_data_directory_of_another_cluster_stays_unchanged() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     cluster.kill("node-3");
     // The other cluster has the same nodes, at another root.
     let own = std::mem::replace(&mut cluster.root, new_root());

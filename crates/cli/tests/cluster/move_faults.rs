@@ -193,8 +193,7 @@ fn a_move_to_a_full_disk_is_given_up_and_others_go_on() {
     let Some(disk) = SmallDisk::mount(&cluster.data("node-4"), DISK_BYTES) else {
         return println!("skipped: this process may not mount a file system (it needs root)");
     };
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     pushed(&cluster);
     let [third, full] = ["node-3", "node-4"].map(|name| cluster.number(name));
     // Less is left than the reserve, which nodes need for themselves.

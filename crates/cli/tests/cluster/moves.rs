@@ -34,8 +34,7 @@ fn a_router_with_a_stale_table_reads_and_writes_correctly() {
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::steady(), &zookeeper.address());
     cluster.reroute("router-1", &own_way.address());
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&READ_ONE);
     cluster.until_written(&["node-1", "router-1"]);
     let mut router = cluster.get("router-1").redis();

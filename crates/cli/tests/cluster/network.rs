@@ -29,8 +29,7 @@ fn the_cluster_serves_without_a_node_that_is_cut_off() {
     cluster.listen_on("node-3", &host);
     cluster.reroute("node-3", &outside.address());
     cluster.enter("node-3", lan.command(0));
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&["--tolerate-failures", "1"]);
     cluster.deploy(&cluster.build(1));
     let number = cluster.number("node-3");
@@ -72,8 +71,7 @@ fn a_node_without_zookeeper_serves_and_forwards_to_other_nodes() {
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
     cluster.reroute("node-3", &own_way.address());
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&["--tolerate-failures", "1"]);
     cluster.deploy(&cluster.build(1));
     let number = cluster.number("node-3");

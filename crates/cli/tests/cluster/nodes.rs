@@ -93,9 +93,7 @@ fn a_graph_is_whole_at_survivors_of_a_killed_node() {
 
 #[test]
 fn killing_and_restarting_every_node_in_turn_loses_no_data() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     let until_told = |cluster: &Cluster, summary: &str| {
         until(summary, || {
             let status = cluster.get("router-1").done(&["status"]);
@@ -155,9 +153,7 @@ fn a_node_that_lost_its_data_fetches_it_from_peers() {
 
 #[test]
 fn a_new_node_gets_a_number_and_waits_for_partitions() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     cluster.add("node-4", "zone = \"other\"");
     cluster.launch("node-4");
     cluster.until_live(4, true);
@@ -176,9 +172,7 @@ fn a_new_node_gets_a_number_and_waits_for_partitions() {
 
 #[test]
 fn a_drain_is_cancelled_and_a_drained_node_is_forgotten() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     let number = cluster.number("node-3");
     let drained = number.to_string();
     let told = |arguments: &[&str]| cluster.get("node-1").done(arguments);

@@ -133,9 +133,7 @@ fn settle(value: &mut Value) {
 fn nodes_routers_and_controllers_answer_the_same_or_name_a_node() {
     let kafka = Kafka::shared();
     let topic = kafka.make_topic("counts-of-operations", 2);
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     let any = cluster.any();
     any.done(&["store", "create", "v", "--kind", "versioned"]);
     let stream = format!("kafka://{}/counts-of-operations", kafka.address());

@@ -19,9 +19,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 fn with_data() -> Cluster {
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     cluster
 }
 

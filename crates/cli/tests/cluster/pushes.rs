@@ -174,9 +174,7 @@ fn a_push_is_cancelled_on_all_nodes() {
 
 #[test]
 fn a_corrupt_source_fails_the_push_naming_the_file() {
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     for ending in [".data", ".index"] {
         let source = cluster.build(if ending == ".data" { 2 } else { 3 });
         let file = file_of(&source, ending);

@@ -171,8 +171,7 @@ fn a_link_carries_one_copy_of_a_version_for_all_replicas() {
         ..Shape::steady()
     });
     cluster.set_environment(&environment(format!("http://{}", link.address())));
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     cluster.create(&[]);
     let csv = cluster.data("1.csv");
     write_csv(

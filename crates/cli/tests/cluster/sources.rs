@@ -12,8 +12,7 @@ use super::values::{KEYS, STORE, read_all, value};
 fn push_by_way_of(url: &str, environment: &[(&str, String)], end: impl FnOnce()) {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     cluster.set_environment(environment);
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     let csv = cluster.data("1.csv");
     super::node::write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
     let csv = csv.to_str().unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use redis::Commands;
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, is_ready};
+use super::cluster::{Cluster, Shape, is_ready};
 use super::node::until;
 use super::values::{self, STORE};
 
@@ -50,6 +50,14 @@ impl Cluster {
                 assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
             }
         }
+    }
+
+    /// A cluster that serves the first version of the store.
+    pub fn serving(shape: Shape) -> Self {
+        let cluster = Self::start(shape);
+        cluster.create(&[]);
+        cluster.deploy(&cluster.build(1));
+        cluster
     }
 
     /// Deploys a built version, and waits for the end.

@@ -77,9 +77,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
 
 #[test]
 fn scan_and_dbsize_cover_the_whole_cluster_from_every_process() {
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(Shape::steady());
     for name in ["node-1", "node-2", "node-3", "router-1"] {
         let mut redis = cluster.get(name).redis();
         assert_eq!(read_all(&mut redis), Ok(1), "{name}");

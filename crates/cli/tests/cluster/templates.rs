@@ -15,8 +15,7 @@ fn setting(cluster: &Cluster, process: &str, name: &str) -> serde_json::Value {
 fn new_nodes_take_the_settings_of_their_template() {
     let mut cluster = Cluster::prepare_shared(Shape::steady());
     cluster.add("node-4", "template = \"large\"");
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     let set = |change: &str| cluster.any().done(&["config", "set", change]);
     let both = |[node, large]: [u64; 2]| {
         until("all processes have the settings", || {

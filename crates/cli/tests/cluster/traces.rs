@@ -18,9 +18,7 @@ const ASKED: u64 = 3;
 
 /// A cluster with a version, whose router caches nothing, and which traces what clients say it should.
 fn start(shape: Shape, collector: &Collector) -> Cluster {
-    let cluster = Cluster::start(shape);
-    cluster.create(&[]);
-    cluster.deploy(&cluster.build(1));
+    let cluster = Cluster::serving(shape);
     let endpoint = collector.setting();
     let settings = ["config", "set", "router-cache-bytes=0", "traces-sample=0", &endpoint];
     cluster.any().done(&settings);

@@ -165,8 +165,7 @@ fn two_unequal_servers_even_out_their_load() {
     });
     cluster.enter("node-1", small.command());
     cluster.enter("node-2", large.command());
-    cluster.launch_all();
-    cluster.until_ready();
+    cluster.launch_until_ready();
     // The disk of the machine is not what is measured, however full it is.
     let disk = ["balance-disk-percent=100", "balance-disk-calm-percent=100"];
     disk.iter()

@@ -5,7 +5,6 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use fondaco_fetch::LocationSource;
 use fondaco_format::{FormatError, ScanPosition, Version};
@@ -102,9 +101,7 @@ fn an_unreadable_sector_is_reported_and_fetched_again() {
     };
     let (source, mut place) = (Source::new(false), Place::new());
     place.dir = TempDir::new_in(disk.path()).unwrap();
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
     disk.unmount();
     // The file system's own checksum does not match any more: it returns an error instead of the bytes.
@@ -142,9 +139,7 @@ fn an_unreadable_sector_is_reported_and_fetched_again() {
     }
     assert!(failed, "a scan meets it, too");
 
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     drop(version);
     place.assert_whole();
 }

@@ -30,9 +30,7 @@ fn a_copied_and_a_linked_version_are_whole() {
 fn a_connection_that_breaks_is_resumed_where_it_broke() {
     let (source, place) = (Source::new(false), Place::new());
     *source.breaks_after.lock() = Some(300_000);
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
 }
 
@@ -128,9 +126,7 @@ fn files_of_an_earlier_attempt_are_verified_before_use() {
     fs::hard_link(source.dir.path().join(other), link).unwrap();
     let before = fs::read(source.dir.path().join(other)).unwrap();
 
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
     assert_eq!(fs::read(source.dir.path().join(other)).unwrap(), before);
 }

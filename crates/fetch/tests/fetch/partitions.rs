@@ -33,9 +33,7 @@ fn only_wanted_partitions_are_fetched() {
 fn partitions_are_added_to_those_that_are_there() {
     for linkable in [false, true] {
         let (source, place) = (Source::new(linkable), Place::new().wanting(&[0]));
-        place
-            .fetch(Arc::clone(&source), &control(), &Tuning::default())
-            .unwrap();
+        place.fetched(&source);
         let first = place
             .version()
             .join(file_name(&place.version(), "p00000-c0000", "data"));
@@ -43,9 +41,7 @@ fn partitions_are_added_to_those_that_are_there() {
         // The manifest is here: the source does not need one any more.
         fs::remove_file(source.dir.path().join(MANIFEST_FILE)).unwrap();
         let place = place.wanting(&[1]);
-        place
-            .fetch(Arc::clone(&source), &control(), &Tuning::default())
-            .unwrap();
+        place.fetched(&source);
         place.assert_whole();
         assert_eq!(fs::metadata(&first).unwrap().ino(), before);
     }
@@ -54,9 +50,7 @@ fn partitions_are_added_to_those_that_are_there() {
 #[test]
 fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
     let (source, place) = (Source::new(false), Place::new().wanting(&[0]));
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     let place = place.wanting(&[1]);
     let (tuning, interrupted) = (Tuning::default(), control());
     tuning.rate.store(200 << 10, Relaxed);
@@ -71,9 +65,7 @@ fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
     assert_eq!(place.held(), [0]);
     assert_eq!(place.leftovers().len(), 1);
     source.bytes_read.store(0, Relaxed);
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
     let whole = fs::metadata(source.dir.path().join(file_name(source.dir.path(), "p00001", "data")))
         .unwrap()
@@ -87,9 +79,7 @@ fn an_interrupted_addition_keeps_held_partitions_and_resumes() {
 #[test]
 fn leftovers_are_discarded_and_nothing_else() {
     let (source, place) = (Source::new(false), Place::new());
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     for (kind, ending) in [("data", "part"), ("index", "link")] {
         let name = file_name(&place.version(), "p00001-c0000", kind);
         fs::write(place.version().join(format!("{name}.{ending}")), "x").unwrap();
@@ -103,9 +93,7 @@ fn leftovers_are_discarded_and_nothing_else() {
 #[test]
 fn given_up_partitions_are_not_held_and_can_come_back() {
     let (source, place) = (Source::new(false), Place::new());
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     let open = Version::open(&place.version()).unwrap();
     let aside = place.dir.path().join("aside");
     assert!(move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap());
@@ -124,18 +112,14 @@ fn given_up_partitions_are_not_held_and_can_come_back() {
     );
     move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
     let place = place.wanting(&[0]);
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
 }
 
 #[test]
 fn files_of_other_partitions_stay_even_if_incomplete() {
     let (source, place) = (Source::new(false), Place::new());
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     fs::remove_file(place.version().join(file_name(&place.version(), "p00001", "index"))).unwrap();
     let aside = place.dir.path().join("aside");
     move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
@@ -152,25 +136,19 @@ fn files_of_other_partitions_stay_even_if_incomplete() {
 #[test]
 fn a_damaged_file_is_replaced_when_its_partition_is_fetched() {
     let (source, place) = (Source::new(false), Place::new());
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     let path = place.version().join(source.data_file());
     let mut bytes = fs::read(&path).unwrap();
     bytes[5000] ^= 1;
     fs::write(&path, bytes).unwrap();
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.assert_whole();
 }
 
 #[test]
 fn a_directory_with_another_version_is_not_added_to() {
     let (source, mut place) = (Source::new(false), Place::new().wanting(&[0]));
-    place
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    place.fetched(&source);
     place.manifest_checksum = Some(Checksum::of(b"another"));
     let error = place
         .wanting(&[1])

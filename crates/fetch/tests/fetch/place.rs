@@ -210,6 +210,12 @@ impl Place {
         plan.run(&sources, &target, PageCache::DropBehind, control, tuning)
     }
 
+    /// Fetches from one source without a limit.
+    pub fn fetched(&self, source: &Arc<Source>) -> FetchReport {
+        let fetched = self.fetch(Arc::clone(source), &control(), &Tuning::default());
+        fetched.unwrap()
+    }
+
     /// The partitions that it holds.
     pub fn held(&self) -> Vec<u32> {
         let version = Version::open(&self.version()).unwrap();

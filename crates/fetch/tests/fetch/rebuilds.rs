@@ -180,10 +180,10 @@ fn a_version_gets_its_partitions_one_after_the_other() {
     let (base, next) = two_versions(TWO_CHUNKS);
     let (_first, second) = two_places(TWO_CHUNKS, &base);
     let second = second.wanting(&[1]);
-    second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+    second.fetched(&next);
     assert_eq!(second.held(), [1]);
     let second = second.wanting(&[0]);
-    let report = second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+    let report = second.fetched(&next);
     assert_eq!(report.rebuilt_chunks, 1);
     second.assert_whole();
 }
@@ -251,7 +251,7 @@ fn a_patch_that_makes_another_chunk_is_not_trusted() {
         manifest.patches[0].patch = patch;
         fs::write(next.dir.path().join(MANIFEST_FILE), manifest.to_bytes()).unwrap();
         let (_first, second) = two_places(TWO_CHUNKS, &base);
-        let report = second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+        let report = second.fetched(&next);
         second.assert_whole();
         assert_eq!((report.rebuilt_chunks, report.corrupt), (1, vec![]));
     }
@@ -270,7 +270,7 @@ fn sources_without_patches_and_targets_without_versions_work() {
     assert_eq!(report.rebuilt_chunks, 2, "the next source has the patches");
 
     let (_first, second) = two_places(TWO_CHUNKS, &base);
-    let report = second.fetch(Arc::clone(&peer), &control(), &Tuning::default()).unwrap();
+    let report = second.fetched(&peer);
     second.assert_whole();
     assert_eq!(
         (report.rebuilt_chunks, fetched_bytes(&report)),
@@ -278,7 +278,7 @@ fn sources_without_patches_and_targets_without_versions_work() {
     );
 
     let empty = Place::new();
-    let report = empty.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+    let report = empty.fetched(&next);
     empty.assert_whole();
     assert_eq!(
         (report.rebuilt_chunks, fetched_bytes(&report)),
@@ -321,7 +321,7 @@ fn an_interrupted_rebuild_leaves_nothing_half_applied() {
     }
     let index = &manifest(&next).chunks[0].index.name;
     fs::write(second.fetching().join(format!("{index}.part")), "torn").unwrap();
-    let report = second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+    let report = second.fetched(&next);
     second.assert_whole();
     assert_eq!(report.rebuilt_chunks, 2);
     assert!(fetched_bytes(&report) < patch_bytes(&next), "the patches were there");
@@ -344,7 +344,7 @@ fn an_index_is_made_where_only_its_size_changed() {
     let new: Vec<_> = new.take(gone.len()).map(|n| row(n, "")).collect();
     let next = built(shape, &new, Some((base.dir.path(), &gone)));
     let (_first, second) = two_places(shape, &base);
-    let report = second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+    let report = second.fetched(&next);
     second.assert_whole();
     let manifest = manifest(&next);
     let others = manifest.patches.iter().filter(|patch| {
@@ -392,7 +392,7 @@ fn a_node_fetches_a_tenth_for_a_twentieth_changed() {
         let set: Vec<_> = changed.iter().map(|&n| (format!("key{n}"), value(n, 1))).collect();
         let next = built(shape, &set, Some((base.dir.path(), &[])));
         let (_first, second) = two_places(shape, &base);
-        let report = second.fetch(Arc::clone(&next), &control(), &Tuning::default()).unwrap();
+        let report = second.fetched(&next);
         assert_eq!(verify(&second.version()).unwrap().records, u64::from(RECORDS));
         let manifest_bytes = fs::metadata(next.dir.path().join(MANIFEST_FILE)).unwrap().len();
         let bytes = fetched_bytes(&report) + manifest_bytes;

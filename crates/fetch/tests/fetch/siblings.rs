@@ -85,9 +85,7 @@ fn a_version_with_the_same_content_needs_no_bytes() {
     };
     let plan = FetchPlan::new(&sources, &target).unwrap();
     assert_eq!((plan.needed_bytes(), plan.links()), (0, false));
-    let report = second
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    let report = second.fetched(&source);
     assert_eq!((report.linked_files, fetched_bytes(&report)), (4, 0));
     second.assert_whole();
 }
@@ -150,9 +148,7 @@ fn additional_files_are_handled_with_their_partitions() {
     add_further(source.dir.path(), "inverted");
     let (first, mut second) = (Place::new(), Place::new());
     let first = first.wanting(&[1]);
-    first
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    first.fetched(&source);
     assert_eq!(first.held(), [1]);
     let manifest = Manifest::read(&first.version()).unwrap();
     let further = |dir: &Path, at: usize| fs::read(dir.join(&manifest.chunks[at].further[0].file.name)).ok();
@@ -160,9 +156,7 @@ fn additional_files_are_handled_with_their_partitions() {
     assert_eq!(further(&first.version(), 1), Some(further_content(&manifest.chunks[1])));
 
     second.siblings.push(first.version());
-    let report = second
-        .fetch(Arc::clone(&source), &control(), &Tuning::default())
-        .unwrap();
+    let report = second.fetched(&source);
     assert_eq!(report.linked_files, 3);
     second.assert_whole();
 

@@ -177,3 +177,10 @@ pub fn write_binary_rows(place: &Place, rows: &[(Vec<u8>, Vec<u8>)], files: usiz
         }
     }
 }
+
+/// Checks that a message has all of these parts.
+pub fn assert_says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}

@@ -44,8 +44,7 @@ fn dropped(agent: &mut Agent, view: &ClusterView, local: &LocalReplicas) -> Vec<
 
 #[test]
 fn nothing_is_dropped_because_a_record_is_missing() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     cluster.pushed(1, "s", "a");
     let local = holding(&[("s", 1, "a"), ("s", 2, "b"), ("t", 1, "c")]);
     let mut agent = Agent::new(node(1));
@@ -58,8 +57,7 @@ fn nothing_is_dropped_because_a_record_is_missing() {
 
 #[test]
 fn a_dropped_store_leaves_nodes_and_is_restored_unchanged() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     cluster.pushed(1, "s", "a");
     let before = cluster.store("s").clone();
     let change = operator::drop_store(&cluster.view, &name("s"), 1_000, 500).unwrap();
@@ -82,8 +80,7 @@ fn a_dropped_store_leaves_nodes_and_is_restored_unchanged() {
 
 #[test]
 fn a_dropped_store_can_be_deleted_at_once_or_later() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let change = operator::drop_store(&cluster.view, &name("s"), 1_000, 500).unwrap();
     assert!(cluster.apply(&change));
     let change = operator::drop_store(&cluster.view, &name("s"), 1_100, 0).unwrap();
@@ -108,8 +105,7 @@ fn the_oldest_of_too_many_dropped_stores_is_forgotten() {
 
 #[test]
 fn versions_given_up_before_a_start_need_no_grace() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     for build in ["a", "b", "c"] {
         cluster.pushed(1, "s", build);
     }

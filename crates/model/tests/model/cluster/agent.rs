@@ -151,15 +151,12 @@ fn drops(actions: &[AgentAction]) -> bool {
 
 /// A cluster with an empty store, `s`, and its only node.
 fn alone() -> (Cluster, Node) {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
-    (cluster, Node::new(1))
+    (Cluster::with_store(1, 8, 1), Node::new(1))
 }
 
 #[test]
 fn a_node_fetches_and_reports_its_partitions_of_a_push() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.push("s", "a");
     let mut two = Node::new(2);
     let actions = two.look(&cluster, 0);
@@ -291,8 +288,7 @@ fn a_cancelled_push_leaves_nothing() {
 
 #[test]
 fn partitions_that_move_are_fetched_by_themselves() {
-    let mut cluster = Cluster::of(3, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 16, 2);
     cluster.pushed(3, "s", "a");
     let mut one = Node::new(1);
     one.catch_up(&cluster, 0);
@@ -331,8 +327,7 @@ fn partitions_that_move_are_fetched_by_themselves() {
 
 #[test]
 fn nodes_of_the_same_zone_are_asked_first() {
-    let mut cluster = Cluster::of(4, 1, 4);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(4, 1, 4);
     cluster.push("s", "a");
     for number in [1, 4] {
         let record = &mut cluster.view.nodes.get_mut(&node(number)).unwrap().record;
@@ -375,8 +370,7 @@ fn readers(cluster: &Cluster, numbers: &[u32]) -> (Vec<u32>, usize) {
 
 #[test]
 fn one_live_owner_of_each_pushed_partition_reads_the_source() {
-    let mut cluster = Cluster::of(3, 8, 3);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 3);
     cluster.push("s", "a");
     assert_eq!(readers(&cluster, &[1, 2, 3]), (vec![1; 8], 2));
     cluster.leave(2);
@@ -385,8 +379,7 @@ fn one_live_owner_of_each_pushed_partition_reads_the_source() {
 
 #[test]
 fn a_store_on_all_nodes_is_read_from_the_source_once() {
-    let mut cluster = Cluster::of(9, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(9, 8, 2);
     cluster.change_store("s", |store| store.definition.everywhere = true);
     cluster.push("s", "a");
     let all: Vec<u32> = (1..=9).collect();
@@ -395,8 +388,7 @@ fn a_store_on_all_nodes_is_read_from_the_source_once() {
 
 #[test]
 fn a_fetch_for_a_plan_stops_when_it_is_cancelled() {
-    let mut cluster = Cluster::of(3, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 16, 2);
     let current = cluster.pushed(3, "s", "a");
     let mut one = Node::new(1);
     one.catch_up(&cluster, 0);
@@ -583,8 +575,7 @@ fn a_version_from_elsewhere_has_not_failed_yet() {
 
 #[test]
 fn partitions_that_moved_away_are_dropped_after_a_grace() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     let mut one = Node::new(1);
     cluster.push("s", "a");
     one.catch_up(&cluster, 0);

@@ -91,6 +91,13 @@ impl Cluster {
         cluster
     }
 
+    /// The same, with an empty store, `s`.
+    pub fn with_store(nodes: u32, partitions: u32, replicas: u32) -> Self {
+        let mut cluster = Self::of(nodes, partitions, replicas);
+        cluster.create("s");
+        cluster
+    }
+
     pub fn announce(&mut self, announcement: Announcement) {
         let identity = announcement.identity.clone();
         self.view.announcements.insert(identity, announcement);

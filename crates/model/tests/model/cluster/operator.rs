@@ -60,8 +60,7 @@ fn the_number_of_a_dropped_store_is_reused_last() {
 
 #[test]
 fn the_number_of_stores_is_bounded() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let one = cluster.view.stores["s"].clone();
     for id in 2..=STORES_MAX as u16 {
         let mut store = one.clone();
@@ -103,8 +102,7 @@ fn assert_longer(before: &RoutingTable, after: &RoutingTable, length: usize) {
 
 #[test]
 fn lists_become_longer_for_a_store_with_more_replicas_than_the_cluster() {
-    let mut cluster = Cluster::of(4, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(4, 8, 2);
     let before = cluster.table().clone();
     let three = StoreDefinition {
         replicas: Some(3),
@@ -177,8 +175,7 @@ fn lists_do_not_become_longer_while_partitions_move_or_versioned_stores_would_ge
 
 #[test]
 fn an_alteration_changes_named_settings_and_drops_surplus_versions() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     for build in ["a", "b"] {
         cluster.pushed(2, "s", build);
     }
@@ -223,8 +220,7 @@ fn a_store_leaves_other_nodes_only_if_its_owners_have_it() {
 
 #[test]
 fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
-    let mut cluster = Cluster::of(4, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(4, 16, 2);
     let current = cluster.pushed(4, "s", "a");
     cluster.change_store("s", |store| store.definition.everywhere = true);
     let table = cluster.table().clone();
@@ -264,8 +260,7 @@ fn a_store_that_does_not_fit_everywhere_is_made_smaller() {
 
 #[test]
 fn a_late_node_is_asked_for_what_only_it_has() {
-    let mut cluster = Cluster::of(4, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(4, 16, 2);
     let current = cluster.pushed(4, "s", "a");
     let only = PartitionId::new(3);
     let small = cluster.table().owners(only).to_vec();
@@ -300,8 +295,7 @@ fn a_late_node_is_asked_for_what_only_it_has() {
 
 #[test]
 fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.change_store("s", |store| store.definition.replicas = Some(1));
     let mut altered = |replicas, everywhere| {
         let change = StoreChange {
@@ -323,8 +317,7 @@ fn a_number_of_replicas_stays_unless_a_change_is_about_it() {
 
 #[test]
 fn a_rollback_asks_the_nodes_that_have_the_version() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     let first = cluster.pushed(2, "s", "a");
     cluster.pushed(2, "s", "b");
     cluster.change_store("s", |store| store.late = [node(1), node(2)].into());
@@ -340,8 +333,7 @@ fn a_rollback_asks_the_nodes_that_have_the_version() {
 
 #[test]
 fn a_difference_is_pushed_only_onto_its_base() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let checksum = |build: &str| detail(build).manifest_checksum;
     let [a, b, c] = ["a", "b", "c"].map(checksum);
     let check = |cluster: &Cluster, base: &str| operator::check_base(&cluster.view, &name("s"), base, &c);
@@ -362,8 +354,7 @@ fn a_difference_is_pushed_only_onto_its_base() {
 
 #[test]
 fn a_push_for_one_version_is_refused_when_the_same_content_was_deployed_again() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let first = cluster.pushed(1, "s", "a");
     let push = |cluster: &Cluster| {
         let terms = PushTerms {
@@ -450,8 +441,7 @@ fn a_difference_keeps_the_events_on_top_of_its_base() {
 
 #[test]
 fn a_difference_fails_when_its_base_is_rolled_back() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let first = cluster.pushed(1, "s", "a");
     let second = cluster.pushed(1, "s", "b");
     let of_b = Some(detail("b").manifest_checksum);
@@ -500,8 +490,7 @@ fn a_store_has_one_push_and_pushes_are_bounded() {
 
 #[test]
 fn a_cancelled_push_ends_once_without_reuse_of_its_number() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let none = operator::cancel_push(&cluster.view, &name("s"), None, 9);
     assert_eq!(none, Err(OperatorError::PushNotFound { store: name("s") }));
     cluster.push("s", "a");
@@ -519,8 +508,7 @@ fn a_cancelled_push_ends_once_without_reuse_of_its_number() {
 
 #[test]
 fn only_kept_and_ready_versions_become_current_again() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     let unknown = operator::swap(&cluster.view, &name("t"), version(1));
     assert_eq!(unknown, Err(OperatorError::StoreNotFound { store: name("t") }));
     let nothing = operator::roll_back(&cluster.view, &name("s"), None).unwrap_err();
@@ -557,8 +545,7 @@ fn only_kept_and_ready_versions_become_current_again() {
 
 #[test]
 fn fewer_replicas_must_have_all_kept_versions() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     cluster.pushed(2, "s", "a");
     cluster.report(1, "s", version(1), ReplicaReport::of(ReplicaState::Fetching));
     let change = StoreChange {

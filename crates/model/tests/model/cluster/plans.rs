@@ -46,8 +46,7 @@ fn all_report(cluster: &mut Cluster) {
 }
 
 fn three_nodes_with_one_more() -> Cluster {
-    let mut cluster = Cluster::of(3, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 16, 2);
     cluster.pushed(3, "s", "a");
     cluster.pushed(3, "s", "b");
     cluster.announce(announcement(4));
@@ -507,8 +506,7 @@ fn a_drained_node_that_gets_partitions_stays() {
 
 #[test]
 fn the_drain_of_a_node_is_cancelled_with_its_plan() {
-    let mut cluster = Cluster::of(3, 16, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 16, 1);
     cluster.pushed(3, "s", "a");
     let number = cluster.run(&PlanRequest {
         remove: [node(3)].into(),

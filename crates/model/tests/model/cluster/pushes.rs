@@ -30,8 +30,7 @@ fn failed(reason: &str) -> ReplicaReport {
 
 #[test]
 fn a_version_becomes_current_only_when_all_nodes_have_it() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     let pushed = cluster.push("s", "a");
     cluster.settle();
     cluster.ready(1..=2, "s", pushed);
@@ -47,8 +46,7 @@ fn a_version_becomes_current_only_when_all_nodes_have_it() {
 
 #[test]
 fn a_node_that_served_the_version_before_has_yet_to_see_that_it_is_current_again() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     let first = cluster.pushed(2, "s", "a");
     let serving = |cluster: &mut Cluster, number: u32, current| {
         cluster.report(number, "s", current, ReplicaReport::of(ReplicaState::Serving));
@@ -68,8 +66,7 @@ fn a_node_that_served_the_version_before_has_yet_to_see_that_it_is_current_again
 
 #[test]
 fn a_swap_depends_on_the_routing_table_of_its_decision() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     let pushed = cluster.push("s", "a");
     cluster.ready(1..=3, "s", pushed);
     let swap = cluster.decide();
@@ -85,8 +82,7 @@ fn reports_of_another_table_store_or_replica_number_prove_nothing() {
         |report| report.stores.values_mut().for_each(|store| store.replicas += 1),
     ];
     for spoil in spoil {
-        let mut cluster = Cluster::of(3, 8, 2);
-        cluster.create("s");
+        let mut cluster = Cluster::with_store(3, 8, 2);
         let pushed = cluster.push("s", "a");
         cluster.ready(1..=3, "s", pushed);
         spoil(cluster.view.reports.get_mut(&node(2)).unwrap());
@@ -97,8 +93,7 @@ fn reports_of_another_table_store_or_replica_number_prove_nothing() {
 
 #[test]
 fn a_push_fails_when_too_many_nodes_are_absent() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(0));
     cluster.leave(3);
     let pushed = cluster.push("s", "a");
@@ -124,8 +119,7 @@ fn a_push_fails_when_too_many_nodes_are_absent() {
 
 #[test]
 fn by_default_a_push_needs_one_replica_of_each_partition() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.leave(3);
     let pushed = cluster.push("s", "a");
     cluster.ready(1..=2, "s", pushed);
@@ -146,8 +140,7 @@ fn by_default_a_push_needs_one_replica_of_each_partition() {
 
 #[test]
 fn a_tolerated_node_is_late_until_it_has_caught_up() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(1));
     cluster.leave(3);
     let pushed = cluster.push("s", "a");
@@ -170,8 +163,7 @@ fn a_tolerated_node_is_late_until_it_has_caught_up() {
 
 #[test]
 fn no_tolerance_swaps_in_a_version_without_a_partition() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     cluster.change_store("s", |store| store.definition.tolerate_failures = Some(2));
     let pushed = cluster.push("s", "a");
     cluster.ready([1], "s", pushed);
@@ -192,8 +184,7 @@ fn no_tolerance_swaps_in_a_version_without_a_partition() {
 
 #[test]
 fn a_push_waits_while_nodes_read_a_stream() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     let pushed = cluster.push("s", "a");
     cluster.ready([1], "s", pushed);
     let reading = ReplicaReport {
@@ -210,8 +201,7 @@ fn a_push_waits_while_nodes_read_a_stream() {
 
 #[test]
 fn a_fetch_that_restarts_without_progress_ends_the_push() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     let pushed = cluster.push("s", "a");
     cluster.ready([1], "s", pushed);
     let mut minutes = 0;
@@ -232,8 +222,7 @@ fn a_fetch_that_restarts_without_progress_ends_the_push() {
 
 #[test]
 fn a_restarted_fetch_that_verifies_for_long_is_waited_for() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let pushed = cluster.push("s", "a");
     for _ in 0..3 {
         for minute in 1..40 {
@@ -246,8 +235,7 @@ fn a_restarted_fetch_that_verifies_for_long_is_waited_for() {
 
 #[test]
 fn a_fetch_that_makes_progress_is_waited_for() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     let pushed = cluster.push("s", "a");
     for minute in 1..60 {
         cluster.report(1, "s", pushed, fetching(minute));
@@ -261,8 +249,7 @@ fn a_fetch_that_makes_progress_is_waited_for() {
 
 #[test]
 fn time_the_leader_did_not_watch_makes_no_node_absent() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     let _ = cluster.push("s", "a");
     cluster.leave(2);
     cluster.settle();
@@ -273,8 +260,7 @@ fn time_the_leader_did_not_watch_makes_no_node_absent() {
 
 #[test]
 fn the_next_leader_goes_on_with_a_push() {
-    let mut cluster = Cluster::of(3, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(3, 8, 2);
     let pushed = cluster.push("s", "a");
     cluster.ready(1..=2, "s", pushed);
     cluster.wait(5_000);
@@ -286,8 +272,7 @@ fn the_next_leader_goes_on_with_a_push() {
 
 #[test]
 fn old_versions_and_their_details_expire_with_the_swap() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     for build in ["a", "b", "c"] {
         cluster.pushed(2, "s", build);
     }
@@ -299,8 +284,7 @@ fn old_versions_and_their_details_expire_with_the_swap() {
 
 #[test]
 fn a_cancelled_push_is_left_alone() {
-    let mut cluster = Cluster::of(2, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 1);
     let pushed = cluster.push("s", "a");
     let cancel = operator::cancel_push(&cluster.view, &name("s"), None, 9).unwrap();
     assert!(cluster.apply(&cancel));
@@ -312,8 +296,7 @@ fn a_cancelled_push_is_left_alone() {
 
 #[test]
 fn the_first_node_with_a_store_everywhere_is_not_alone() {
-    let mut cluster = Cluster::of(12, 16, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(12, 16, 2);
     let current = cluster.pushed(12, "s", "a");
     cluster.change_store("s", |store| store.definition.everywhere = true);
     for ready in 1..6 {
@@ -338,8 +321,7 @@ fn the_first_node_with_a_store_everywhere_is_not_alone() {
 
 #[test]
 fn a_node_without_the_current_version_is_late_if_possible() {
-    let mut cluster = Cluster::of(2, 8, 2);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(2, 8, 2);
     let current = cluster.pushed(2, "s", "a");
     cluster.report(1, "s", current, fetching(0));
     cluster.settle();

@@ -29,8 +29,7 @@ fn refused(cluster: &Cluster) -> Option<OperatorError> {
 
 #[test]
 fn versions_that_would_be_kept_count_against_the_quota() {
-    let mut cluster = Cluster::of(1, 8, 1);
-    cluster.create("s");
+    let mut cluster = Cluster::with_store(1, 8, 1);
     cluster.pushed(1, "s", "a");
     let bytes = detail("a").bytes;
     set_quota(&mut cluster, Some(2 * bytes));
