@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fondaco_builder::{Progress, build};
 use parking_lot::Mutex;
 
+use crate::children::Child;
 use crate::dataset::elsewhere::Elsewhere;
 use crate::dataset::{Dataset, file};
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::build_options;
+use crate::report::markdown::number;
 
 /// The time limit for preparing one engine.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
@@ -30,7 +33,8 @@ pub struct Bench {
     pub fondaco: PathBuf,
     /// The cores; at least one.
     pub cpus: Vec<usize>,
-    prepared: Mutex<HashMap<String, PathBuf>>,
+    /// What was prepared once, by name.
+    prepared: Arc<Mutex<HashMap<String, PathBuf>>>,
 }
 
 impl Bench {
@@ -44,8 +48,19 @@ impl Bench {
             full,
             fondaco,
             cpus,
-            prepared: Mutex::default(),
+            prepared: Arc::default(),
         })
+    }
+
+    /// The same run with another server program, in a directory of its own. It shares the prepared data.
+    pub fn with_program(&self, work: PathBuf, fondaco: PathBuf) -> Self {
+        Self {
+            work,
+            fondaco,
+            cpus: self.cpus.clone(),
+            prepared: Arc::clone(&self.prepared),
+            ..*self
+        }
     }
 
     /// How many rounds each figure has.
@@ -60,36 +75,49 @@ impl Bench {
 
     /// The dataset that a cluster serves from memory: a million records of 100 bytes.
     pub fn served_values(&self) -> Dataset {
-        Dataset {
-            records: if self.quick { 50_000 } else { 1_000_000 },
-            value_bytes: 100,
-        }
+        self.dataset([50_000, 1_000_000], 100)
     }
 
     /// Many records of 100 bytes: 10 million.
     pub fn small_values(&self) -> Dataset {
-        Dataset {
-            records: if self.quick { 50_000 } else { 10_000_000 },
-            value_bytes: 100,
-        }
+        self.dataset([50_000, 10_000_000], 100)
     }
 
     /// Fewer records of 1 KiB: 2 million.
     pub fn large_values(&self) -> Dataset {
-        Dataset {
-            records: if self.quick { 40_000 } else { 2_000_000 },
-            value_bytes: 1024,
-        }
+        self.dataset([40_000, 2_000_000], 1024)
+    }
+
+    /// Records of 1 KiB that are copied between nodes: a million.
+    pub fn moved_values(&self) -> Dataset {
+        self.dataset([40_000, 1_000_000], 1024)
+    }
+
+    /// Records of 1 KiB that change: a million.
+    pub fn mutable_values(&self) -> Dataset {
+        self.dataset([20_000, 1_000_000], 1024)
+    }
+
+    /// As many records in a quick run, and in a whole one.
+    pub fn dataset(&self, [quick, whole]: [u64; 2], value_bytes: usize) -> Dataset {
+        let records = if self.quick { quick } else { whole };
+        Dataset { records, value_bytes }
     }
 
     /// The memory limit under which the large values are ten times as large as memory. In a quick run, the processes
     /// themselves would not fit into a tenth.
     pub fn memory_limit_bytes(&self) -> u64 {
         if self.quick {
-            64 << 20
+            192 << 20
         } else {
             self.large_values().bytes() / 10
         }
+    }
+
+    /// The memory limit, for the table.
+    pub fn memory_limit_text(&self) -> String {
+        let mebibytes = self.memory_limit_bytes() as f64 / f64::from(1 << 20);
+        format!("limit {} MiB", number(mebibytes))
     }
 
     /// The core of a server, or of a process that runs alone.
@@ -127,9 +155,20 @@ impl Bench {
         })
     }
 
-    /// The dataset as a version on another file system, from which it can be copied but not linked.
-    pub fn version_elsewhere(&self, dataset: Dataset) -> Result<Elsewhere> {
-        Elsewhere::copy(&self.engine_dir(EngineKind::Fondaco, dataset)?)
+    /// The dataset as a version for a store, on another file system, from which it can be copied but not linked. No two
+    /// numbers have a file in common, since a node does not copy what it has: each version has some records of its own.
+    pub fn version_elsewhere(&self, store: &str, dataset: Dataset, number: u64) -> Result<Elsewhere> {
+        const OWN_RECORDS: u64 = 1000;
+        let parquet = self.parquet(dataset)?;
+        let (more, dir) = (self.work.join("more.parquet"), self.work.join("elsewhere"));
+        let first = dataset.records + number * OWN_RECORDS;
+        file::write_records(first..first + OWN_RECORDS, dataset.value_bytes, &more)?;
+        let mut options = build_options(store, &parquet, &dir, &self.work)?;
+        options.inputs.push(more.display().to_string());
+        build(&options, &Progress::new())?;
+        let copy = Elsewhere::copy(&dir)?;
+        fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
+        Ok(copy)
     }
 
     /// Deletes the dataset in the files of some engines that no later row needs, to limit disk space.
@@ -179,7 +218,6 @@ impl Bench {
 
 /// Launches this program to load a Parquet file into the files of an engine and get a key.
 pub fn load_launch(engine: EngineKind, parquet: &Path, dir: &Path) -> Result<Launch> {
-    Ok(Launch::own()?
-        .args(["load-engine", "--engine", engine.argument(), "--parquet"])
-        .args([parquet.as_os_str(), "--dir".as_ref(), dir.as_os_str()]))
+    let [parquet, dir] = [parquet, dir].map(Path::to_owned);
+    Child::LoadEngine { engine, parquet, dir }.launch()
 }

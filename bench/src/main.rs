@@ -7,8 +7,10 @@
 //! It is not a test: it fails only if a row could not be measured, never because a target was missed.
 
 mod bench;
+mod children;
 mod dataset;
 mod engines;
+mod guards;
 mod load;
 mod machine;
 mod peers;
@@ -17,21 +19,17 @@ mod rows;
 mod servers;
 mod worker;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use bench::Bench;
-use dataset::Dataset;
-use dataset::convert::Form;
-use engines::{Candidate, mixed, trial};
+use children::Child;
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
-use peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 use report::Report;
 use rows::ROWS;
 
@@ -56,82 +54,13 @@ struct Arguments {
 enum Command {
     /// Measure rows of the table and write the results.
     Run(RunArguments),
-    /// Load a Parquet file into an engine, and get one of its keys.
-    #[command(hide = true)]
-    LoadEngine {
-        #[arg(long)]
-        engine: EngineKind,
-        #[arg(long)]
-        parquet: PathBuf,
-        #[arg(long)]
-        dir: PathBuf,
-    },
+    /// Compare two builds of the server in alternating rounds, and print the ratios.
+    Guards(guards::GuardArguments),
     /// Generate load on a server with the benchmark's keys, and print latencies.
     Load(LoadArguments),
-    /// Answer the load generator's requests without any look-up.
+    /// Do a task of another process of this program, given as JSON.
     #[command(hide = true)]
-    BareServer {
-        #[arg(long)]
-        resp: SocketAddr,
-        #[arg(long)]
-        prefix: String,
-        #[arg(long)]
-        value_bytes: usize,
-    },
-    /// Write the records of a Parquet file in the input format of another system.
-    #[command(hide = true)]
-    Convert {
-        #[arg(long)]
-        parquet: PathBuf,
-        #[arg(long)]
-        to: Form,
-    },
-    /// Open an engine and run tasks from standard input.
-    #[command(hide = true)]
-    Worker {
-        #[arg(long)]
-        engine: EngineKind,
-        #[arg(long)]
-        dir: PathBuf,
-        #[arg(long)]
-        records: u64,
-        #[arg(long)]
-        cache_bytes: u64,
-    },
-    /// Read a topic of Kafka to its end, and print what that cost.
-    #[command(hide = true)]
-    Consume(rows::streams::applied::ConsumeArguments),
-    /// Write to an engine and read from it, in an empty directory, and print the results.
-    #[command(hide = true)]
-    TryEngine {
-        #[arg(long)]
-        engine: Candidate,
-        #[arg(long)]
-        dir: PathBuf,
-        #[arg(long)]
-        records: u64,
-        #[arg(long)]
-        value_bytes: usize,
-        #[arg(long)]
-        cache_bytes: u64,
-        #[arg(long)]
-        milliseconds: u64,
-    },
-    /// Fill our engine in an empty directory, call it like a store, with the mixes on standard input (`0.05/40 1500`,
-    /// `1/64s 5000`, `0.05/3z 1500`), and print the requests per second of CPU time.
-    #[command(hide = true)]
-    MixEngine {
-        #[arg(long)]
-        engine: Candidate,
-        #[arg(long)]
-        dir: PathBuf,
-        #[arg(long)]
-        records: u64,
-        #[arg(long)]
-        value_bytes: usize,
-        #[arg(long)]
-        cache_bytes: u64,
-    },
+    Child { task: String },
 }
 
 #[derive(Args)]
@@ -165,45 +94,9 @@ struct RunArguments {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(arguments) => run(&arguments),
-        Command::LoadEngine { engine, parquet, dir } => {
-            with_engine!(engine, load_engine(&parquet, &dir)).map(|()| true)
-        }
+        Command::Guards(arguments) => guards::run(&arguments),
         Command::Load(arguments) => load_arguments::run(&arguments).map(|()| true),
-        Command::BareServer {
-            resp,
-            prefix,
-            value_bytes,
-        } => servers::bare::serve(resp, &prefix, value_bytes).map(|()| true),
-        Command::Convert { parquet, to } => dataset::convert::run(&parquet, to).map(|()| true),
-        Command::Worker {
-            engine,
-            dir,
-            records,
-            cache_bytes,
-        } => worker::run(engine, &dir, records, cache_bytes).map(|()| true),
-        Command::Consume(arguments) => rows::streams::applied::consume(&arguments).map(|()| true),
-        Command::TryEngine {
-            engine,
-            dir,
-            records,
-            value_bytes,
-            cache_bytes,
-            milliseconds,
-        } => {
-            let dataset = Dataset { records, value_bytes };
-            let phase = Duration::from_millis(milliseconds);
-            trial::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
-        }
-        Command::MixEngine {
-            engine,
-            dir,
-            records,
-            value_bytes,
-            cache_bytes,
-        } => {
-            let dataset = Dataset { records, value_bytes };
-            mixed::run(engine, &dir, dataset, cache_bytes).map(|()| true)
-        }
+        Command::Child { task } => Child::run(&task).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -264,15 +157,4 @@ fn run(arguments: &RunArguments) -> Result<bool> {
     }
     eprintln!("results: {}", output.join(report::MARKDOWN_FILE).display());
     Ok(all_measured)
-}
-
-/// From a Parquet file to the first answer.
-fn load_engine<E: ReadOnlyEngine>(parquet: &std::path::Path, dir: &std::path::Path) -> Result<()> {
-    E::load(parquet, dir)?;
-    let engine = E::open(dir, OpenSettings { cache_bytes: 64 << 20 })?;
-    let first = engine
-        .reader()?
-        .get(&dataset::key(0), |value| dataset::is_value_of(0, value))?;
-    ensure!(first == Some(true), "the first key is missing");
-    Ok(())
 }

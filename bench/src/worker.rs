@@ -9,12 +9,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::children::Child;
 use crate::dataset::{KEY_BYTES, Random, key};
 use crate::machine::dialogue::Dialogue;
-use crate::machine::process::Launch;
+use crate::machine::process::{Launch, status_bytes_of};
 use crate::peers::{EngineKind, OpenSettings, ReadOnlyEngine, Reader, with_engine};
 
 /// A task for a worker.
@@ -49,18 +50,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker; `launch` is this program, on its cores, within its limits.
-    pub fn start(launch: Launch, engine: EngineKind, dir: &Path, records: u64, cache_bytes: u64) -> Result<Self> {
-        let launch = launch
-            .args(["worker", "--engine", engine.argument(), "--dir"])
-            .args([dir.as_os_str()])
-            .args([
-                "--records",
-                &records.to_string(),
-                "--cache-bytes",
-                &cache_bytes.to_string(),
-            ]);
-        let dialogue = Dialogue::start(&launch)?;
+    /// Starts a worker. `within` says on which cores and within which limits it runs.
+    pub fn start(worker: Child, within: impl FnOnce(Launch) -> Launch) -> Result<Self> {
+        let dialogue = Dialogue::start(&within(worker.launch()?))?;
         Ok(Self { dialogue })
     }
 
@@ -94,7 +86,7 @@ fn serve<E: ReadOnlyEngine>(dir: &Path, records: u64, cache_bytes: u64) -> Resul
             gets,
             nanoseconds: took.as_nanos() as u64,
             index_bytes: engine.index_bytes()?,
-            anonymous_bytes: anonymous_bytes()?,
+            anonymous_bytes: status_bytes_of(std::process::id(), "RssAnon")?,
         };
         println!("{}", serde_json::to_string(&answer)?);
     }
@@ -180,13 +172,4 @@ fn get_checked(reader: &mut impl Reader, key: &[u8]) -> Result<()> {
             String::from_utf8_lossy(key)
         ),
     }
-}
-
-fn anonymous_bytes() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kilobytes = line
-        .and_then(|line| line.split_whitespace().next())
-        .context("no RssAnon")?;
-    Ok(kilobytes.parse::<u64>()? * 1024)
 }

@@ -2,22 +2,41 @@
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::{KEY_BYTES, file, sorted::SortedRecords};
+use crate::children::Child;
+use crate::machine::process::Launch;
 use crate::peers::fondaco::STORE;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// An input format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// `SET` commands for `redis-cli --pipe`, in the order of the file.
     Redis,
     /// Tab-separated values for `LOAD DATA`, in the order of the keys: sorted input loads several times faster into a
     /// primary key.
     Tsv,
+}
+
+/// Pipes all records of a Parquet file, converted by another process, into a program that loads them.
+pub fn pipe_into(loader: Launch, parquet: &Path, to: Form, log: &Path, limit: Duration) -> Result<()> {
+    let started = Instant::now();
+    let parquet = parquet.to_owned();
+    let converter = Child::Convert { parquet, to }.launch()?.log_to(log);
+    let mut converter = converter.spawn(Stdio::null(), Stdio::piped())?;
+    let rows = converter.child().stdout.take().context("a converter without output")?;
+    loader
+        .log_to(log)
+        .spawn(rows.into(), Stdio::null())?
+        .finish(started, limit)?;
+    converter.wait_for_success(limit)
 }
 
 /// Writes all records in a format to standard output.

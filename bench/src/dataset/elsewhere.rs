@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::machine::disk;
+
 /// The directory of the copies: in memory.
 pub const OTHER_FILE_SYSTEM: &str = "/dev/shm";
 
@@ -22,11 +24,7 @@ impl Elsewhere {
         let name = format!("fondaco-bench-{}", std::process::id());
         let copy = Self(PathBuf::from(OTHER_FILE_SYSTEM).join(name));
         fs::create_dir(&copy.0).with_context(|| format!("could not create {:?}", copy.0))?;
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            fs::copy(entry.path(), copy.0.join(entry.file_name()))
-                .with_context(|| format!("could not copy a version to {OTHER_FILE_SYSTEM}"))?;
-        }
+        disk::copy_files(dir, &copy.0)?;
         Ok(copy)
     }
 

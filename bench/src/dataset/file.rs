@@ -21,11 +21,18 @@ pub const KEY_COLUMN: &str = "key";
 /// The column of the values.
 pub const VALUE_COLUMN: &str = "value";
 
-const BATCH_ROWS: u64 = 8192;
+const BATCH_ROWS: usize = 8192;
 const ROW_GROUP_ROWS: usize = 256 * 1024;
 
 /// Writes a dataset with its rows in random order and the usual compression.
 pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
+    let scattered = Scattered::new(dataset.records);
+    let ids = (0..dataset.records).map(|number| scattered.place(number));
+    write_records(ids, dataset.value_bytes, path)
+}
+
+/// Writes records, given by number, with the usual compression.
+pub fn write_records(ids: impl Iterator<Item = u64>, value_bytes: usize, path: &Path) -> Result<()> {
     let schema = Arc::new(Schema::new(vec![
         Field::new(KEY_COLUMN, DataType::Utf8, false),
         Field::new(VALUE_COLUMN, DataType::Binary, false),
@@ -37,15 +44,14 @@ pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
         .build();
     let file = File::create(path).with_context(|| format!("could not create {path:?}"))?;
     let mut writer = ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties))?;
-    let scattered = Scattered::new(dataset.records);
+    let mut ids = ids.peekable();
     let mut value = Vec::new();
-    for start in (0..dataset.records).step_by(BATCH_ROWS as usize) {
+    while ids.peek().is_some() {
         let (mut keys, mut values) = (StringBuilder::new(), BinaryBuilder::new());
-        for number in start..dataset.records.min(start + BATCH_ROWS) {
-            let id = scattered.place(number);
+        for id in ids.by_ref().take(BATCH_ROWS) {
             keys.append_value(std::str::from_utf8(&key(id))?);
             value.clear();
-            append_value(id, dataset.value_bytes, &mut value);
+            append_value(id, value_bytes, &mut value);
             values.append_value(&value);
         }
         let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(values.finish())];
@@ -59,7 +65,7 @@ pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
 /// Reads every `stride`th row group, from `first` on, and passes each key and value to `each`.
 pub fn read(path: &Path, first: usize, stride: usize, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("could not open {path:?}"))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS as usize);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS);
     let groups = (first..builder.metadata().num_row_groups()).step_by(stride).collect();
     for batch in builder.with_row_groups(groups).build()? {
         let batch = batch?;

@@ -10,11 +10,13 @@ pub mod sorted;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The length of every key, in bytes.
 pub const KEY_BYTES: usize = 12;
 
 /// The number and size of records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dataset {
     /// The number of records; their numbers are `0..records`.
     pub records: u64,

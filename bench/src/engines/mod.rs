@@ -15,10 +15,10 @@ pub mod trial;
 use std::path::Path;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// What is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Candidate {
     /// Ours, on fjall, with what it adds.
     Disk,
@@ -75,7 +75,7 @@ impl Candidate {
         }
     }
 
-    /// The name on the command line.
+    /// The name in settings of stores, and in names of files.
     pub fn argument(self) -> &'static str {
         match self {
             Self::Disk => "disk",

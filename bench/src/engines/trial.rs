@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Candidate, WritableEngine};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
+use crate::machine::disk;
+use crate::machine::process::status_bytes_of;
 
 /// The size of a group commit on a busy node.
 const BATCH_RECORDS: u64 = 64;
@@ -192,26 +194,17 @@ fn read_while_writing(engine: &dyn WritableEngine, dataset: Dataset, phase: Dura
     })
 }
 
+/// LMDB's files are mapped: their pages in memory belong to the page cache, and do not count.
 fn resident_mib() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    // LMDB's files are mapped: their pages in memory belong to the page cache.
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kilobytes = line
-        .and_then(|line| line.split_whitespace().next())
-        .context("no RssAnon")?;
-    Ok(kilobytes.parse::<f64>()? / 1024.0)
+    let bytes = status_bytes_of(std::process::id(), "RssAnon")?;
+    Ok(bytes as f64 / f64::from(1 << 20))
 }
 
 fn used_bytes(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() {
-            used_bytes(&entry.path())?
-        } else {
-            metadata.blocks() * 512
-        };
-    }
+    disk::each_file(dir, &mut |path| {
+        bytes += fs::metadata(path)?.blocks() * 512;
+        Ok(())
+    })?;
     Ok(bytes)
 }

@@ -5,37 +5,31 @@
 //! table compares two servers, it is used all the same, for both.
 
 pub mod arguments;
+mod beside;
 mod connection;
 mod fill;
+mod generator;
 mod keys;
 pub mod library;
 mod reply;
 pub mod sql;
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
-use crate::machine::prefer_thread;
-use connection::Connection;
+use crate::machine::pin_thread;
+pub use beside::{beside, beside_clients};
 pub use connection::key_head;
 pub use fill::{fill, write_records};
+pub use generator::run;
 pub use keys::{KeyChoice, Keys, Records};
 
-/// The longest wait before checking the clock.
-const WAIT_MAX: Duration = Duration::from_millis(10);
 /// The largest distinguishable latency, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
-const EVENTS: usize = 256;
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// After this time without an answer, the server counts as dead.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Connections with the same load.
 #[derive(Debug, Clone)]
@@ -111,6 +105,38 @@ impl Group {
             keep_each: false,
         }
     }
+
+    /// The same for all records of a store, equally often.
+    pub fn uniform(address: SocketAddr, store: &str, records: u64) -> Self {
+        Self::gets(address, store, KeyChoice::Uniform { records })
+    }
+
+    /// Generates this load alone, from a thread with higher priority.
+    ///
+    /// # Errors
+    /// Those of [`run`].
+    pub fn run(&self, span: Span<'_>, seed: u64) -> Result<GroupReport> {
+        GroupReport::of_all(run_preferred(std::slice::from_ref(self), span, seed)?)
+    }
+
+    /// Generates this load until some work is done, for at most this time.
+    ///
+    /// # Errors
+    /// Those of [`run`], and those of the work.
+    pub fn during<T>(&self, limit: Duration, seed: u64, work: impl FnOnce() -> Result<T>) -> Result<(GroupReport, T)> {
+        let stop = AtomicBool::new(false);
+        let span = Span {
+            stop: Some(&stop),
+            ..Span::whole(limit)
+        };
+        let work = || {
+            let done = work();
+            stop.store(true, Relaxed);
+            done
+        };
+        let (done, reports) = beside(work, || run(std::slice::from_ref(self), span, seed))?;
+        Ok((GroupReport::of_all(reports)?, done))
+    }
 }
 
 impl GroupReport {
@@ -149,22 +175,6 @@ impl GroupReport {
     }
 }
 
-/// A running group.
-struct Running {
-    group: Group,
-    key_head: Vec<u8>,
-    keys: Keys,
-    /// The indices of its connections.
-    connections: std::ops::Range<usize>,
-    turn: usize,
-    /// The due time of a paced group's next request.
-    due: Instant,
-    requests: u64,
-    latencies: Histogram<u64>,
-    each: Vec<Answered>,
-    error: Option<String>,
-}
-
 /// The duration of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
@@ -185,6 +195,19 @@ impl Span<'_> {
             stop: None,
         }
     }
+
+    /// This duration, from the first request on.
+    pub fn whole(measured: Duration) -> Self {
+        Self {
+            warm_up: Duration::ZERO,
+            ..Self::of(measured)
+        }
+    }
+
+    /// Warm-up and measured time together, in seconds.
+    pub fn seconds(&self) -> f64 {
+        (self.warm_up + self.measured).as_secs_f64()
+    }
 }
 
 /// Generates load from a thread with higher priority, if permitted.
@@ -192,210 +215,63 @@ impl Span<'_> {
 /// # Errors
 /// Those of [`run`].
 pub fn run_preferred(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
-    thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            prefer_thread();
-            run(groups, span, seed)
-        });
-        client.join().map_err(|_| anyhow!("the load generator panicked"))?
-    })
+    run_on(None, groups, span, seed)
 }
 
-/// Generates load from this thread.
+/// The same from a thread on this core.
 ///
 /// # Errors
-/// A connection that fails, any answer that is not the value of its key, unless it is an error and the group continues
-/// after errors, and a group without any answer.
-pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
-    // Send requests at their due times, not up to 50 µs later.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
-    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut connections = Vec::new();
-    let mut running = Vec::new();
-    let started = Instant::now();
-    for (number, group) in groups.iter().enumerate() {
-        ensure!(
-            group.connections > 0 && group.pipeline > 0 && group.keys_per_request > 0,
-            "a group that sends nothing: {group:?}"
-        );
-        ensure!(
-            group.writes.share == 0.0 || group.keys_per_request == 1,
-            "a group that writes several keys at once: {group:?}"
-        );
-        let first = connections.len();
-        for _ in 0..group.connections {
-            let connection = Connection::open(group.address)?;
-            let place = epoll::EventData::new_u64(connections.len() as u64);
-            epoll::add(&poll, connection.as_fd(), place, epoll::EventFlags::IN)?;
-            connections.push((number, connection));
-        }
-        running.push(Running {
-            group: group.clone(),
-            key_head: key_head(&group.prefix),
-            keys: Keys::new(group.keys.clone(), seed.wrapping_mul(31).wrapping_add(number as u64)),
-            connections: first..connections.len(),
-            turn: 0,
-            due: started,
-            requests: 0,
-            latencies: new_histogram()?,
-            each: Vec::new(),
-            error: None,
-        });
+/// Those of [`run`].
+pub fn run_on(cpu: Option<usize>, groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
+    beside(
+        || Ok(()),
+        || {
+            cpu.map_or(Ok(()), pin_thread)?;
+            run(groups, span, seed)
+        },
+    )
+    .map(|((), reports)| reports)
+}
+
+/// A load, and the CPU time that it cost.
+pub struct Costed {
+    /// The results of the load.
+    pub report: GroupReport,
+    /// The CPU time, in seconds; at least a tick of the clock.
+    pub cpu_seconds: f64,
+}
+
+impl Costed {
+    /// Measures the CPU time of servers during a load.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn measure(
+        cpu_time: impl Fn() -> Result<Duration>,
+        load: impl FnOnce() -> Result<GroupReport>,
+    ) -> Result<Self> {
+        let before = cpu_time()?;
+        let report = load()?;
+        Ok(Self::of(report, cpu_time()?.saturating_sub(before)))
     }
 
-    let counted_from = started + span.warm_up;
-    let end = counted_from + span.measured;
-    let mut events = Vec::with_capacity(EVENTS);
-    let mut last_answer = started;
-    let ended = loop {
-        let now = Instant::now();
-        if now >= end || span.stop.is_some_and(|stop| stop.load(Relaxed)) {
-            break now;
-        }
-        ensure!(
-            now - last_answer < SILENCE_MAX,
-            "no answer for {SILENCE_MAX:?} to {groups:?}"
-        );
-        let mut wait = WAIT_MAX.min(end - now);
-        for group in &mut running {
-            group.send(&mut connections, now)?;
-            if group.group.rate.is_some() {
-                wait = wait.min(group.due.saturating_duration_since(Instant::now()));
-            }
-        }
-        for (_, connection) in &mut connections {
-            if connection.flush()? {
-                // The server does not read as fast as we write: check again soon.
-                wait = wait.min(Duration::from_micros(100));
-            }
-        }
-        events.clear();
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
-        // `epoll::wait` would round the time up to milliseconds, and send requests that late.
-        poll_until(&mut [PollFd::new(&poll, PollFlags::IN)], Some(&timeout))?;
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&NO_TIME))?;
-        for event in &events {
-            let (number, connection) = &mut connections[event.data.u64() as usize];
-            let group = &mut running[*number];
-            let Group {
-                prefix,
-                keys_per_request,
-                keep_each,
-                ..
-            } = &group.group;
-            connection.receive(prefix, *keys_per_request, |due, answered, error| {
-                last_answer = answered;
-                if due < counted_from {
-                    return Ok(());
-                }
-                let latency = answered - due;
-                match (&error, keep_each) {
-                    (Some(error), false) => bail!("the server answers {error:?}"),
-                    (Some(_), true) => {}
-                    (None, _) => {
-                        group.requests += 1;
-                        record(&mut group.latencies, latency);
-                    }
-                }
-                if *keep_each {
-                    let failed = error.is_some();
-                    group.each.push(Answered { due, latency, failed });
-                    group.error = group.error.take().or(error);
-                }
-                Ok(())
-            })?;
-        }
-    };
-    // Unanswered and unsent requests have waited at least until now.
-    for (number, connection) in &connections {
-        let group = &mut running[*number];
-        let late = connection.unanswered().filter(|due| *due >= counted_from);
-        late.for_each(|due| record(&mut group.latencies, ended - due));
+    /// A load that cost this.
+    pub fn of(report: GroupReport, used: Duration) -> Self {
+        let cpu_seconds = used.as_secs_f64().max(0.01);
+        Self { report, cpu_seconds }
     }
-    for group in &mut running {
-        if let Some(interval) = group.interval() {
-            group.due = group.due.max(counted_from);
-            while group.due < ended {
-                record(&mut group.latencies, ended - group.due);
-                group.due += interval;
-            }
-        }
-        ensure!(group.requests > 0, "no request was answered: {:?}", group.group);
+
+    /// Requests per second of CPU time.
+    pub fn per_cpu_second(&self) -> f64 {
+        self.report.requests as f64 / self.cpu_seconds
     }
-    let seconds = ended.saturating_duration_since(counted_from).as_secs_f64();
-    let report = |group: Running| GroupReport {
-        requests: group.requests,
-        seconds,
-        latencies: group.latencies,
-        each: group.each,
-        error: group.error,
-    };
-    Ok(running.into_iter().map(report).collect())
 }
 
 fn new_histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?)
 }
 
+#[inline]
 fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     latencies.saturating_record((latency.as_nanos() as u64).max(1));
-}
-
-/// Adds the next request to the buffer of a connection.
-#[inline]
-fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut Connection, due: Instant) {
-    if group.writes.share > 0.0 && keys.chance(group.writes.share) {
-        connection.write(key_head, group.writes.value_bytes, keys.next(), due);
-    } else {
-        connection.request(key_head, group.keys_per_request, keys, due);
-    }
-}
-
-impl Running {
-    /// The interval between requests of a paced group.
-    fn interval(&self) -> Option<Duration> {
-        self.group.rate.map(|rate| Duration::from_secs_f64(1.0 / rate))
-    }
-
-    /// Adds all due requests to the buffers of the connections.
-    fn send(&mut self, connections: &mut [(usize, Connection)], now: Instant) -> Result<()> {
-        match self.interval() {
-            None => {
-                for at in self.connections.clone() {
-                    let connection = &mut connections[at].1;
-                    while connection.in_flight() < self.group.pipeline {
-                        send_next(&self.group, &self.key_head, &mut self.keys, connection, now);
-                    }
-                }
-            }
-            Some(interval) => {
-                while self.due <= now {
-                    let Some(at) = self.next_free(connections) else {
-                        // All connections are busy; the requests stay due, and their latency counts.
-                        return Ok(());
-                    };
-                    let connection = &mut connections[at].1;
-                    send_next(&self.group, &self.key_head, &mut self.keys, connection, self.due);
-                    self.due += interval;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn next_free(&mut self, connections: &[(usize, Connection)]) -> Option<usize> {
-        let count = self.connections.len();
-        let start = self.connections.start;
-        for step in 1..=count {
-            let turn = (self.turn + step) % count;
-            if connections[start + turn].1.in_flight() < self.group.pipeline {
-                self.turn = turn;
-                return Some(start + turn);
-            }
-        }
-        None
-    }
 }

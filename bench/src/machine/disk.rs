@@ -32,27 +32,37 @@ pub fn available_bytes(dir: &Path) -> Result<u64> {
 
 /// Writes all files in a directory to disk and drops them from the page cache, recursively.
 pub fn forget(dir: &Path) -> Result<()> {
-    for entry in fs::read_dir(dir).with_context(|| format!("could not list {dir:?}"))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            forget(&entry.path())?;
-        } else {
-            let file = File::open(entry.path())?;
-            file.sync_all()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-        }
-    }
-    Ok(())
+    each_file(dir, &mut |path| {
+        let file = File::open(path)?;
+        file.sync_all()?;
+        Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+    })
 }
 
 /// Reads all files in a directory into the page cache, recursively.
 pub fn remember(dir: &Path) -> Result<()> {
+    each_file(dir, &mut |path| {
+        std::io::copy(&mut File::open(path)?, &mut std::io::sink())?;
+        Ok(())
+    })
+}
+
+/// Copies the files of a directory to another one.
+pub fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    each_file(from, &mut |path| {
+        let name = path.file_name().unwrap_or_default();
+        fs::copy(path, to.join(name)).with_context(|| format!("could not copy {path:?} to {to:?}"))?;
+        Ok(())
+    })
+}
+
+/// Calls a function with each file in a directory, recursively. Files may be deleted meanwhile.
+pub fn each_file(dir: &Path, each: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("could not list {dir:?}"))? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remember(&entry.path())?;
-        } else {
-            std::io::copy(&mut File::open(entry.path())?, &mut std::io::sink())?;
+        match entry.file_type()?.is_dir() {
+            true => each_file(&entry.path(), each)?,
+            false => each(&entry.path())?,
         }
     }
     Ok(())

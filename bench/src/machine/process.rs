@@ -44,6 +44,20 @@ const SYSTEM_TIME: usize = 12;
 const USER_TIME_OF_CHILDREN: usize = 13;
 const SYSTEM_TIME_OF_CHILDREN: usize = 14;
 
+/// A line of `/proc/PID/status` that is given in kilobytes, such as `VmRSS`; returned in bytes.
+pub fn status_bytes_of(process: u32, line: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
+    let kilobytes = found.and_then(|rest| rest.split_whitespace().next());
+    let kilobytes = kilobytes.with_context(|| format!("no {line} in its status"))?;
+    Ok(kilobytes.parse::<u64>()? * 1024)
+}
+
+/// The CPU time of all processes that this one has started and waited for.
+pub fn cpu_time_of_ended_children() -> Result<Duration> {
+    cpu_time_by(std::process::id(), &[USER_TIME_OF_CHILDREN, SYSTEM_TIME_OF_CHILDREN])
+}
+
 fn cpu_time_by(process: u32, fields: &[usize]) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The second field is a name in parentheses, which may contain any character.
@@ -249,15 +263,9 @@ impl Process {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// A line of `/proc/PID/status` that is given in kilobytes, such as `VmRSS`; returned in bytes.
+    /// A line of its `/proc/PID/status` that is given in kilobytes, such as `VmRSS`; returned in bytes.
     pub fn status_bytes(&self, line: &str) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
-        let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
-        let kilobytes = found.and_then(|rest| rest.split_whitespace().next());
-        Ok(kilobytes
-            .with_context(|| format!("no {line} in its status"))?
-            .parse::<u64>()?
-            * 1024)
+        status_bytes_of(self.id(), line)
     }
 
     /// The number of its threads, and how often these were switched to another one so far.

@@ -12,6 +12,7 @@ pub mod sorted_index;
 use std::path::Path;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 /// How an engine is to be opened.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +60,7 @@ pub trait Reader {
 }
 
 /// The engines by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EngineKind {
     /// fondaco's format.
     Fondaco,
@@ -94,7 +95,7 @@ impl EngineKind {
         }
     }
 
-    /// The name on command lines.
+    /// The name in names of files.
     pub fn argument(self) -> &'static str {
         match self {
             Self::Fondaco => "fondaco",

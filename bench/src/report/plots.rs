@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::Chart;
 use super::markdown::number;
+use super::{Chart, Series};
 
 const WIDTH: u32 = 860;
 const BAR_HEIGHT: u32 = 34;
@@ -67,11 +67,7 @@ fn draw_bars(path: &Path, title: &str, bars: &[(String, f64)]) -> Result<(), Box
     Ok(())
 }
 
-fn draw_latencies(
-    path: &Path,
-    title: &str,
-    series: &[(String, Vec<(f64, f64)>)],
-) -> Result<(), Box<dyn std::error::Error>> {
+fn draw_latencies(path: &Path, title: &str, series: &[Series]) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(path, (WIDTH, 480)).into_drawing_area();
     root.fill(&WHITE)?;
     let points = || series.iter().flat_map(|(_, points)| points);
@@ -115,7 +111,7 @@ fn draw_lines(
     path: &Path,
     title: &str,
     axes: &(String, String),
-    series: &[(String, Vec<(f64, f64)>)],
+    series: &[Series],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(path, (WIDTH, 480)).into_drawing_area();
     root.fill(&WHITE)?;

@@ -6,41 +6,17 @@ use anyhow::Result;
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::Dataset;
-use crate::peers::EngineKind;
-use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Chart, Rounds};
 use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::redis::Redis;
 use crate::servers::redis_benchmark::{Run, measure as measure_run};
 
-/// A pipeline depth, the requests per round at it, and the targets for throughput and CPU time.
-struct Depth {
-    pipeline: usize,
-    requests: u64,
-    throughput_min: f64,
-    per_cpu_second_min: f64,
-}
-
-const DEPTHS: [Depth; 3] = [
-    Depth {
-        pipeline: 1,
-        requests: 120_000,
-        throughput_min: 1.0,
-        per_cpu_second_min: 1.1,
-    },
-    Depth {
-        pipeline: 16,
-        requests: 1_500_000,
-        throughput_min: 1.0,
-        per_cpu_second_min: 1.5,
-    },
-    Depth {
-        pipeline: 64,
-        requests: 2_500_000,
-        throughput_min: 1.8,
-        per_cpu_second_min: 2.5,
-    },
+/// Pipeline depths with the requests per round, and the targets for throughput and for requests per second of CPU time.
+const DEPTHS: [(usize, u64, f64, f64); 3] = [
+    (1, 120_000, 1.0, 1.1),
+    (16, 1_500_000, 1.0, 1.5),
+    (64, 2_500_000, 1.8, 2.5),
 ];
 const VALUE_BYTES: [usize; 2] = [100, 1024];
 const MGET_KEYS: usize = 100;
@@ -55,28 +31,18 @@ struct Pair {
     redis: Redis,
 }
 
-/// The figures of one comparison.
-struct Comparison {
-    throughput: [Figure; 2],
-    per_cpu_second: [Figure; 2],
-}
-
 impl Pair {
     fn start(bench: &Bench, value_bytes: usize) -> Result<Self> {
         let dataset = Dataset {
-            records: if bench.quick { 50_000 } else { 1_000_000 },
             value_bytes,
+            ..bench.served_values()
         };
         let cpu = bench.server_cpu().to_string();
         let settings = Settings {
             cpus: Some(&cpu),
-            loops: 1,
-            ..Settings::default()
+            ..Settings::one_loop()
         };
-        let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-        let fondaco = Fondaco::start(bench, &format!("served-{dataset}"), settings)?;
-        fondaco.control().create(STORE)?;
-        fondaco.control().deploy(STORE, &version)?;
+        let fondaco = Fondaco::serving(bench, &format!("served-{dataset}"), settings, dataset)?;
         let redis = Redis::start(bench, Some(&cpu))?;
         redis.fill(bench, &bench.parquet(dataset)?)?;
         Ok(Self {
@@ -86,15 +52,8 @@ impl Pair {
         })
     }
 
-    fn compare(&self, bench: &Bench, pipeline: usize, requests: u64, command: &[&str]) -> Result<Comparison> {
-        let mut throughput = [
-            Figure::new("requests/s", Vec::new()),
-            Figure::new("requests/s", Vec::new()),
-        ];
-        let mut per_cpu_second = [
-            Figure::new("requests/CPU s", Vec::new()),
-            Figure::new("requests/CPU s", Vec::new()),
-        ];
+    /// Requests per second, and per second of the server's CPU time, of both.
+    fn compare(&self, bench: &Bench, pipeline: usize, requests: u64, command: &[&str]) -> Result<[Rounds; 2]> {
         let run = Run {
             cpu: bench.client_cpu(),
             pipeline,
@@ -102,21 +61,19 @@ impl Pair {
             keys: self.dataset.records,
             command,
         };
+        let servers = [
+            ("fondaco", self.fondaco.resp(), self.fondaco.process()),
+            ("Redis", self.redis.address(), self.redis.process()),
+        ];
+        let [mut throughput, mut per_cpu_second] = [Rounds::default(), Rounds::default()];
         for _ in 0..bench.rounds() {
-            let servers = [
-                (self.fondaco.resp(), self.fondaco.process()),
-                (self.redis.address(), self.redis.process()),
-            ];
-            for (at, (address, process)) in servers.into_iter().enumerate() {
+            for (name, address, process) in servers {
                 let outcome = measure_run(run, address, process)?;
-                throughput[at].rounds.push(outcome.requests_per_second);
-                per_cpu_second[at].rounds.push(outcome.requests_per_cpu_second);
+                throughput.add(name, "requests/s", outcome.requests_per_second);
+                per_cpu_second.add(name, "requests/CPU s", outcome.requests_per_cpu_second);
             }
         }
-        Ok(Comparison {
-            throughput,
-            per_cpu_second,
-        })
+        Ok([throughput, per_cpu_second])
     }
 
     fn memory(&self) -> Result<String> {
@@ -129,59 +86,42 @@ impl Pair {
     }
 }
 
-/// A line with a figure of ours and one of Redis.
-fn line(work: String, [ours, redis]: [Figure; 2], min: f64, memory: String) -> Line {
-    let ratio = ours.over(&redis);
-    Line {
-        work,
-        ours,
-        peers: vec![("Redis".into(), redis)],
-        ratio: Some((ratio, "Redis".into())),
-        targets: vec![Target::at_least(ratio, min)],
-        memory,
-    }
-}
-
 pub(super) fn measure_get(bench: &Bench) -> Result<Measured> {
-    let mut lines = Vec::new();
-    let mut charts = Vec::new();
+    let (mut lines, mut charts) = (Vec::new(), Vec::new());
     for value_bytes in VALUE_BYTES {
         let pair = Pair::start(bench, value_bytes)?;
-        let mut bars = Vec::new();
-        let mut bars_of_cpu = Vec::new();
-        for depth in &DEPTHS {
-            let compared = pair.compare(bench, depth.pipeline, depth.requests, &["GET", RANDOM_KEY])?;
-            let work = format!("{value_bytes} B, pipeline {}", depth.pipeline);
-            for (at, name) in ["fondaco", "Redis"].into_iter().enumerate() {
-                let label = format!("{name}, pipeline {}", depth.pipeline);
-                bars.push((label.clone(), compared.throughput[at].median()));
-                bars_of_cpu.push((label, compared.per_cpu_second[at].median()));
+        let mut bars = [Vec::new(), Vec::new()];
+        for (pipeline, requests, throughput_min, per_cpu_second_min) in DEPTHS {
+            let both = pair.compare(bench, pipeline, requests, &["GET", RANDOM_KEY])?;
+            for (bars, rounds) in bars.iter_mut().zip(&both) {
+                let bar = |name: &str| (format!("{name}, pipeline {pipeline}"), rounds.median(name));
+                bars.extend(["fondaco", "Redis"].map(bar));
             }
-            lines.push(line(
-                format!("{work}, throughput"),
-                compared.throughput,
-                depth.throughput_min,
-                pair.memory()?,
-            ));
-            lines.push(line(
-                format!("{work}, a second of server CPU time"),
-                compared.per_cpu_second,
-                depth.per_cpu_second_min,
-                String::new(),
-            ));
+            let line = |rounds: &Rounds, what: &str, min: f64| {
+                let work = format!("{value_bytes} B, pipeline {pipeline}, {what}");
+                rounds.compare(work, "fondaco", "Redis", "Redis").at_least(min)
+            };
+            let [throughput, per_cpu_second] = &both;
+            lines.extend([
+                line(throughput, "throughput", throughput_min).memory(pair.memory()?),
+                line(per_cpu_second, "a second of server CPU time", per_cpu_second_min),
+            ]);
         }
-        charts.push(Chart::Bars {
-            file: format!("get-served-{value_bytes}"),
-            title: format!("GET over RESP, 1 M keys of {value_bytes} B, one core each"),
-            unit: "requests a second, more is better".into(),
-            bars,
-        });
-        charts.push(Chart::Bars {
-            file: format!("get-served-{value_bytes}-cpu"),
-            title: format!("the same, {value_bytes} B, by processor time of the server"),
-            unit: "requests a second of server CPU time, more is better".into(),
-            bars: bars_of_cpu,
-        });
+        let [throughput, per_cpu_second] = bars;
+        charts.extend([
+            Chart::bars(
+                format!("get-served-{value_bytes}"),
+                format!("GET over RESP, 1 M keys of {value_bytes} B, one core each"),
+                "requests a second, more is better",
+                throughput,
+            ),
+            Chart::bars(
+                format!("get-served-{value_bytes}-cpu"),
+                format!("the same, {value_bytes} B, by processor time of the server"),
+                "requests a second of server CPU time, more is better",
+                per_cpu_second,
+            ),
+        ]);
         pair.fondaco.end()?;
     }
     Ok(Measured {
@@ -198,22 +138,23 @@ pub(super) fn measure_mget(bench: &Bench) -> Result<Measured> {
     let pair = Pair::start(bench, 100)?;
     let mut command = vec!["MGET"];
     command.extend([RANDOM_KEY; MGET_KEYS]);
-    let compared = pair.compare(bench, 1, MGET_REQUESTS, &command)?;
+    let [throughput, per_cpu_second] = pair.compare(bench, 1, MGET_REQUESTS, &command)?;
     let memory = pair.memory()?;
     pair.fondaco.end()?;
-    let throughput_ratio = compared.throughput[0].over(&compared.throughput[1]);
+    let work = format!("MGET of {MGET_KEYS} keys of 100 B, a second of server CPU time");
     Ok(Measured {
-        lines: vec![line(
-            format!("MGET of {MGET_KEYS} keys of 100 B, a second of server CPU time"),
-            compared.per_cpu_second,
-            MGET_PER_CPU_SECOND_MIN,
-            memory,
-        )],
+        lines: vec![
+            per_cpu_second
+                .compare(work, "fondaco", "Redis", "Redis")
+                .at_least(MGET_PER_CPU_SECOND_MIN)
+                .memory(memory),
+        ],
         notes: vec![format!(
-            "Throughput, limited by the client: {} requests/s against {} of Redis, {throughput_ratio:.2}×.",
-            number(compared.throughput[0].median()),
-            number(compared.throughput[1].median())
+            "Throughput, limited by the client: {} requests/s against {} of Redis, {:.2}×.",
+            throughput.shown("fondaco"),
+            throughput.shown("Redis"),
+            throughput.figure("fondaco").over(&throughput.figure("Redis"))
         )],
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }

@@ -1,19 +1,17 @@
 //! A cluster that evens out its load: nodes of different size, confined by control groups, under a load that is as high as
 //! they can bear. What Haugen and Oksnevad's thesis shows of its Headmaster in chapter 5 ("Experiments").
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::Dataset;
-use crate::load::{self, Answered, Group, GroupReport, KeyChoice, Span, Writes};
-use crate::machine::prefer_thread;
+use crate::load::{Answered, Group, Writes};
 use crate::peers::fondaco::STORE;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Chart, Figure, Line, Series};
 use crate::servers::cluster::{Cluster, Shape};
 use crate::servers::control::COMMAND_LIMIT;
 use crate::servers::replicas::Replicas;
@@ -36,6 +34,9 @@ const STILL: Duration = Duration::from_secs(20);
 /// What is done while the load goes on, and when.
 type Step<'a> = (Duration, &'a mut dyn FnMut(&mut Cluster) -> Result<()>);
 
+/// A change of a cluster under load.
+type Change = fn(&mut Cluster) -> Result<()>;
+
 /// What was seen once a second.
 struct Sample {
     at: f64,
@@ -52,193 +53,120 @@ struct Course {
     error: Option<String>,
 }
 
-/// What one kind of load led to.
-struct Grown {
-    single: Vec<f64>,
-    course: Course,
-    together: f64,
-    plans_while_still: usize,
-}
-
 /// Two nodes, whose partitions are moved by hand, or by the cluster.
 pub(super) fn measure_two(bench: &Bench) -> Result<Measured> {
     let (dataset, phase, mut measured) = begin(bench);
-    by_hand_and_by_itself(bench, dataset, phase, &mut measured)?;
+    let cores = [CORES[0], CORES[2]];
+    let changes: [(&str, Change, u32); 2] = [("manual", move_by_hand, 2), ("automatic", act, 4)];
+    for (name, change, phases) in changes {
+        let mut cluster = filled(bench, PARTITIONS, &cores, dataset)?;
+        let whole = phase * phases;
+        let mut change = |cluster: &mut Cluster| change(cluster);
+        let mut steps: [Step<'_>; 1] = [(phase, &mut change)];
+        let course = course(&mut cluster, &cores, dataset, WRITES, whole, &mut steps)?;
+        cluster.end()?;
+        let (seconds, end) = (phase.as_secs_f64(), whole.as_secs_f64());
+        let before = course.rate(seconds / 3.0, seconds);
+        let after = course.rate(end - seconds / 3.0, end);
+        let line = Line::new(format!("two nodes, {name}: throughput after the moves"), rate(after));
+        let line = line.peer("before", rate(before)).over_peer("before");
+        measured.lines.push(line.at_least(1.0));
+        let partitions = course.ends_with();
+        measured.notes.push(format!("{name}: partitions {partitions}."));
+        let title = format!("Two nodes, moves {name}");
+        measured
+            .charts
+            .extend(course.charts(&format!("balance-{name}"), &title));
+    }
     Ok(measured)
 }
 
-/// Two nodes, which a third one joins.
+/// Two nodes in the mode `act`, which a third one joins.
 pub(super) fn measure_joins(bench: &Bench) -> Result<Measured> {
     let (dataset, phase, mut measured) = begin(bench);
     for (writes, partitions) in JOINS {
-        third_joins(bench, dataset, phase, writes, partitions, &mut measured)?;
+        let mut single = Vec::new();
+        for cores in CORES {
+            let mut cluster = filled(bench, partitions, &[cores], dataset)?;
+            let alone = course(&mut cluster, &[cores], dataset, writes, phase / 2, &mut [])?;
+            single.push(alone.rate(phase.as_secs_f64() / 6.0, phase.as_secs_f64() / 2.0));
+            cluster.end()?;
+        }
+        let mut cluster = filled(bench, partitions, &CORES[..2], dataset)?;
+        let mut join = |cluster: &mut Cluster| {
+            let place = cluster.add_node(bench)?;
+            cluster.nodes()[place].limit_cores(CORES[2])
+        };
+        let whole = phase * 8;
+        let mut steps: [Step<'_>; 2] = [(phase / 2, &mut act), (phase * 2, &mut join)];
+        let course = course(&mut cluster, &CORES, dataset, writes, whole, &mut steps)?;
+        let plans = plans_since(&cluster, STILL)?;
+        cluster.end()?;
+
+        let end = whole.as_secs_f64();
+        let together = course.rate(end - STILL.as_secs_f64(), end);
+        let reads = format!("{partitions} partitions, {} % reads", (1.0 - writes) * 100.0);
+        let sum = "the single nodes together";
+        let joined = format!("a third node joins, {reads}: throughput in the end");
+        let plans_work = format!("{reads}: plans in the last {STILL:?}");
+        measured.lines.extend([
+            Line::new(joined, rate(together))
+                .peer(sum, rate(single.iter().sum()))
+                .over_peer(sum)
+                .at_least(OF_SUM_MIN),
+            Line::new(plans_work, Figure::new("plans", vec![plans as f64])).target("0", plans == 0),
+        ]);
+        let error = course.error.as_ref();
+        let error = error.map_or_else(String::new, |error| format!(" The first error: {error:?}."));
+        measured.notes.push(format!(
+            "{reads}: partitions {}; the nodes one by one answer {single:.0?} requests/s.{error}",
+            course.ends_with()
+        ));
+        let percent = if writes > 0.01 { "90" } else { "99.9" };
+        let name = format!("balance-joins-{percent}-{partitions}");
+        let charts = course.charts(&name, &format!("A third node joins, {reads}"));
+        measured.charts.extend(charts);
     }
     Ok(measured)
+}
+
+fn rate(per_second: f64) -> Figure {
+    Figure::new("requests/s", vec![per_second])
 }
 
 /// The data, the length of a phase, and what all of it has in common.
 fn begin(bench: &Bench) -> (Dataset, Duration, Measured) {
-    let dataset = Dataset {
-        records: if bench.quick { 20_000 } else { 300_000 },
-        value_bytes: 1024,
-    };
+    let dataset = bench.dataset([20_000, 300_000], 1024);
     let phase = Duration::from_secs(if bench.quick { 8 } else { 20 });
     let measured = Measured {
-        lines: Vec::new(),
         notes: vec![format!(
             "A versioned store with one replica, {} records of 1 KiB, {PARTITIONS} partitions unless said, through the router. Nodes have {CORES:?} cores (control groups), and never more data than memory. {CONNECTIONS} connections with one request each in flight: so the slowest node decides. All processes share two cores.",
             dataset.records
         )],
-        charts: Vec::new(),
+        ..Measured::default()
     };
     (dataset, phase, measured)
 }
 
-/// Two nodes; at the first of two times partitions move, by hand or by the analyzer.
-fn by_hand_and_by_itself(bench: &Bench, dataset: Dataset, phase: Duration, measured: &mut Measured) -> Result<()> {
-    let cores = [CORES[0], CORES[2]];
-    for name in ["manual", "automatic"] {
-        let mut cluster = filled(bench, PARTITIONS, &cores, dataset)?;
-        let mut change = |cluster: &mut Cluster| match name {
-            "manual" => {
-                let known = |place| id_of(cluster, place)?.context("a node has a number");
-                let (small, large) = (known(0)?, known(1)?);
-                let moves = held_by(cluster, small)?.into_iter().take(2);
-                let moves: Vec<String> = moves.map(|one| format!("{one}:{small}:{large}")).collect();
-                let moves: Vec<&str> = moves.iter().flat_map(|one| ["--move", one]).collect();
-                let command = [&["rebalance", "run", "--no-wait"], &moves[..]].concat();
-                cluster.control().command(&command).run(COMMAND_LIMIT)?;
-                Ok(())
-            }
-            _ => act(cluster),
-        };
-        let whole = if name == "manual" { phase * 2 } else { phase * 4 };
-        let course = course(
-            &mut cluster,
-            &cores,
-            dataset,
-            WRITES,
-            whole,
-            &mut [(phase, &mut change)],
-        )?;
-        cluster.end()?;
-        let seconds = phase.as_secs_f64();
-        let before = course.rate(seconds / 3.0, seconds);
-        let after = course.rate(whole.as_secs_f64() - seconds / 3.0, whole.as_secs_f64());
-        measured.lines.push(Line {
-            work: format!("two nodes, {name}: throughput after the moves"),
-            ours: Figure::new("requests/s", vec![after]),
-            peers: vec![("before".to_owned(), Figure::new("requests/s", vec![before]))],
-            ratio: Some((after / before, "before".to_owned())),
-            targets: vec![Target::at_least(after / before, 1.0)],
-            memory: String::new(),
-        });
-        measured
-            .notes
-            .push(format!("{name}: partitions {}.", course.ends_with()));
-        measured
-            .charts
-            .extend(course.charts(&format!("balance-{name}"), &format!("Two nodes, moves {name}")));
-    }
+/// Moves two partitions from the small node to the large one.
+fn move_by_hand(cluster: &mut Cluster) -> Result<()> {
+    let known = |place| id_of(cluster, place)?.context("a node has a number");
+    let (small, large) = (known(0)?, known(1)?);
+    let moves = held_by(cluster, small)?.into_iter().take(2);
+    let moves: Vec<String> = moves.map(|one| format!("{one}:{small}:{large}")).collect();
+    let moves: Vec<&str> = moves.iter().flat_map(|one| ["--move", one]).collect();
+    let command = [&["rebalance", "run", "--no-wait"], &moves[..]].concat();
+    cluster.control().command(&command).run(COMMAND_LIMIT)?;
     Ok(())
 }
 
-/// Two nodes, in the mode `act`; a third one joins.
-fn third_joins(
-    bench: &Bench,
-    dataset: Dataset,
-    phase: Duration,
-    writes: f64,
-    partitions: u32,
-    measured: &mut Measured,
-) -> Result<()> {
-    let grown = grow(bench, dataset, phase, writes, partitions)?;
-    let sum: f64 = grown.single.iter().sum();
-    let of_sum = grown.together / sum;
-    let reads = format!("{partitions} partitions, {} % reads", (1.0 - writes) * 100.0);
-    measured.lines.push(Line {
-        work: format!("a third node joins, {reads}: throughput in the end"),
-        ours: Figure::new("requests/s", vec![grown.together]),
-        peers: vec![(
-            "the single nodes together".to_owned(),
-            Figure::new("requests/s", vec![sum]),
-        )],
-        ratio: Some((of_sum, "the single nodes together".to_owned())),
-        targets: vec![Target::at_least(of_sum, OF_SUM_MIN)],
-        memory: String::new(),
-    });
-    measured.lines.push(Line {
-        work: format!("{reads}: plans in the last {STILL:?}"),
-        ours: Figure::new("plans", vec![grown.plans_while_still as f64]),
-        peers: Vec::new(),
-        ratio: None,
-        targets: vec![Target {
-            text: "0".to_owned(),
-            reached: grown.plans_while_still == 0,
-        }],
-        memory: String::new(),
-    });
-    let error = grown
-        .course
-        .error
-        .as_ref()
-        .map_or_else(String::new, |error| format!(" The first error: {error:?}."));
-    measured.notes.push(format!(
-        "{reads}: partitions {}; the nodes one by one answer {:.0?} requests/s.{error}",
-        grown.course.ends_with(),
-        grown.single
-    ));
-    let name = format!(
-        "balance-joins-{}-{partitions}",
-        if writes > 0.01 { "90" } else { "99.9" }
-    );
-    measured
-        .charts
-        .extend(grown.course.charts(&name, &format!("A third node joins, {reads}")));
-    Ok(())
-}
-
-fn grow(bench: &Bench, dataset: Dataset, phase: Duration, writes: f64, partitions: u32) -> Result<Grown> {
-    let mut single = Vec::new();
-    for cores in CORES {
-        let mut cluster = filled(bench, partitions, &[cores], dataset)?;
-        let alone = course(&mut cluster, &[cores], dataset, writes, phase / 2, &mut [])?;
-        single.push(alone.rate(phase.as_secs_f64() / 6.0, phase.as_secs_f64() / 2.0));
-        cluster.end()?;
-    }
-    let mut cluster = filled(bench, partitions, &CORES[..2], dataset)?;
-    let mut join = |cluster: &mut Cluster| {
-        let place = cluster.add_node(bench)?;
-        cluster.nodes()[place].limit_cores(CORES[2])
-    };
-    let whole = phase * 8;
-    let course = course(
-        &mut cluster,
-        &CORES,
-        dataset,
-        writes,
-        whole,
-        &mut [(phase / 2, &mut act), (phase * 2, &mut join)],
-    )?;
-    let end = whole.as_secs_f64();
-    let plans = cluster.control().show("/v1/plans")?;
-    let plans = plans["plans"].as_array().cloned().unwrap_or_default();
-    let now_ms = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)?
-        .as_millis() as u64;
-    let late = plans.iter().filter(|plan| {
-        plan["made_unix_ms"]
-            .as_u64()
-            .is_some_and(|at| at + STILL.as_millis() as u64 > now_ms)
-    });
-    let plans_while_still = late.count();
-    cluster.end()?;
-    Ok(Grown {
-        single,
-        together: course.rate(end - STILL.as_secs_f64(), end),
-        course,
-        plans_while_still,
-    })
+/// How many plans were made in the last part of the time.
+fn plans_since(cluster: &Cluster, span: Duration) -> Result<usize> {
+    let shown = cluster.control().show("/v1/plans")?;
+    let plans = shown["plans"].as_array().cloned().unwrap_or_default();
+    let since_ms = (SystemTime::now() - span).duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    let made = |plan: &&serde_json::Value| plan["made_unix_ms"].as_u64().is_some_and(|at| at > since_ms);
+    Ok(plans.iter().filter(made).count())
 }
 
 /// A cluster with the records, whose nodes are confined then.
@@ -309,37 +237,16 @@ fn course(
             share: writes,
             value_bytes: dataset.value_bytes,
         },
-        ..Group::gets(
-            cluster.router().resp(),
-            STORE,
-            KeyChoice::Uniform {
-                records: dataset.records,
-            },
-        )
+        ..Group::uniform(cluster.router().resp(), STORE, dataset.records)
     };
-    let stop = AtomicBool::new(false);
-    let span = Span {
-        warm_up: Duration::ZERO,
-        measured: whole + Duration::from_secs(120),
-        stop: Some(&stop),
-    };
-    thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            prefer_thread();
-            load::run(std::slice::from_ref(&group), span, 1)
-        });
-        let began = Instant::now();
-        let watched = watch(cluster, cores, began, whole, steps);
-        stop.store(true, Ordering::Relaxed);
-        let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
-        let samples = watched?;
-        let report = GroupReport::of_all(reports)?;
-        Ok(Course {
-            began,
-            answered: report.each,
-            samples,
-            error: report.error,
-        })
+    let began = Instant::now();
+    let limit = whole + Duration::from_secs(120);
+    let (report, samples) = group.during(limit, 1, || watch(cluster, cores, began, whole, steps))?;
+    Ok(Course {
+        began,
+        answered: report.each,
+        samples,
+        error: report.error,
     })
 }
 
@@ -408,49 +315,37 @@ impl Course {
 
     fn charts(&self, file: &str, title: &str) -> [Chart; 3] {
         let seconds = self.samples.last().map_or(0, |sample| sample.at as u64);
-        let mut counts = vec![0.0; seconds as usize + 1];
-        for one in self.answered.iter().filter(|one| !one.failed) {
-            let at = (one.due + one.latency).saturating_duration_since(self.began).as_secs() as usize;
-            if let Some(count) = counts.get_mut(at) {
-                *count += 1.0;
-            }
-        }
         // The last second is not a whole one.
-        counts.pop();
-        let rates = counts
-            .iter()
-            .enumerate()
-            .map(|(at, count)| (at as f64, *count))
-            .collect();
+        let rates = (0..seconds).map(|at| (at as f64, self.rate(at as f64, at as f64 + 1.0)));
         let nodes = self.samples.last().map_or(0, |sample| sample.cpu.len());
         let of_nodes = |value: &dyn Fn(&Sample, usize) -> Option<f64>| {
-            let series = (0..nodes).map(|node| {
-                let points = self
-                    .samples
-                    .iter()
-                    .filter_map(|sample| Some((sample.at, value(sample, node)?)));
-                (format!("node {}", node + 1), points.collect())
-            });
-            series.collect::<Vec<(String, Vec<(f64, f64)>)>>()
+            let points = |node: usize| {
+                let samples = self.samples.iter();
+                samples
+                    .filter_map(|sample| Some((sample.at, value(sample, node)?)))
+                    .collect()
+            };
+            let series = (0..nodes).map(|node| (format!("node {}", node + 1), points(node)));
+            series.collect::<Vec<Series>>()
         };
-        let lines = |what: &str, unit: &str, series| Chart::Lines {
-            file: format!("{file}-{what}"),
-            title: format!("{title}: {what}"),
-            axes: ("seconds".to_owned(), unit.to_owned()),
-            series,
+        let lines = |what: &str, unit: &str, series| {
+            Chart::lines(
+                format!("{file}-{what}"),
+                format!("{title}: {what}"),
+                ["seconds", unit],
+                series,
+            )
         };
+        let percent = |sample: &Sample, node: usize| Some(sample.cpu.get(node)? * 100.0);
+        let partitions = |sample: &Sample, node: usize| Some(*sample.partitions.get(node)? as f64);
         [
-            lines("throughput", "requests/s", vec![("all nodes".to_owned(), rates)]),
             lines(
-                "processors",
-                "% of what the node may use",
-                of_nodes(&|sample, node| sample.cpu.get(node).map(|cpu| cpu * 100.0)),
+                "throughput",
+                "requests/s",
+                vec![("all nodes".to_owned(), rates.collect())],
             ),
-            lines(
-                "partitions",
-                "partitions",
-                of_nodes(&|sample, node| sample.partitions.get(node).map(|&count| count as f64)),
-            ),
+            lines("processors", "% of what the node may use", of_nodes(&percent)),
+            lines("partitions", "partitions", of_nodes(&partitions)),
         ]
     }
 }

@@ -13,12 +13,16 @@ use crate::bench::Bench;
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
 use crate::dataset::{Dataset, Scattered};
 use crate::peers::fondaco::STORE;
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
 use crate::servers::control::{COMMAND_LIMIT, PUSH_LIMIT};
 use crate::servers::fondaco::{Fondaco, Settings};
 
+/// The topic of the events.
 const EVENTS: &str = "events";
+/// Both ways, in the table.
+const EVENTS_NAME: &str = "as events";
+const VERSION_NAME: &str = "as a version";
 const TOPIC_PARTITIONS: i32 = 4;
 /// What Venice gained by sorting.
 const TIME_MIN: f64 = 5.0;
@@ -41,42 +45,37 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let kafka = Kafka::start();
     fill(&kafka, dataset)?;
     kafka.make_topic("versions", TOPIC_PARTITIONS);
-    let figure = |unit: &str| Figure::new(unit, Vec::new());
-    let (mut sent, mut sent_node, mut sent_written) = (figure("s"), figure("s"), figure("× data"));
-    let (mut events, mut events_written) = (figure("s"), figure("× data"));
+    let [mut times, mut commands, mut written] = [(); 3].map(|()| Rounds::default());
     let of_data = |bytes: u64| bytes as f64 / dataset.bytes() as f64;
     for _ in 0..bench.rounds().min(3) {
-        let as_events = ingest(bench, &kafka, dataset)?;
-        events.rounds.push(as_events.node_seconds);
-        events_written.rounds.push(of_data(as_events.written_bytes));
-        let as_version = push(bench, &kafka, dataset)?;
-        sent.rounds.push(as_version.command_seconds);
-        sent_node.rounds.push(as_version.node_seconds);
-        sent_written.rounds.push(of_data(as_version.written_bytes));
+        for (name, took) in [
+            (EVENTS_NAME, ingest(bench, &kafka, dataset)?),
+            (VERSION_NAME, push(bench, &kafka, dataset)?),
+        ] {
+            times.add(name, "s", took.node_seconds);
+            commands.add(name, "s", took.command_seconds);
+            written.add(name, "× data", of_data(took.written_bytes));
+        }
     }
     let records = number(dataset.records as f64);
-    let line = |work: &str, ours: &Figure, peer: &Figure, what: &str, min: Option<f64>| {
-        let ratio = peer.over(ours);
-        Line {
-            work: format!("{records} records of {} B: {work}", dataset.value_bytes),
-            ours: ours.clone(),
-            peers: vec![("as events".to_owned(), peer.clone())],
-            ratio: Some((ratio, what.to_owned())),
-            targets: min.map(|min| Target::at_least(ratio, min)).into_iter().collect(),
-            memory: String::new(),
-        }
+    let line = |work: &str, ours: &Rounds, peer: &Rounds, what: &str| {
+        let work = format!("{records} records of {} B: {work}", dataset.value_bytes);
+        let line = ours
+            .line(work, VERSION_NAME)
+            .peer(EVENTS_NAME, peer.figure(EVENTS_NAME));
+        line.peer_over_ours(what)
     };
     Ok(Measured {
         lines: vec![
-            line("the node's time", &sent_node, &events, "faster", Some(TIME_MIN)),
-            line("with build and sending", &sent, &events, "faster", None),
-            line("bytes that the node wrote", &sent_written, &events_written, "less", Some(WRITTEN_MIN)),
+            line("the node's time", &times, &times, "faster").at_least(TIME_MIN),
+            line("with build and sending", &commands, &times, "faster"),
+            line("bytes that the node wrote", &written, &written, "less").at_least(WRITTEN_MIN),
         ],
         notes: vec![
             format!("As a version: `fondaco push --through` of the Parquet file; its build sorts the records. The node's time is from the beginning of the push to the swap: it fetches the files from the topic, verifies them, makes them durable and opens them. As events: a hybrid store (engine `disk`) whose topic has the records in scattered order; the time is that of a push of an empty version, which is swapped in when all events are read. Kafka has {TOPIC_PARTITIONS} partitions, and runs on the same machine."),
             "Bytes are `write_bytes` of the node in `/proc`, until it has written nothing for 2 s, so that compactions after the swap count.".into(),
         ],
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }
 
@@ -84,12 +83,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn fill(kafka: &Kafka, dataset: Dataset) -> Result<()> {
     drop(kafka.make_topic(EVENTS, TOPIC_PARTITIONS));
     let scattered = Scattered::new(dataset.records);
-    let mut writer = Writer::new(kafka)?;
-    for place in 0..dataset.records {
-        let partition = (place % TOPIC_PARTITIONS as u64) as i32;
-        writer.send_record(EVENTS, partition, scattered.place(place), dataset.value_bytes)?;
-    }
-    writer.flush()
+    let records = (0..dataset.records).map(|place| scattered.place(place));
+    Writer::new(kafka)?.send_all(EVENTS, records, dataset.value_bytes)
 }
 
 fn ingest(bench: &Bench, kafka: &Kafka, dataset: Dataset) -> Result<Took> {

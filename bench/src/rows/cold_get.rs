@@ -8,15 +8,16 @@ use anyhow::{Result, ensure};
 
 use super::Measured;
 use crate::bench::Bench;
+use crate::children::Child;
 use crate::machine::disk;
 use crate::machine::memory_group::MemoryGroup;
-use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Chart, Rounds};
 use crate::worker::{Task, Worker};
 
-const THREADS: [u64; 2] = [1, 16];
+/// Numbers of threads, and their names.
+const THREADS: [(u64, &str); 2] = [(1, "1 thread"), (16, "16 threads")];
 const TASK_LIMIT: Duration = Duration::from_secs(60);
 const READS_A_GET_MAX: f64 = 1.1;
 const RATIO_MIN: f64 = 2.0;
@@ -25,133 +26,68 @@ struct Contestant {
     engine: EngineKind,
     worker: Worker,
     group: MemoryGroup,
-    reads_a_get: Vec<Figure>,
-    gets_a_second: Vec<Figure>,
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let copy = bench.fresh_dir("sorted-copy")?;
     let mut contestants = start(bench, &copy)?;
+    let [mut reads_a_get, mut gets_a_second] = [(); 2].map(|()| THREADS.map(|_| Rounds::default()));
     for round in 0..=bench.rounds() {
-        for (at, threads) in THREADS.into_iter().enumerate() {
-            for contestant in &mut contestants {
+        for (at, (threads, _)) in THREADS.into_iter().enumerate() {
+            for Contestant { engine, worker, .. } in &mut contestants {
                 let reads_before = disk::reads_completed(&bench.work)?;
                 let task = Task::Cold {
                     threads,
                     milliseconds: bench.round_time().as_millis() as u64 * 2 / 3,
                     seed: round + 1,
                 };
-                let answer = contestant.worker.ask(task, TASK_LIMIT)?;
-                ensure!(answer.gets > 0, "{} got nothing", contestant.engine.title());
-                let reads = disk::reads_completed(&bench.work)? - reads_before;
+                let answer = worker.ask(task, TASK_LIMIT)?;
+                ensure!(answer.gets > 0, "{} got nothing", engine.title());
+                let reads = (disk::reads_completed(&bench.work)? - reads_before) as f64;
                 // The first round fills the memory.
                 if round > 0 {
-                    contestant.reads_a_get[at]
-                        .rounds
-                        .push(reads as f64 / answer.gets as f64);
-                    let seconds = answer.nanoseconds as f64 / 1e9;
-                    contestant.gets_a_second[at].rounds.push(answer.gets as f64 / seconds);
+                    let gets = answer.gets as f64;
+                    reads_a_get[at].add(engine.title(), "reads/get", reads / gets);
+                    gets_a_second[at].add(engine.title(), "gets/s", gets * 1e9 / answer.nanoseconds as f64);
                 }
             }
         }
     }
-    let measured = report(bench, &contestants);
+    let mib = |bytes: u64| number(bytes as f64 / f64::from(1 << 20));
+    let in_use = mib(contestants[0].group.usage_bytes()?);
     drop(contestants);
     bench.discard(&EngineKind::ALL[1..], bench.large_values())?;
     std::fs::remove_dir_all(&copy)?;
-    measured
-}
 
-fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
-    let dataset = bench.large_values();
-    let limit_bytes = bench.memory_limit_bytes();
-    // Both searches share their files; shared pages would be charged to only one of them. They are copied before the
-    // page cache is dropped: pages read by the copying would stay in memory, charged to no group.
-    copy_files(&bench.engine_dir(EngineKind::SortedInterpolation, dataset)?, copy)?;
-    let mut contestants = Vec::new();
-    for engine in EngineKind::ALL {
-        let group = MemoryGroup::new(engine.argument(), limit_bytes)?;
-        let dir = bench.engine_dir(engine, dataset)?;
-        let dir = match engine {
-            EngineKind::SortedInterpolation => copy.to_owned(),
-            _ => dir,
-        };
-        disk::forget(&dir)?;
-        let launch = Launch::own()?.within(Some(&group)).log_to(bench.log("worker"));
-        let worker = Worker::start(launch, engine, &dir, dataset.records, limit_bytes / 4)?;
-        contestants.push(Contestant {
-            engine,
-            worker,
-            group,
-            reads_a_get: vec![Figure::new("reads/get", Vec::new()); THREADS.len()],
-            gets_a_second: vec![Figure::new("gets/s", Vec::new()); THREADS.len()],
-        });
-    }
-    Ok(contestants)
-}
-
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
-    }
-    Ok(())
-}
-
-fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {
-    let (ours, others) = (&contestants[0], &contestants[1..]);
-    let mut lines = Vec::new();
-    let mut charts = Vec::new();
-    for (at, threads) in THREADS.into_iter().enumerate() {
-        let word = if threads == 1 { "thread" } else { "threads" };
-        let peers = |figures: fn(&Contestant) -> &Vec<Figure>| -> Vec<(String, Figure)> {
-            others
-                .iter()
-                .map(|peer| (peer.engine.title().to_owned(), figures(peer)[at].clone()))
-                .collect()
-        };
-        let reads = &ours.reads_a_get[at];
-        lines.push(Line {
-            work: format!("disk reads, {threads} {word}"),
-            ours: reads.clone(),
-            peers: peers(|contestant| &contestant.reads_a_get),
-            ratio: None,
-            targets: vec![Target::figure_at_most(reads, READS_A_GET_MAX)],
-            memory: format!(
-                "limit {} MiB, in use {} MiB",
-                number(bench.memory_limit_bytes() as f64 / f64::from(1 << 20)),
-                number(ours.group.usage_bytes()? as f64 / f64::from(1 << 20)),
-            ),
-        });
-        let rate = &ours.gets_a_second[at];
-        let best = others
-            .iter()
-            .map(|peer| (peer.engine.title(), &peer.gets_a_second[at]))
-            .max_by(|a, b| a.1.median().total_cmp(&b.1.median()));
-        let ratio = best.map_or(f64::NAN, |(_, figure)| rate.over(figure));
-        let best_name = best.map_or("nothing", |(name, _)| name);
-        lines.push(Line {
-            work: format!("rate, {threads} {word}"),
-            ours: rate.clone(),
-            peers: peers(|contestant| &contestant.gets_a_second),
-            ratio: Some((ratio, format!("{best_name}, the best of the others"))),
-            targets: vec![Target::at_least(ratio, RATIO_MIN)],
-            memory: String::new(),
-        });
-        charts.push(Chart::Bars {
-            file: format!("cold-get-{threads}"),
-            title: format!("cold GET in process, data 10 × memory, {threads} {word}"),
-            unit: "gets a second, more is better".into(),
-            bars: contestants
-                .iter()
-                .map(|contestant| {
-                    (
-                        contestant.engine.title().to_owned(),
-                        contestant.gets_a_second[at].median(),
-                    )
-                })
-                .collect(),
-        });
+    let [ours, peers @ ..] = EngineKind::ALL.map(EngineKind::title);
+    let (mut lines, mut charts) = (Vec::new(), Vec::new());
+    for (at, (threads, title)) in THREADS.into_iter().enumerate() {
+        let (reads, gets) = (&reads_a_get[at], &gets_a_second[at]);
+        let memory = format!("{}, in use {in_use} MiB", bench.memory_limit_text());
+        let best = peers
+            .into_iter()
+            .max_by(|a, b| gets.median(a).total_cmp(&gets.median(b)));
+        let best = best.unwrap_or("nothing");
+        let line = gets.beside(format!("rate, {title}"), ours, &peers);
+        lines.extend([
+            reads
+                .beside(format!("disk reads, {title}"), ours, &peers)
+                .figure_at_most(READS_A_GET_MAX)
+                .memory(memory),
+            line.ratio(
+                gets.figure(ours).over(&gets.figure(best)),
+                format!("{best}, the best of the others"),
+            )
+            .at_least(RATIO_MIN),
+        ]);
+        charts.push(Chart::bars(
+            format!("cold-get-{threads}"),
+            format!("cold GET in process, data 10 × memory, {title}"),
+            "gets a second, more is better",
+            EngineKind::ALL
+                .map(|engine| (engine.title().to_owned(), gets.median(engine.title())))
+                .to_vec(),
+        ));
     }
     Ok(Measured {
         lines,
@@ -162,4 +98,30 @@ fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {
         ],
         charts,
     })
+}
+
+fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
+    let dataset = bench.large_values();
+    let limit_bytes = bench.memory_limit_bytes();
+    // Both searches share their files; shared pages would be charged to only one of them. They are copied before the
+    // page cache is dropped: pages read by the copying would stay in memory, charged to no group.
+    disk::copy_files(&bench.engine_dir(EngineKind::SortedInterpolation, dataset)?, copy)?;
+    let mut contestants = Vec::new();
+    for engine in EngineKind::ALL {
+        let group = MemoryGroup::new(engine.argument(), limit_bytes)?;
+        let dir = match engine {
+            EngineKind::SortedInterpolation => copy.to_owned(),
+            _ => bench.engine_dir(engine, dataset)?,
+        };
+        disk::forget(&dir)?;
+        let worker = Child::Worker {
+            engine,
+            dir,
+            records: dataset.records,
+            cache_bytes: limit_bytes / 4,
+        };
+        let worker = Worker::start(worker, |launch| launch.within(Some(&group)).log_to(bench.log("worker")))?;
+        contestants.push(Contestant { engine, worker, group });
+    }
+    Ok(contestants)
 }

@@ -8,100 +8,78 @@ use anyhow::{Context, Result, ensure};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Group, KeyChoice, Span, Writes};
+use crate::load::{self, Group, Span};
 use crate::machine::disk;
 use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
-use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Chart, Rounds};
 use crate::servers::fondaco::{Fondaco, Settings};
 
 const CONNECTIONS: usize = 64;
 const RATIO_MIN: f64 = 0.7;
 const FIO_LIMIT: Duration = Duration::from_secs(60);
+/// The peer's name.
+const FIO: &str = "fio, 4 KiB random reads, queue depth 32, direct";
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.large_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let group = MemoryGroup::new("served", bench.memory_limit_bytes())?;
+    let memory = MemoryGroup::new("served", bench.memory_limit_bytes())?;
     let settings = Settings {
-        group: Some(&group),
+        group: Some(&memory),
         ..Settings::default()
     };
-    let server = Fondaco::start(bench, "cold-served", settings)?;
-    server.control().create(STORE)?;
-    server.control().deploy(STORE, &version)?;
+    let server = Fondaco::serving(bench, "cold-served", settings, dataset)?;
     disk::forget(&version)?;
     let uniform = Group {
-        address: server.resp(),
         connections: CONNECTIONS,
         pipeline: 1,
-        rate: None,
-        prefix: format!("{STORE}:"),
-        keys: KeyChoice::Uniform {
-            records: dataset.records,
-        },
-        keys_per_request: 1,
-        writes: Writes::default(),
-        keep_each: false,
+        ..Group::uniform(server.resp(), STORE, dataset.records)
     };
-    let mut gets = Figure::new("gets/s", Vec::new());
-    let mut reads = Figure::new("reads/s", Vec::new());
-    let (mut reads_a_get, mut p99) = (Figure::new("reads/get", Vec::new()), Figure::new("µs", Vec::new()));
     let files = data_files(&version)?;
+    let mut rounds = Rounds::default();
     for round in 0..=bench.rounds() {
         let disk_before = disk::reads_completed(&bench.work)?;
-        let span = Span {
-            warm_up: Duration::ZERO,
-            measured: bench.round_time(),
-            stop: None,
-        };
-        let report = load::run(std::slice::from_ref(&uniform), span, round)?;
+        let report = &load::run(std::slice::from_ref(&uniform), Span::whole(bench.round_time()), round)?[0];
         let disk_reads = disk::reads_completed(&bench.work)? - disk_before;
         let fio = fio_reads_a_second(bench, &files)?;
         // The first round fills the memory.
         if round > 0 {
-            gets.rounds.push(report[0].requests_per_second());
-            reads.rounds.push(fio);
-            reads_a_get.rounds.push(disk_reads as f64 / report[0].requests as f64);
-            p99.rounds.push(report[0].latency_us(0.99));
+            rounds.add("gets", "gets/s", report.requests_per_second());
+            rounds.add(FIO, "reads/s", fio);
+            rounds.add("reads a get", "reads/get", disk_reads as f64 / report.requests as f64);
+            rounds.add("p99", "µs", report.latency_us(0.99));
         }
     }
-    let memory = format!(
-        "limit {} MiB",
-        number(bench.memory_limit_bytes() as f64 / f64::from(1 << 20))
-    );
     server.end()?;
-    let ratio = gets.over(&reads);
+    let work = format!("{CONNECTIONS} connections, one request each in flight");
     let bars = vec![
-        ("fondaco, GET over RESP".to_owned(), gets.median()),
-        ("fio, direct random reads".to_owned(), reads.median()),
+        ("fondaco, GET over RESP".to_owned(), rounds.median("gets")),
+        ("fio, direct random reads".to_owned(), rounds.median(FIO)),
     ];
     Ok(Measured {
-        lines: vec![Line {
-            work: format!("{CONNECTIONS} connections, one request each in flight"),
-            ours: gets,
-            peers: vec![("fio, 4 KiB random reads, queue depth 32, direct".into(), reads)],
-            ratio: Some((ratio, "fio's rate".into())),
-            targets: vec![Target::at_least(ratio, RATIO_MIN)],
-            memory,
-        }],
+        lines: vec![
+            rounds
+                .compare(work, "gets", FIO, "fio's rate")
+                .at_least(RATIO_MIN)
+                .memory(bench.memory_limit_text()),
+        ],
         notes: vec![
             format!(
                 "The server (memory limit: a tenth of the data) and the load generator share the two cores; {} disk reads a get, p99 {} µs.",
-                number(reads_a_get.median()),
-                number(p99.median())
+                rounds.shown("reads a get"),
+                rounds.shown("p99")
             ),
             "fio reads the same data files, with io_uring, between the rounds.".into(),
         ],
-        charts: vec![Chart::Bars {
-            file: "cold-served".into(),
-            title: "cold GET over RESP against the disk itself".into(),
-            unit: "a second, more is better".into(),
+        charts: vec![Chart::bars(
+            "cold-served",
+            "cold GET over RESP against the disk itself",
+            "a second, more is better",
             bars,
-        }],
+        )],
     })
 }
 
@@ -119,22 +97,11 @@ fn data_files(version: &Path) -> Result<String> {
 }
 
 fn fio_reads_a_second(bench: &Bench, files: &str) -> Result<f64> {
-    let runtime = bench.round_time().as_secs().max(1).to_string();
+    const OPTIONS: &str = "--name=reads --rw=randread --bs=4k --iodepth=32 --direct=1 --readonly --ioengine=io_uring \
+         --time_based --output-format=json --file_service_type=random";
+    let runtime = bench.round_time().as_secs().max(1);
     let output = Launch::new("fio")
-        .args([
-            "--name=reads",
-            "--rw=randread",
-            "--bs=4k",
-            "--iodepth=32",
-            "--direct=1",
-            "--readonly",
-        ])
-        .args([
-            "--ioengine=io_uring",
-            "--time_based",
-            "--output-format=json",
-            "--file_service_type=random",
-        ])
+        .args(OPTIONS.split_whitespace())
         .args([format!("--runtime={runtime}"), format!("--filename={files}")])
         .log_to(bench.log("fio"))
         .output(FIO_LIMIT)?;

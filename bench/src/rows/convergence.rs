@@ -13,13 +13,15 @@ use crate::dataset::{Dataset, KEY_BYTES, Scattered};
 use crate::load;
 use crate::machine::disk;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Line, Rounds};
 use crate::servers::cluster::{Cluster, Server, Wait, wait_until};
 use crate::servers::control::ControlPort;
 use crate::servers::replicas::Replicas;
 
 const STORE: &str = "records";
 const REPLICAS: u64 = 2;
+/// The name of the bytes that a node missed.
+const MISSED_NAME: &str = "what it missed";
 /// The share of all keys that the node misses.
 const MISSED: f64 = 0.01;
 /// The limit of bytes transferred per byte that differs.
@@ -68,26 +70,9 @@ impl Way {
     }
 }
 
-/// The results for one node that came back.
-struct Healed {
-    /// From the start of its process until it reports that it is ready.
-    ready: Duration,
-    /// Until it had built its hash trees.
-    trees: Duration,
-    /// Until all missed writes were delivered, or replicas were equal.
-    converged: Duration,
-    /// The traffic between nodes until all replicas were equal.
-    traffic_bytes: u64,
-    /// The size of the keys and records that it had missed.
-    differing_bytes: f64,
-}
-
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let began = Instant::now();
-    let wanted = Dataset {
-        records: if bench.quick { 100_000 } else { 10_000_000 },
-        value_bytes: 1024,
-    };
+    let wanted = bench.dataset([100_000, 10_000_000], 1024);
     let mut cluster = Cluster::start(bench, "convergence", REPLICAS as u32)?;
     let options = ["--replicas", "2", "--reads", "1", "--writes", "1"];
     cluster.control().create_versioned(STORE, &options)?;
@@ -97,11 +82,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     replicas.wait_until_equal(dataset.records, CONVERGED)?;
     // Pending disk writes must not count for the measurement.
     rustix::fs::sync();
-    let mut healed = [Vec::new(), Vec::new()];
+    let mut healed = Way::ALL.map(|_| Rounds::default());
     for round in 0..bench.rounds().min(ROUNDS) {
         let round_began = Instant::now();
-        for (way, healed) in Way::ALL.into_iter().zip(&mut healed) {
-            healed.push(heal(&mut cluster, &mut replicas, dataset, way, round)?);
+        for (way, rounds) in Way::ALL.into_iter().zip(&mut healed) {
+            heal(&mut cluster, &mut replicas, dataset, way, round, rounds)?;
         }
         if began.elapsed() + round_began.elapsed() > ROUNDS_UNTIL {
             break;
@@ -123,12 +108,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             number(wanted.records as f64)
         ));
     }
-    let lines = Way::ALL
-        .iter()
-        .zip(&healed)
-        .flat_map(|(way, healed)| lines(*way, healed));
+    let ways = Way::ALL.into_iter().zip(&healed);
     Ok(Measured {
-        lines: lines.collect(),
+        lines: ways.flat_map(|(way, rounds)| lines(way, rounds)).collect(),
         notes,
         ..Measured::default()
     })
@@ -158,7 +140,14 @@ fn fill(bench: &Bench, replicas: &mut Replicas, wanted: Dataset) -> Result<(Data
 }
 
 /// Kills a node, makes it miss writes, starts it again, and waits until it has them.
-fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: Way, round: u64) -> Result<Healed> {
+fn heal(
+    cluster: &mut Cluster,
+    replicas: &mut Replicas,
+    dataset: Dataset,
+    way: Way,
+    round: u64,
+    rounds: &mut Rounds,
+) -> Result<()> {
     cluster.control().alter(STORE, &["--handoff", way.handoff()])?;
     // Nodes with lower numbers start the comparison with it, so only this node is asked whether it has hash trees.
     let (victim_id, address) = replicas.last_node()?;
@@ -227,13 +216,14 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
     replicas.wait_until_equal(dataset.records, CONVERGED)?;
     // Its process is a new one, whose counters start at 0.
     let own = sum(std::slice::from_ref(cluster.nodes()[victim].control()), &traffic)?;
-    Ok(Healed {
-        ready,
-        trees,
-        converged,
-        traffic_bytes: sum(&others, &traffic)? - before + own,
-        differing_bytes,
-    })
+    let traffic_bytes = sum(&others, &traffic)? - before + own;
+    // When the node was ready, had its hash trees, and had received all missed writes.
+    for (name, time) in [("ready", ready), ("trees", trees), ("converged", converged)] {
+        rounds.add(name, "s", time.as_secs_f64());
+    }
+    rounds.add("traffic", "MB", traffic_bytes as f64 / 1e6);
+    rounds.add(MISSED_NAME, "MB", differing_bytes / 1e6);
+    Ok(())
 }
 
 /// The number of sampled records.
@@ -261,36 +251,16 @@ fn sum(nodes: &[ControlPort], counters: &[&str]) -> Result<u64> {
         .sum()
 }
 
-fn lines(way: Way, healed: &[Healed]) -> [Line; 4] {
-    let title = way.title();
-    let figure = |unit: &str, of: &dyn Fn(&Healed) -> f64| Figure::new(unit, healed.iter().map(of).collect());
-    let line = |what: &str, ours: Figure| Line {
-        work: format!("{title}: {what}"),
-        ours,
-        peers: Vec::new(),
-        ratio: None,
-        targets: Vec::new(),
-        memory: String::new(),
-    };
-    let seconds = |of: fn(&Healed) -> Duration| figure("s", &|healed| of(healed).as_secs_f64());
-    let traffic = figure("MB", &|healed| healed.traffic_bytes as f64 / 1e6);
-    let differing = figure("MB", &|healed| healed.differing_bytes / 1e6);
-    let ratio = traffic.over(&differing);
+fn lines(way: Way, rounds: &Rounds) -> [Line; 4] {
+    let line = |what: &str, ours: &str| rounds.line(format!("{}: {what}", way.title()), ours);
+    let bytes = line("bytes between nodes until all are equal", "traffic");
     [
-        line(
-            "from the node's start until it has what it missed",
-            seconds(|healed| healed.converged),
-        ),
-        line("of that, until the node is ready", seconds(|healed| healed.ready)),
-        line(
-            "from the node's start until its hash trees are made",
-            seconds(|healed| healed.trees),
-        ),
-        Line {
-            peers: vec![("what it missed".into(), differing)],
-            ratio: Some((ratio, "what it missed".into())),
-            targets: vec![Target::at_most(ratio, BYTES_MAX)],
-            ..line("bytes between nodes until all are equal", traffic)
-        },
+        line("from the node's start until it has what it missed", "converged"),
+        line("of that, until the node is ready", "ready"),
+        line("from the node's start until its hash trees are made", "trees"),
+        bytes
+            .peer(MISSED_NAME, rounds.figure(MISSED_NAME))
+            .over_peer(MISSED_NAME)
+            .at_most(BYTES_MAX),
     ]
 }

@@ -11,10 +11,8 @@ use crate::bench::Bench;
 use crate::load::library::{Library, LibraryLoad, Pace};
 use crate::load::{GroupReport, KeyChoice, Span};
 use crate::machine::process::with_pauses;
-use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
-use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target, median};
+use crate::report::Rounds;
 use crate::servers::cluster::Cluster;
 
 const REPLICAS: u32 = 3;
@@ -25,18 +23,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(1);
 const RATIO_MAX: f64 = 2.0;
 const EXTRA_MAX: f64 = 5.0;
-
-/// The results of a load: latencies, and the extra requests in percent.
-struct Outcome {
-    report: GroupReport,
-    extra: f64,
-}
+/// The names of the latencies.
+const CALM: &str = "no pauses";
+const PLAIN: &str = "pauses, no hedging";
+const HEDGED: &str = "pauses, hedging";
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
-    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let mut cluster = Cluster::start(bench, "hedging", REPLICAS)?;
-    cluster.serve(&version, dataset)?;
+    let cluster = Cluster::serving(bench, "hedging", REPLICAS, dataset)?;
     let load = LibraryLoad {
         store: STORE.parse()?,
         keys: KeyChoice::Uniform {
@@ -47,57 +41,30 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     };
     // Several pauses, whatever the length of a round.
     let span = Span::of(bench.round_time().max(PERIOD) * 2);
-    let run = |hedge: bool, seed: u64| outcome(&cluster, &load, hedge, span, seed);
-    let stopped = &cluster.nodes()[0];
-    let microseconds = || Figure::new("µs", Vec::new());
-    let (mut healthy, mut off, mut on) = (microseconds(), microseconds(), microseconds());
-    let (mut extra, mut extra_healthy) = (Figure::new("%", Vec::new()), Vec::new());
-    let mut medians = [const { Vec::new() }; 3];
-    let mut distributions = None;
+    let stopped = cluster.nodes()[0].process();
+    let [mut latencies, mut extra] = [Rounds::default(), Rounds::default()];
     for round in 0..bench.rounds() {
-        let calm = run(true, round)?;
-        let plain = with_pauses(stopped.process(), PAUSE, PERIOD, || run(false, round))?;
-        let hedged = with_pauses(stopped.process(), PAUSE, PERIOD, || run(true, round))?;
-        extra.rounds.push(hedged.extra);
-        extra_healthy.push(calm.extra);
-        let reports = [calm.report, plain.report, hedged.report];
-        for (at, figure) in [&mut healthy, &mut off, &mut on].into_iter().enumerate() {
-            figure.rounds.push(reports[at].latency_us(0.99));
-            medians[at].push(reports[at].latency_us(0.5));
+        for (name, hedge, pauses) in [(CALM, true, false), (PLAIN, false, true), (HEDGED, true, true)] {
+            let run = || outcome(&cluster, &load, hedge, span, round);
+            let (report, more) = match pauses {
+                true => with_pauses(stopped, PAUSE, PERIOD, run)?,
+                false => run()?,
+            };
+            latencies.add_latency(name, &report);
+            extra.add(name, "%", more);
         }
-        distributions = Some(reports.map(|report| report.distribution()));
     }
     cluster.end()?;
 
-    let ratio = on.over(&healthy);
-    let medians = medians.map(|rounds| number(median(&rounds)));
-    let charts = distributions.map(|[calm, plain, hedged]| Chart::Latencies {
-        file: "hedging".into(),
-        title: "latency of the client library, one of three replicas pausing (last round)".into(),
-        series: vec![
-            ("pauses, no hedging".into(), plain),
-            ("pauses, hedging".into(), hedged),
-            ("no pauses".into(), calm),
-        ],
-    });
+    let work = format!("p99 with a replica stopped for {PAUSE:?} every {PERIOD:?}, hedging");
+    let p99 = latencies.beside(work, HEDGED, &[CALM, PLAIN]);
+    let median = |name: &str| latencies.shown(&format!("{name}, median"));
     Ok(Measured {
         lines: vec![
-            Line {
-                work: format!("p99 with a replica stopped for {PAUSE:?} every {PERIOD:?}, hedging"),
-                ours: on,
-                peers: vec![("no pauses".into(), healthy), ("pauses, no hedging".into(), off)],
-                ratio: Some((ratio, "itself without pauses".into())),
-                targets: vec![Target::at_most(ratio, RATIO_MAX)],
-                memory: String::new(),
-            },
-            Line {
-                work: "extra requests".into(),
-                targets: vec![Target::figure_at_most(&extra, EXTRA_MAX)],
-                ours: extra,
-                peers: vec![("no pauses".into(), Figure::new("%", extra_healthy))],
-                ratio: None,
-                memory: String::new(),
-            },
+            p99.over_peer("itself without pauses").at_most(RATIO_MAX),
+            extra
+                .beside("extra requests", HEDGED, &[CALM])
+                .figure_at_most(EXTRA_MAX),
         ],
         notes: vec![
             format!(
@@ -105,15 +72,27 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             ),
             format!(
                 "Pauses are SIGSTOP and SIGCONT: a thirtieth of all requests meet one. Latency counts from the due time of a request. Medians: {} µs without pauses, {} µs with pauses and no hedging, {} µs with both. Extra requests are all beyond one for each GET. Three nodes and the client share two cores.",
-                medians[0], medians[1], medians[2]
+                median(CALM),
+                median(PLAIN),
+                median(HEDGED)
             ),
         ],
-        charts: charts.into_iter().collect(),
+        charts: vec![latencies.latencies(
+            "hedging",
+            "latency of the client library, one of three replicas pausing",
+            &[PLAIN, HEDGED, CALM],
+        )],
     })
 }
 
-/// Runs a load on its own client, which has to learn the usual latency by itself.
-fn outcome(cluster: &Cluster, load: &LibraryLoad, hedge: bool, span: Span<'_>, seed: u64) -> Result<Outcome> {
+/// Latencies, and the extra requests in percent, of a load on its own client, which has to learn the usual latency by itself.
+fn outcome(
+    cluster: &Cluster,
+    load: &LibraryLoad,
+    hedge: bool,
+    span: Span<'_>,
+    seed: u64,
+) -> Result<(GroupReport, f64)> {
     let options = ReadOptions {
         hedge,
         ..ReadOptions::default()
@@ -121,8 +100,6 @@ fn outcome(cluster: &Cluster, load: &LibraryLoad, hedge: bool, span: Span<'_>, s
     let library = Library::connect(cluster.router().resp(), options)?;
     let report = library.run(load, span, seed)?;
     let counts = library.stats().reads;
-    Ok(Outcome {
-        report,
-        extra: (counts.sub_requests as f64 / counts.requests as f64 - 1.0) * 100.0,
-    })
+    let extra = (counts.sub_requests as f64 / counts.requests as f64 - 1.0) * 100.0;
+    Ok((report, extra))
 }

@@ -15,7 +15,7 @@ use crate::machine::process::Usage;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Chart, Rounds};
 use crate::servers::control::PUSH_LIMIT;
 use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::mariadb::MariaDb;
@@ -31,6 +31,7 @@ const MARIADB_ROUNDS: u64 = 3;
 /// The default of `fondaco push --memory`, and the memory that the process may use in addition.
 const MEMORY_BYTES: u64 = 1 << 30;
 const MEMORY_BESIDES_BYTES: u64 = 256 << 20;
+const ENGINES: [EngineKind; 2] = [EngineKind::Lmdb, EngineKind::Fjall];
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut measured = Measured {
@@ -51,29 +52,22 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn measure_dataset(bench: &Bench, dataset: Dataset, measured: &mut Measured) -> Result<()> {
     let parquet = bench.parquet(dataset)?;
     std::io::copy(&mut fs::File::open(&parquet)?, &mut std::io::sink())?;
-    let seconds = || Figure::new("s", Vec::new());
-    let mib = || Figure::new("MiB", Vec::new());
-    let (mut ours, mut redis, mut mariadb) = (seconds(), seconds(), seconds());
-    let mut ours_memory = mib();
-    let engines = [EngineKind::Lmdb, EngineKind::Fjall];
-    let mut engine_times = engines.map(|_| seconds());
-    let mut engine_memory = engines.map(|_| mib());
-    let in_mib = |usage: Usage| usage.resident_bytes_max as f64 / f64::from(1 << 20);
+    let [mut times, mut memory] = [Rounds::default(), Rounds::default()];
     for round in 0..bench.rounds() {
-        let usage = push(bench, &parquet, dataset)?;
-        ours.rounds.push(usage.wall.as_secs_f64());
-        ours_memory.rounds.push(in_mib(usage));
-        for (at, engine) in engines.into_iter().enumerate() {
-            let usage = load_engine(bench, engine, &parquet)?;
-            engine_times[at].rounds.push(usage.wall.as_secs_f64());
-            engine_memory[at].rounds.push(in_mib(usage));
+        let mut add = |name: &str, usage: Usage| {
+            times.add(name, "s", usage.wall.as_secs_f64());
+            memory.add(name, "MiB", usage.resident_bytes_max as f64 / f64::from(1 << 20));
+        };
+        add("fondaco", push_to_fresh_node(bench, &parquet, dataset)?);
+        for engine in ENGINES {
+            add(engine.title(), load_engine(bench, engine, &parquet)?);
         }
-        redis.rounds.push(fill_redis(bench, &parquet, dataset)?.as_secs_f64());
+        times.add("Redis", "s", fill_redis(bench, &parquet, dataset)?.as_secs_f64());
         if round < MARIADB_ROUNDS {
             let server = MariaDb::start(bench)?;
             let started = Instant::now();
             server.load(&parquet, dataset)?;
-            mariadb.rounds.push(started.elapsed().as_secs_f64());
+            times.add("MariaDB", "s", started.elapsed().as_secs_f64());
         }
     }
     fs::remove_dir_all(bench.work.join("mariadb")).context("could not delete MariaDB's data")?;
@@ -83,71 +77,44 @@ fn measure_dataset(bench: &Bench, dataset: Dataset, measured: &mut Measured) -> 
         number(dataset.records as f64),
         dataset.value_bytes
     );
-    let best = engines
-        .iter()
-        .zip(&engine_times)
-        .min_by(|a, b| a.1.median().total_cmp(&b.1.median()));
-    let best = best.map(|(engine, figure)| (engine.title(), figure));
-    let memory = format!(
-        "fondaco {} MiB, LMDB {} MiB, fjall {} MiB",
-        number(ours_memory.median()),
-        number(engine_memory[0].median()),
-        number(engine_memory[1].median())
-    );
-    let mut bars = vec![("fondaco".to_owned(), ours.median())];
-    bars.extend(
-        engines
-            .iter()
-            .zip(&engine_times)
-            .map(|(engine, figure)| (engine.title().into(), figure.median())),
-    );
-    bars.extend([
-        ("Redis".to_owned(), redis.median()),
-        ("MariaDB".to_owned(), mariadb.median()),
-    ]);
-    measured.charts.push(Chart::Bars {
-        file: format!("loading-{}", dataset.value_bytes),
-        title: format!("Parquet to serving, {work}"),
-        unit: "s, less is better".into(),
-        bars,
-    });
-    let against = |name: &str, figure: &Figure, min: f64, memory: String| {
-        let ratio = figure.over(&ours);
-        Line {
-            work: format!("{work}, against {name}"),
-            ours: ours.clone(),
-            peers: vec![(name.to_owned(), figure.clone())],
-            ratio: Some((ratio, "faster".into())),
-            targets: vec![Target::at_least(ratio, min)],
-            memory,
-        }
+    let [first, second] = ENGINES.map(EngineKind::title);
+    let best = if times.median(first) < times.median(second) {
+        first
+    } else {
+        second
     };
-    measured.lines.push(against("Redis", &redis, REDIS_MIN, String::new()));
-    if let Some((name, figure)) = best {
-        measured.lines.push(against(
-            &format!("{name}, the best engine"),
-            figure,
-            ENGINES_MIN,
-            memory,
-        ));
-    }
-    measured
-        .lines
-        .push(against("MariaDB", &mariadb, MARIADB_MIN, String::new()));
+    let shown_memory = format!(
+        "fondaco {} MiB, LMDB {} MiB, fjall {} MiB",
+        memory.shown("fondaco"),
+        memory.shown(EngineKind::Lmdb.title()),
+        memory.shown(EngineKind::Fjall.title())
+    );
+    let against = |peer: &str, name: &str, min: f64| {
+        let line = times.line(format!("{work}, against {name}"), "fondaco");
+        line.peer(name, times.figure(peer))
+            .peer_over_ours("faster")
+            .at_least(min)
+    };
     let bound = (MEMORY_BYTES + MEMORY_BESIDES_BYTES) as f64 / f64::from(1 << 20);
-    measured.lines.push(Line {
-        work: format!("{work}, peak memory of the push"),
-        targets: vec![Target::figure_at_most(&ours_memory, bound)],
-        ours: ours_memory,
-        peers: Vec::new(),
-        ratio: None,
-        memory: String::new(),
-    });
+    let peak = memory.line(format!("{work}, peak memory of the push"), "fondaco");
+    measured.lines.extend([
+        against("Redis", "Redis", REDIS_MIN),
+        against(best, &format!("{best}, the best engine"), ENGINES_MIN).memory(shown_memory),
+        against("MariaDB", "MariaDB", MARIADB_MIN),
+        peak.figure_at_most(bound),
+    ]);
+    let bar = |name: &str| (name.to_owned(), times.median(name));
+    measured.charts.push(Chart::bars(
+        format!("loading-{}", dataset.value_bytes),
+        format!("Parquet to serving, {work}"),
+        "s, less is better",
+        ["fondaco", first, second, "Redis", "MariaDB"].map(bar).to_vec(),
+    ));
     Ok(())
 }
 
 /// Runs `fondaco push` to a fresh node, until it answers a GET.
-fn push(bench: &Bench, parquet: &Path, dataset: Dataset) -> Result<Usage> {
+pub fn push_to_fresh_node(bench: &Bench, parquet: &Path, dataset: Dataset) -> Result<Usage> {
     let mut server = Fondaco::start(bench, "loading", Settings::default())?;
     let temporary = bench.fresh_dir("push-work")?;
     let path = |path: &Path| path.to_str().map(str::to_owned).context("a path that is not text");

@@ -4,16 +4,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Answered, Group, GroupReport, KeyChoice, Span};
-use crate::machine::prefer_thread;
-use crate::peers::EngineKind;
+use crate::load::{self, Answered, Group, GroupReport, Span};
 use crate::peers::fondaco::STORE;
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
 use crate::servers::cluster::{Cluster, wait_until};
 
 const REPLICAS: u32 = 2;
@@ -34,39 +32,28 @@ enum Manner {
     Hangs,
 }
 
-/// The results for all deaths of one kind.
-struct Deaths {
-    manner: Manner,
-    detected: Figure,
-    failed: Figure,
-    failed_later: Figure,
-    before: Figure,
-    after: Figure,
-}
+const MANNERS: [(Manner, &str); 2] = [(Manner::Killed, "a node is killed"), (Manner::Hangs, "a node hangs")];
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
-    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let mut cluster = Cluster::start(bench, "node-death", REPLICAS)?;
-    cluster.serve(&version, dataset)?;
-    cluster.control().set("router-cache-bytes", 0)?;
-    let keys = KeyChoice::Uniform {
-        records: dataset.records,
-    };
+    let mut cluster = Cluster::serving(bench, "node-death", REPLICAS, dataset)?;
     let group = Group {
         rate: Some(RATE),
         keep_each: true,
-        ..Group::gets(cluster.router().resp(), STORE, keys)
+        ..Group::uniform(cluster.router().resp(), STORE, dataset.records)
     };
-    let mut all = [Manner::Killed, Manner::Hangs].map(Deaths::of);
-    let mut requests = 0;
-    let mut error = None;
-    let mut victim = 0;
+    let mut all = MANNERS.map(|_| Rounds::default());
+    let (mut requests, mut error, mut victim) = (0, None, 0);
     for round in 0..bench.rounds() {
-        for deaths in &mut all {
+        for ((manner, _), rounds) in MANNERS.into_iter().zip(&mut all) {
             wait_until_asked(&cluster, victim, &group)?;
-            let (report, died_at) = load_and_end(bench, &mut cluster, victim, deaths.manner, &group, round)?;
-            deaths.add(Death::seen_in(&report.each, died_at));
+            let (report, died_at) = load_and_end(bench, &mut cluster, victim, manner, &group, round)?;
+            let death = Death::seen_in(&report.each, died_at);
+            rounds.add("detected", "ms", death.detected.as_secs_f64() * 1e3);
+            rounds.add("failed", "requests", death.failed as f64);
+            rounds.add("failed later", "requests", death.failed_later as f64);
+            rounds.add("before", "µs", percentile_us(death.before, 0.99));
+            rounds.add("after", "µs", percentile_us(death.after, 0.99));
             requests += report.each.len();
             error = error.or(report.error);
             cluster.node(victim).start_again()?;
@@ -75,8 +62,19 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     }
     cluster.end()?;
     let first_error = error.map_or_else(String::new, |error| format!(" The first error: {error:?}."));
+    let lines = MANNERS.iter().zip(&all).flat_map(|((_, manner), rounds)| {
+        let line = |what: &str, ours: &str| rounds.line(format!("{manner}: {what}"), ours);
+        let later = line("failed requests once that is detected", "failed later");
+        let none_later = later.ours.rounds.iter().all(|&failed| failed == 0.0);
+        [
+            later.target("0 in all rounds", none_later),
+            line("failed requests until then", "failed"),
+            line("time until no request fails or is slow", "detected"),
+            rounds.compare(format!("{manner}: p99 without it"), "after", "before", "before"),
+        ]
+    });
     Ok(Measured {
-        lines: all.into_iter().flat_map(Deaths::lines).collect(),
+        lines: lines.collect(),
         notes: vec![
             format!(
                 "GETs of 100 B at {RATE:.0}/s through the router, its cache off, {REPLICAS} replicas on three nodes. In turns a node is killed (SIGKILL: its connections are reset) or hangs (SIGSTOP: they are not), and is restarted afterwards; {} requests in all.{first_error}",
@@ -86,66 +84,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
                 "A request is slow when it takes more than {SLOW:?} from its due time; a death is detected when none was slow or failed for {QUIET:?}, and 0 ms means that none was. All processes share two cores, so a slow request may have other reasons."
             ),
         ],
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }
 
-impl Deaths {
-    fn of(manner: Manner) -> Self {
-        let figure = |unit| Figure::new(unit, Vec::new());
-        Self {
-            manner,
-            detected: figure("ms"),
-            failed: figure("requests"),
-            failed_later: figure("requests"),
-            before: figure("µs"),
-            after: figure("µs"),
-        }
-    }
-
-    fn add(&mut self, death: Death) {
-        self.detected.rounds.push(death.detected.as_secs_f64() * 1e3);
-        self.failed.rounds.push(death.failed as f64);
-        self.failed_later.rounds.push(death.failed_later as f64);
-        self.before.rounds.push(percentile_us(death.before, 0.99));
-        self.after.rounds.push(percentile_us(death.after, 0.99));
-    }
-
-    fn lines(self) -> [Line; 4] {
-        let manner = match self.manner {
-            Manner::Killed => "a node is killed",
-            Manner::Hangs => "a node hangs",
-        };
-        let line = |what: &str, ours: Figure| Line {
-            work: format!("{manner}: {what}"),
-            ours,
-            peers: Vec::new(),
-            ratio: None,
-            targets: Vec::new(),
-            memory: String::new(),
-        };
-        let none_later = Target {
-            text: "0 in all rounds".into(),
-            reached: self.failed_later.rounds.iter().all(|&failed| failed == 0.0),
-        };
-        let ratio = self.after.over(&self.before);
-        [
-            Line {
-                targets: vec![none_later],
-                ..line("failed requests once that is detected", self.failed_later)
-            },
-            line("failed requests until then", self.failed),
-            line("time until no request fails or is slow", self.detected),
-            Line {
-                peers: vec![("before".into(), self.before)],
-                ratio: Some((ratio, "before".into())),
-                ..line("p99 without it", self.after)
-            },
-        ]
-    }
-}
-
-/// Reads from before the death of a node until well after it.
+/// Reads from before the death of a node until well after it; and when it died.
 fn load_and_end(
     bench: &Bench,
     cluster: &mut Cluster,
@@ -160,22 +103,18 @@ fn load_and_end(
         measured: before + AFTERWARDS,
         stop: None,
     };
-    thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            prefer_thread();
-            load::run(std::slice::from_ref(group), span, seed)
-        });
+    let end = || {
         thread::sleep(span.warm_up + before);
         let died_at = Instant::now();
-        let ended = match manner {
-            Manner::Killed => cluster.node(victim).kill(),
-            Manner::Hangs => cluster.node(victim).process().pause(),
-        };
-        let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
-        ended?;
-        cluster.node(victim).kill()?;
-        Ok((GroupReport::of_all(reports)?, died_at))
-    })
+        match manner {
+            Manner::Killed => cluster.node(victim).kill()?,
+            Manner::Hangs => cluster.node(victim).process().pause()?,
+        }
+        Ok(died_at)
+    };
+    let (died_at, reports) = load::beside(end, || load::run(std::slice::from_ref(group), span, seed))?;
+    cluster.node(victim).kill()?;
+    Ok((GroupReport::of_all(reports)?, died_at))
 }
 
 /// Reads until the router sends requests to the restarted node.

@@ -4,15 +4,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::dataset::Dataset;
-use crate::load::{self, Answered, Group, GroupReport, KeyChoice, Span};
-use crate::machine::prefer_thread;
+use crate::load::{Answered, Group};
 use crate::peers::fondaco::{PARTITIONS, STORE};
-use crate::report::{Figure, Line, Target};
+use crate::report::Rounds;
 use crate::servers::cluster::{Cluster, NODES};
 use crate::servers::control::COMMAND_LIMIT;
 
@@ -25,6 +23,8 @@ const WORST_MIN: f64 = 0.80;
 /// The least rate of the move, in MB/s, and what it is held at: faster, it would take more from readers.
 const RATE_MIN: f64 = 20.0;
 const RATE_MAX: u64 = 26;
+/// A move takes less time than this.
+const LOAD_MAX: Duration = Duration::from_secs(120);
 
 /// What one move did to readers.
 struct Moved {
@@ -39,68 +39,43 @@ struct Moved {
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
-    let dataset = Dataset {
-        records: if bench.quick { 40_000 } else { 1_000_000 },
-        value_bytes: 1024,
-    };
-    let source = bench.version_elsewhere(dataset)?;
+    let dataset = bench.moved_values();
+    let source = bench.version_elsewhere(STORE, dataset, 0)?;
     let megabytes = source.bytes()? as f64 / f64::from(PARTITIONS) / 1e6;
     let mut cluster = Cluster::start(bench, "rebalance", REPLICAS)?;
     cluster.serve(source.path(), dataset)?;
     cluster.control().set("router-cache-bytes", 0)?;
-    cluster
-        .control()
-        .set("move-rate-bytes-per-second", RATE_MAX * 1_000_000)?;
-    let keys = KeyChoice::Uniform {
-        records: dataset.records,
-    };
+    let rate_max = RATE_MAX * 1_000_000;
+    cluster.control().set("move-rate-bytes-per-second", rate_max)?;
     let group = Group {
         keep_each: true,
-        ..Group::gets(cluster.router().resp(), STORE, keys)
+        ..Group::uniform(cluster.router().resp(), STORE, dataset.records)
     };
-    let (mut kept, mut worst) = (
-        Figure::new("of before", Vec::new()),
-        Figure::new("of the median", Vec::new()),
-    );
-    let mut worst_before = Figure::new("of the median", Vec::new());
-    let mut rate = Figure::new("MB/s", Vec::new());
+    let mut rounds = Rounds::default();
     let mut failed = 0;
     for round in 0..bench.rounds() {
         let moved = load_and_move(bench, &cluster, &group, round)?;
-        kept.rounds.push(moved.kept);
-        worst.rounds.push(moved.worst);
-        worst_before.rounds.push(moved.worst_before);
-        rate.rounds.push(megabytes / moved.seconds);
+        rounds.add("kept", "of before", moved.kept);
+        rounds.add("worst", "of the median", moved.worst);
+        rounds.add("in as long a time before", "of the median", moved.worst_before);
+        rounds.add("rate", "MB/s", megabytes / moved.seconds);
         failed += moved.failed;
     }
     cluster.end()?;
-    let line = |work: &str, ours: Figure, peers: Vec<(String, Figure)>, target: Target| Line {
-        work: work.to_owned(),
-        targets: vec![target],
-        ours,
-        peers,
-        ratio: None,
-        memory: String::new(),
-    };
-    let at_least = |figure: &Figure, min: f64| Target {
-        text: format!("≥ {min}"),
-        reached: figure.median() >= min,
+    let at_least = |work: &str, ours: &str, peers: &[&str], min: f64| {
+        let is_reached = rounds.median(ours) >= min;
+        rounds.beside(work, ours, peers).target(format!("≥ {min}"), is_reached)
     };
     Ok(Measured {
         lines: vec![
-            line(
-                "throughput while a partition moves",
-                kept.clone(),
-                Vec::new(),
-                at_least(&kept, KEPT_MIN),
-            ),
-            line(
+            at_least("throughput while a partition moves", "kept", &[], KEPT_MIN),
+            at_least(
                 "its slowest window of 100 ms",
-                worst.clone(),
-                vec![("in as long a time before".to_owned(), worst_before)],
-                at_least(&worst, WORST_MIN),
+                "worst",
+                &["in as long a time before"],
+                WORST_MIN,
             ),
-            line("rate of the move", rate.clone(), Vec::new(), at_least(&rate, RATE_MIN)),
+            at_least("rate of the move", "rate", &[], RATE_MIN),
         ],
         notes: vec![format!(
             "GETs of 1 KiB through the router, its cache off, as fast as they are answered, {NODES} nodes with {REPLICAS} replicas: a \
@@ -108,7 +83,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
              the end of the plan. The slowest window is of the time from its begin to two seconds after its end. {failed} requests failed. All processes share two \
              cores: what the move costs is taken from readers."
         )],
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }
 
@@ -116,28 +91,18 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn load_and_move(bench: &Bench, cluster: &Cluster, group: &Group, round: u64) -> Result<Moved> {
     let before = bench.round_time();
     let after = Duration::from_secs(2);
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let span = Span {
-        warm_up: before / 3,
-        measured: Duration::from_secs(120),
-        stop: Some(&stop),
-    };
-    thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            prefer_thread();
-            load::run(std::slice::from_ref(group), span, round)
-        });
-        thread::sleep(span.warm_up + before);
+    let (report, (began, ended)) = group.during(LOAD_MAX, round, || {
+        thread::sleep(before * 4 / 3);
         let began = Instant::now();
-        let moved = move_one(cluster, round);
+        move_one(cluster, round)?;
         let ended = Instant::now();
         thread::sleep(after);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
-        moved?;
-        let report = GroupReport::of_all(reports)?;
-        Ok(seen_in(&report.each, began, ended, ended + after))
-    })
+        Ok((began, ended))
+    })?;
+    // The first requests warm up.
+    let counted_from = began - before;
+    let counted: Vec<Answered> = report.each.into_iter().filter(|one| one.due >= counted_from).collect();
+    Ok(seen_in(&counted, began, ended, ended + after))
 }
 
 /// Moves a replica of a partition to the node that does not have it.

@@ -14,10 +14,9 @@ use crate::dataset::key;
 use crate::load::library::{self, Library, LibraryLoad};
 use crate::load::{self, Group, GroupReport, KeyChoice, Records, Span};
 use crate::machine::process::cpu_time_of;
-use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Line, Rounds};
 use crate::servers::cluster::Cluster;
 
 const REPLICAS: u32 = 2;
@@ -32,11 +31,15 @@ const MGET_RATE: f64 = 200.0;
 const MGETS_AT_A_TIME: usize = 16;
 const LATENCY_MAX: f64 = 1.6;
 const CAPACITY_MIN: f64 = 0.5;
+/// The names of the ways.
+const ROUTED: &str = "through the router";
+const DIRECT: &str = "direct";
+const DIRECT_OF_NODES: &str = "direct, of nodes";
+const LIBRARY: &str = "client library, direct";
 
 /// The results of a load, and the CPU time that it used, in seconds.
 struct Outcome {
-    a_second: f64,
-    requests: f64,
+    report: GroupReport,
     nodes: f64,
     router: f64,
     load_generator: f64,
@@ -52,14 +55,15 @@ enum Pace {
 }
 
 /// The results of one pipeline depth, through the router and directly.
+#[derive(Default)]
 struct Capacity {
-    throughput: [Figure; 2],
+    throughput: Rounds,
     /// Requests per second of CPU time of all servers.
-    of_all: [Figure; 2],
+    of_all: Rounds,
     /// Requests per second of the router's CPU time, and of the nodes' when asked directly.
-    of_one: [Figure; 2],
-    /// CPU time per request in microseconds: of the nodes directly, of the nodes through the router, of the router.
-    costs: [Vec<f64>; 3],
+    of_one: Rounds,
+    /// CPU time per request: of the nodes directly, of the nodes through the router, of the router.
+    costs: Rounds,
 }
 
 /// A path to the keys: groups that run together, for `GET`s.
@@ -67,17 +71,12 @@ struct Way(Vec<Group>);
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
-    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let mut cluster = Cluster::start(bench, "routed", REPLICAS)?;
-    cluster.serve(&version, dataset)?;
-    cluster.control().set("router-cache-bytes", 0)?;
-    let library = Library::connect(cluster.router().resp(), ReadOptions::default())?;
+    let cluster = Cluster::serving(bench, "routed", REPLICAS, dataset)?;
+    let router = cluster.router().resp();
+    let library = Library::connect(router, ReadOptions::default())?;
     let store: StoreName = STORE.parse()?;
 
-    let uniform = KeyChoice::Uniform {
-        records: dataset.records,
-    };
-    let routed = Group::gets(cluster.router().resp(), STORE, uniform.clone());
+    let routed = Group::uniform(router, STORE, dataset.records);
     let mget = Group {
         keys_per_request: MGET_KEYS,
         connections: MGETS_AT_A_TIME,
@@ -86,126 +85,79 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     };
     let library_mget = |pace| LibraryLoad {
         store: store.clone(),
-        keys: uniform.clone(),
+        keys: mget.keys.clone(),
         keys_per_request: MGET_KEYS,
         pace,
     };
-    let ways = [Way(vec![routed]), Way::direct(&library, &store, dataset.records)?];
-    // Latencies and capacities: through the router, then directly.
-    let mut latency = [(); 2].map(|()| Figure::new("µs", Vec::new()));
-    let mut capacities = PIPELINES.map(|_| Capacity::new());
-    let mut mget_latency = latency.clone();
-    let mut mget_capacity = [(); 2].map(|()| Figure::new("mgets/s", Vec::new()));
-    let mut mget_of_servers = mget_capacity.clone();
+    let direct = Way::direct(&library, &store, dataset.records)?;
+    let ways = [(ROUTED, Way(vec![routed])), (DIRECT, direct)];
+    let mut latency = Rounds::default();
+    let mut capacities = PIPELINES.map(|_| Capacity::default());
+    let [mut mget_latency, mut mget_capacity, mut mget_of_servers] = [(); 3].map(|()| Rounds::default());
     let span = Span::of(bench.round_time() * 2 / 3);
     // CPU time is counted from the first request on.
-    let busy = Span {
-        warm_up: Duration::ZERO,
-        ..Span::of(bench.round_time() / 2)
-    };
-    for way in &ways {
+    let busy = Span::whole(bench.round_time() / 2);
+    for (_, way) in &ways {
         way.run(Pace::Pipeline(PIPELINES[USUAL]), span, 0)?;
     }
     for round in 0..bench.rounds() {
-        for (at, way) in ways.iter().enumerate() {
-            latency[at]
-                .rounds
-                .push(way.run(Pace::Rate(RATE), span, round)?.latency_us(0.5));
+        for (name, way) in &ways {
+            latency.add_latency(name, &way.run(Pace::Rate(RATE), span, round)?);
             for (pipeline, capacity) in PIPELINES.into_iter().zip(&mut capacities) {
                 let outcome = watched(&cluster, || way.run(Pace::Pipeline(pipeline), busy, round))?;
-                capacity.note(at, &outcome);
+                capacity.note(name, &outcome);
             }
         }
-        let through_router = |rate, span| {
-            let group = Group { rate, ..mget.clone() };
-            GroupReport::of_all(load::run_preferred(&[group], span, round)?)
-        };
+        let through_router = |rate, span| Group { rate, ..mget.clone() }.run(span, round);
         let through_library = |pace, span| library.run(&library_mget(pace), span, round);
-        let paced = [
-            through_router(Some(MGET_RATE), span)?,
-            through_library(library::Pace::Rate(MGET_RATE), span)?,
-        ];
-        let many = [
-            watched(&cluster, || through_router(None, busy))?,
-            watched(&cluster, || {
-                through_library(library::Pace::AtATime(MGETS_AT_A_TIME), busy)
-            })?,
-        ];
-        for (at, (paced, many)) in paced.iter().zip(many).enumerate() {
-            mget_latency[at].rounds.push(paced.latency_us(0.5));
-            let servers = many.nodes + many.router;
-            mget_capacity[at]
-                .rounds
-                .push(many.requests / (servers + many.load_generator));
-            mget_of_servers[at].rounds.push(many.requests / servers);
+        mget_latency.add_latency(ROUTED, &through_router(Some(MGET_RATE), span)?);
+        mget_latency.add_latency(LIBRARY, &through_library(library::Pace::Rate(MGET_RATE), span)?);
+        let at_a_time = library::Pace::AtATime(MGETS_AT_A_TIME);
+        for (name, many) in [
+            (ROUTED, watched(&cluster, || through_router(None, busy))?),
+            (LIBRARY, watched(&cluster, || through_library(at_a_time, busy))?),
+        ] {
+            let (requests, servers) = (many.report.requests as f64, many.nodes + many.router);
+            mget_capacity.add(name, "mgets/s", requests / (servers + many.load_generator));
+            mget_of_servers.add(name, "mgets/s", requests / servers);
         }
     }
     drop(library);
     cluster.end()?;
 
-    let line = |work: String, [ours, direct]: [Figure; 2], peer: &str| {
-        let ratio = ours.over(&direct);
-        Line {
-            work,
-            ours,
-            peers: vec![(peer.to_owned(), direct)],
-            ratio: Some((ratio, peer.to_owned())),
-            targets: Vec::new(),
-            memory: String::new(),
-        }
+    let p50 = |work: String, rounds: &Rounds, peer: &str| {
+        let [ours, theirs] = [ROUTED, peer].map(|name| rounds.figure(&format!("{name}, median")));
+        Line::new(work, ours).peer(peer, theirs).over_peer(peer)
     };
-    let mut p50 = line(format!("GET through the router at {RATE:.0}/s, p50"), latency, "direct");
-    let ratio = |line: &Line| line.ratio.as_ref().map_or(f64::NAN, |ratio| ratio.0);
-    p50.targets = vec![Target::at_most(ratio(&p50), LATENCY_MAX)];
-    let mut lines = vec![p50];
+    let work = format!("GET through the router at {RATE:.0}/s, p50");
+    let mut lines = vec![p50(work, &latency, DIRECT).at_most(LATENCY_MAX)];
     let mut costs = Vec::new();
-    for (at, (pipeline, capacity)) in PIPELINES.into_iter().zip(capacities).enumerate() {
-        let [direct, nodes, router] = capacity.costs.map(|rounds| number(crate::report::median(&rounds)));
+    for (at, (pipeline, capacity)) in PIPELINES.into_iter().zip(&capacities).enumerate() {
+        let [direct, nodes, router] = ["direct", "nodes", "router"].map(|of| capacity.costs.shown(of));
         costs.push(format!(
             "{router} + {nodes} µs instead of {direct} at pipeline {pipeline}"
         ));
         let load = format!("GET of {CONNECTIONS} connections with {pipeline} in flight");
-        let by_core = [
-            line(
-                format!("{load}, for each second of processor time of router and nodes"),
-                capacity.of_all,
-                "direct, of nodes",
-            ),
-            line(
-                format!("{load}, for each second of processor time of the router alone"),
-                capacity.of_one,
-                "direct, of nodes",
-            ),
-        ];
-        for mut line in by_core {
-            line.targets = vec![Target::at_least(ratio(&line), CAPACITY_MIN)];
-            lines.push(line);
+        for (rounds, of) in [
+            (&capacity.of_all, "router and nodes"),
+            (&capacity.of_one, "the router alone"),
+        ] {
+            let work = format!("{load}, for each second of processor time of {of}");
+            let line = rounds.line(work, ROUTED);
+            let line = line.peer(DIRECT_OF_NODES, rounds.figure(DIRECT));
+            lines.push(line.over_peer(DIRECT_OF_NODES).at_least(CAPACITY_MIN));
         }
         if at == USUAL {
-            lines.push(line(
-                format!("{load}, all sharing two cores"),
-                capacity.throughput,
-                "direct",
-            ));
+            let work = format!("{load}, all sharing two cores");
+            lines.push(capacity.throughput.compare(work, ROUTED, DIRECT, DIRECT));
         }
     }
-    let library = "client library, direct";
+    let mgets = format!("MGET of {MGET_KEYS} through the router");
+    let by_cpu_time = |of: &str| format!("{mgets}, for each second of processor time{of}");
     lines.extend([
-        line(
-            format!("MGET of {MGET_KEYS} through the router at {MGET_RATE:.0}/s, p50"),
-            mget_latency,
-            library,
-        ),
-        line(
-            format!("MGET of {MGET_KEYS} through the router, for each second of processor time, clients counted"),
-            mget_capacity,
-            library,
-        ),
-        line(
-            format!("MGET of {MGET_KEYS} through the router, for each second of processor time of router and nodes"),
-            mget_of_servers,
-            library,
-        ),
+        p50(format!("{mgets} at {MGET_RATE:.0}/s, p50"), &mget_latency, LIBRARY),
+        mget_capacity.compare(by_cpu_time(", clients counted"), ROUTED, LIBRARY, LIBRARY),
+        mget_of_servers.compare(by_cpu_time(" of router and nodes"), ROUTED, LIBRARY, LIBRARY),
     ]);
     Ok(Measured {
         lines,
@@ -220,7 +172,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             ),
             "The router does the work for its clients that the client library does in its own process: where clients are counted, this work of the library is included. The load generator at the router is a minimal one, the library on its side a tokio application.".into(),
         ],
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }
 
@@ -270,39 +222,26 @@ impl Way {
 }
 
 impl Capacity {
-    fn new() -> Self {
-        let figures = || [(); 2].map(|()| Figure::new("gets/s", Vec::new()));
-        Self {
-            throughput: figures(),
-            of_all: figures(),
-            of_one: figures(),
-            costs: Default::default(),
-        }
-    }
-
-    /// Records a round through the router (0) or directly (1).
-    fn note(&mut self, way: usize, outcome: &Outcome) {
+    /// Records a round of a way.
+    fn note(&mut self, way: &str, outcome: &Outcome) {
         let Outcome {
-            a_second,
-            requests,
-            nodes,
-            router,
-            ..
-        } = *outcome;
-        let micros = |seconds: f64| seconds / requests * 1e6;
-        self.throughput[way].rounds.push(a_second);
+            report, nodes, router, ..
+        } = outcome;
+        let requests = report.requests as f64;
+        let (all, one) = match way {
+            ROUTED => (nodes + router, router),
+            _ => (*nodes, nodes),
+        };
+        self.throughput.add(way, "gets/s", report.requests_per_second());
+        self.of_all.add(way, "gets/s", requests / all);
+        self.of_one.add(way, "gets/s", requests / one);
+        let mut cost = |of: &str, seconds: f64| self.costs.add(of, "µs", seconds / requests * 1e6);
         match way {
-            0 => {
-                self.of_all[way].rounds.push(requests / (nodes + router));
-                self.of_one[way].rounds.push(requests / router);
-                self.costs[1].push(micros(nodes));
-                self.costs[2].push(micros(router));
+            ROUTED => {
+                cost("nodes", *nodes);
+                cost("router", *router);
             }
-            _ => {
-                self.of_all[way].rounds.push(requests / nodes);
-                self.of_one[way].rounds.push(requests / nodes);
-                self.costs[0].push(micros(nodes));
-            }
+            _ => cost("direct", *nodes),
         }
     }
 }
@@ -322,8 +261,7 @@ fn watched(cluster: &Cluster, load: impl FnOnce() -> Result<GroupReport>) -> Res
     // At least a tick of the clock for CPU time.
     let [nodes, router, load_generator] = [0, 1, 2].map(|at| (after[at] - before[at]).as_secs_f64().max(0.01));
     Ok(Outcome {
-        a_second: report.requests_per_second(),
-        requests: report.requests as f64,
+        report,
         nodes,
         router,
         load_generator,

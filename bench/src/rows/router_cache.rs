@@ -6,11 +6,10 @@ use anyhow::{Result, ensure};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::{Dataset, Random, key};
-use crate::load::{self, Group, GroupReport, KeyChoice, Span};
-use crate::peers::EngineKind;
+use crate::load::{Group, KeyChoice, Span};
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target, median};
+use crate::report::{Line, Rounds};
 use crate::servers::ask;
 use crate::servers::cluster::{Cluster, NODES, Server, wait_until};
 
@@ -24,109 +23,79 @@ const CACHE_BYTES: u64 = 64 << 20;
 const RATIO_MAX: f64 = 0.6;
 const STICKY_KEYS: u64 = 100;
 const ASKED_TIMES: u64 = 10;
+/// The names of the latencies.
+const FROM_NODES: &str = "from the nodes";
+const FROM_CACHE: &str = "from the router's cache";
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
-    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let mut cluster = Cluster::start(bench, "router-cache", REPLICAS)?;
-    cluster.serve(&version, dataset)?;
-    let hot = KeyChoice::Hot {
+    let cluster = Cluster::serving(bench, "router-cache", REPLICAS, dataset)?;
+    let keys = KeyChoice::Hot {
         records: dataset.records,
         count: HOT_KEYS,
     };
-    let many = Group::gets(cluster.router().resp(), STORE, hot);
+    let many = Group::gets(cluster.router().resp(), STORE, keys);
     let paced = Group {
         rate: Some(RATE),
         ..many.clone()
     };
-    let run = |group: &Group, round| {
-        let span = Span::of(bench.round_time());
-        GroupReport::of_all(load::run_preferred(std::slice::from_ref(group), span, round)?)
-    };
-    let microseconds = || Figure::new("µs", Vec::new());
-    let (mut hits, mut misses) = ([microseconds(), microseconds()], [microseconds(), microseconds()]);
-    let mut hit_share = Vec::new();
-    let mut distributions = None;
+    let span = Span::of(bench.round_time());
+    let mut rounds = Rounds::default();
     for round in 0..bench.rounds() {
         cluster.control().set(SETTING, 0)?;
-        let missed = run(&paced, round)?;
+        rounds.add_latency(FROM_NODES, &paced.run(span, round)?);
         cluster.control().set(SETTING, CACHE_BYTES)?;
         // Fills the cache.
-        run(&many, round)?;
+        many.run(span, round)?;
         let before = looked_for(&cluster)?;
-        let hit = run(&paced, round)?;
+        rounds.add_latency(FROM_CACHE, &paced.run(span, round)?);
         let after = looked_for(&cluster)?;
-        hit_share.push((after.0 - before.0) as f64 / (after.1 - before.1) as f64 * 100.0);
-        for (at, quantile) in [0.5, 0.99].into_iter().enumerate() {
-            hits[at].rounds.push(hit.latency_us(quantile));
-            misses[at].rounds.push(missed.latency_us(quantile));
-        }
-        distributions = Some((missed.distribution(), hit.distribution()));
+        let share = (after.0 - before.0) as f64 / (after.1 - before.1) as f64;
+        rounds.add("hits", "%", share * 100.0);
     }
     cluster.control().set(SETTING, 0)?;
-    let mut own_share = Figure::new("%", Vec::new());
     let mut keys_seen = [0.0; NODES];
     for round in 0..bench.rounds() {
         let sticky = Stickiness::measure(&cluster, dataset, round)?;
-        own_share.rounds.push(sticky.own_share * 100.0);
-        keys_seen
-            .iter_mut()
-            .zip(sticky.keys_of)
-            .for_each(|(all, of)| *all += of as f64);
+        rounds.add("own share", "%", sticky.own_share * 100.0);
+        let of_nodes = keys_seen.iter_mut().zip(sticky.keys_of);
+        of_nodes.for_each(|(all, of)| *all += of as f64);
     }
     cluster.end()?;
 
-    let [hits, hits_p99] = hits;
-    let [misses, misses_p99] = misses;
-    let line = |quantile: &str, ours: Figure, peer: Figure| Line {
-        work: format!("{quantile} of hot keys at {RATE:.0}/s, from the router's cache"),
-        ratio: Some((ours.over(&peer), "from the nodes".into())),
-        ours,
-        peers: vec![("from the nodes".into(), peer)],
-        targets: Vec::new(),
-        memory: String::new(),
+    let line = |quantile: &str, suffix: &str| {
+        let [ours, peer] = [FROM_CACHE, FROM_NODES].map(|name| rounds.figure(&format!("{name}{suffix}")));
+        let work = format!("{quantile} of hot keys at {RATE:.0}/s, from the router's cache");
+        Line::new(work, ours).peer(FROM_NODES, peer).over_peer(FROM_NODES)
     };
-    let mut p50 = line("p50", hits, misses);
-    p50.targets = vec![Target {
-        text: "≥ 40 % lower".into(),
-        reached: p50.ratio.as_ref().is_some_and(|ratio| ratio.0 <= RATIO_MAX),
-    }];
+    let p50 = line("p50", ", median");
+    let is_reached = p50.ratio_value() <= RATIO_MAX;
+    let own_share = "requests for a key, cache off, that reached the same one of three replicas";
     let all_seen: f64 = keys_seen.iter().sum();
-    let shares: Vec<String> = keys_seen.iter().map(|seen| number(seen / all_seen * 100.0)).collect();
-    let charts = distributions.map(|(missed, hit)| Chart::Latencies {
-        file: "router-cache".into(),
-        title: "latency of hot keys through the router (last round)".into(),
-        series: vec![
-            ("from the nodes".into(), missed),
-            ("from the router's cache".into(), hit),
-        ],
-    });
+    let shares = keys_seen.map(|seen| number(seen / all_seen * 100.0));
     Ok(Measured {
         lines: vec![
-            p50,
-            line("p99", hits_p99, misses_p99),
-            Line {
-                work: "requests for a key, cache off, that reached the same one of three replicas".into(),
-                ours: own_share,
-                peers: Vec::new(),
-                ratio: None,
-                targets: Vec::new(),
-                memory: String::new(),
-            },
+            p50.target("≥ 40 % lower", is_reached),
+            line("p99", ""),
+            rounds.line(own_share, "own share"),
         ],
         notes: vec![
             format!(
                 "{HOT_KEYS} hot keys of {} at a fixed rate; three nodes with {REPLICAS} replicas. With `{SETTING}` at its default of {} MiB, {} % of the keys came from the cache; with 0 all come from the nodes, where they are in memory. Router, nodes and load generator share two cores.",
                 number(dataset.records as f64),
                 CACHE_BYTES >> 20,
-                number(median(&hit_share))
+                rounds.shown("hits")
             ),
             format!(
                 "Sticky routing: {STICKY_KEYS} keys per round are requested {ASKED_TIMES} times each, one key after the other, and the nodes' counters show which replicas were asked. Of the distinct keys the replicas saw {} %: their page caches divide the keys between them, instead of each caching all of them. Deviations are hedges.",
                 shares.join(" %, ")
             ),
         ],
-        charts: charts.into_iter().collect(),
+        charts: vec![rounds.latencies(
+            "router-cache",
+            "latency of hot keys through the router",
+            &[FROM_NODES, FROM_CACHE],
+        )],
     })
 }
 

@@ -1,7 +1,7 @@
 //! The duration of a swap, of a small store and of a large one: over the control port, and for readers in this process
 //! on the catalog that a node serves from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -15,8 +15,8 @@ use fondaco_node::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::{Dataset, Random, is_value_of, key};
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
 use crate::servers::fondaco::{Fondaco, Settings};
 
 const SMALL: Dataset = Dataset {
@@ -50,43 +50,24 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         readers.push(for_readers(bench, dir, dataset)?);
     }
     let title = format!("store of {} MB", number(large.bytes() as f64 / 1e6));
-    let ratio = control[1].over(&control[0]);
-    let mut lines = vec![Line {
-        work: format!("swap over the control port, {title}"),
-        ours: control[1].clone(),
-        peers: vec![("store of 1 MB".into(), control[0].clone())],
-        ratio: Some((ratio, "that of 1 MB".into())),
-        targets: vec![Target::at_most(ratio, RATIO_MAX)],
-        memory: String::new(),
-    }];
-    let [small_readers, large_readers] = &readers[..] else {
-        return Err(anyhow!("two stores are needed"));
-    };
-    lines.push(Line {
-        work: format!("replacing the catalog, {title}"),
-        ours: large_readers.publish.clone(),
-        peers: vec![("store of 1 MB".into(), small_readers.publish.clone())],
-        ratio: Some((
-            large_readers.publish.over(&small_readers.publish),
-            "that of 1 MB".into(),
-        )),
-        targets: vec![Target::figure_at_most(&large_readers.publish, READERS_PAUSE_MAX_US)],
-        memory: String::new(),
-    });
-    lines.push(Line {
-        work: format!("a reader's longest look-up around a swap, {title}"),
-        ours: large_readers.pause_swapping.clone(),
-        peers: vec![("no swap".into(), large_readers.pause_quiet.clone())],
-        ratio: Some((
-            large_readers.pause_swapping.over(&large_readers.pause_quiet),
-            "itself without a swap".into(),
-        )),
-        targets: vec![Target::figure_at_most(
-            &large_readers.pause_swapping,
-            READERS_PAUSE_MAX_US,
-        )],
-        memory: String::new(),
-    });
+    let over_port = format!("swap over the control port, {title}");
+    let replacing = format!("replacing the catalog, {title}");
+    let longest = format!("a reader's longest look-up around a swap, {title}");
+    let lines = vec![
+        control
+            .line(over_port, "large")
+            .peer("store of 1 MB", control.figure("small"))
+            .over_peer("that of 1 MB")
+            .at_most(RATIO_MAX),
+        readers[1]
+            .line(replacing, "publish")
+            .peer("store of 1 MB", readers[0].figure("publish"))
+            .over_peer("that of 1 MB")
+            .figure_at_most(READERS_PAUSE_MAX_US),
+        readers[1]
+            .compare(longest, "swap", "no swap", "itself without a swap")
+            .figure_at_most(READERS_PAUSE_MAX_US),
+    ];
     let mut notes = vec![
         format!(
             "Over the control port: a POST, the metadata written and synced, the catalog replaced, the answer; {SWAPS_A_ROUND} swaps per round, back and forth, stores alternating; the median of each round."
@@ -104,46 +85,41 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes,
-        charts: Vec::new(),
+        ..Measured::default()
     })
 }
 
-/// The median duration of a swap in each round, in milliseconds; small, large.
-fn over_the_control_port(bench: &Bench, dirs: &[std::path::PathBuf]) -> Result<[Figure; 2]> {
+/// The median duration of a swap of each store in each round, in milliseconds.
+fn over_the_control_port(bench: &Bench, dirs: &[PathBuf]) -> Result<Rounds> {
     let server = Fondaco::start(bench, "swap", Settings::default())?;
     let stores = ["small", "large"];
     for (store, dir) in stores.into_iter().zip(dirs) {
         server.control().create(store)?;
         // Versions 1 and 2, the same files.
         server.control().deploy(store, dir)?;
-        server.control().deploy(store, dir)?;
+        server.control().deploy_again(store, dir)?;
     }
     let agent = ureq::Agent::new_with_defaults();
-    let mut figures = [Figure::new("ms", Vec::new()), Figure::new("ms", Vec::new())];
+    let mut rounds = Rounds::default();
     for _ in 0..bench.rounds() {
-        let mut times = [Vec::new(), Vec::new()];
+        let mut swaps = Rounds::default();
         for swap in 0..SWAPS_A_ROUND {
-            for (store, times) in stores.into_iter().zip(&mut times) {
+            for store in stores {
                 let started = Instant::now();
                 server.control().swap(&agent, store, 1 + swap % 2)?;
-                times.push(started.elapsed().as_secs_f64() * 1e3);
+                swaps.add(store, "ms", started.elapsed().as_secs_f64() * 1e3);
             }
         }
-        for (figure, times) in figures.iter_mut().zip(times) {
-            figure.rounds.push(crate::report::median(&times));
+        for store in stores {
+            rounds.add(store, "ms", swaps.median(store));
         }
     }
     server.end()?;
-    Ok(figures)
+    Ok(rounds)
 }
 
-struct Readers {
-    publish: Figure,
-    pause_swapping: Figure,
-    pause_quiet: Figure,
-}
-
-fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
+/// Microseconds to replace the catalog, and the longest look-ups with and without a swap; medians of each round.
+fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Rounds> {
     let mut versions = Vec::new();
     for number in [1, 2] {
         let version = Version::open(dir)?;
@@ -167,28 +143,27 @@ fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
     shared.publish(catalog(0)?);
     let stop = AtomicBool::new(false);
     let longest_ns = AtomicU64::new(0);
-    let microseconds = || Figure::new("µs", Vec::new());
-    let (mut publish, mut pause_swapping, mut pause_quiet) = (microseconds(), microseconds(), microseconds());
+    let mut rounds = Rounds::default();
     thread::scope(|scope| -> Result<()> {
         let reader = scope.spawn(|| read_until(&shared, dataset, &stop, &longest_ns));
         let mut swapping = || -> Result<()> {
             for _ in 0..bench.rounds() {
-                let (mut publishes, mut pauses, mut quiet) = (Vec::new(), Vec::new(), Vec::new());
+                let mut swaps = Rounds::default();
                 for swap in 0..SWAPS_A_ROUND {
                     let next = catalog(swap + 1)?;
                     longest_ns.store(0, Relaxed);
                     thread::sleep(WINDOW);
-                    quiet.push(longest_ns.swap(0, Relaxed) as f64 / 1e3);
+                    swaps.add("no swap", "µs", longest_ns.swap(0, Relaxed) as f64 / 1e3);
                     let started = Instant::now();
                     shared.publish(next);
-                    publishes.push(started.elapsed().as_secs_f64() * 1e6);
+                    swaps.add("publish", "µs", started.elapsed().as_secs_f64() * 1e6);
                     thread::sleep(WINDOW);
-                    pauses.push(longest_ns.load(Relaxed) as f64 / 1e3);
+                    swaps.add("swap", "µs", longest_ns.load(Relaxed) as f64 / 1e3);
                     shared.reap();
                 }
-                publish.rounds.push(crate::report::median(&publishes));
-                pause_swapping.rounds.push(crate::report::median(&pauses));
-                pause_quiet.rounds.push(crate::report::median(&quiet));
+                for name in ["publish", "swap", "no swap"] {
+                    rounds.add(name, "µs", swaps.median(name));
+                }
             }
             Ok(())
         };
@@ -197,11 +172,7 @@ fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
         reader.join().map_err(|_| anyhow!("the reader panicked"))??;
         swapped
     })?;
-    Ok(Readers {
-        publish,
-        pause_swapping,
-        pause_quiet,
-    })
+    Ok(rounds)
 }
 
 /// Looks up some keys repeatedly, and stores the longest look-up in `longest_ns`.

@@ -1,18 +1,13 @@
 //! What it costs that a node reports its load and decides about it, and that its requests are traced.
 
-use std::thread;
-use std::time::Duration;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use fondaco_testing::serve_http;
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Group, KeyChoice, Span};
-use crate::machine::prefer_thread;
-use crate::peers::EngineKind;
+use crate::load::{Costed, Group, Span};
 use crate::peers::fondaco::STORE;
-use crate::report::{Figure, Line, Target};
+use crate::report::Rounds;
 use crate::servers::fondaco::{Fondaco, Settings};
 
 /// The least part of the throughput that is to be left.
@@ -22,92 +17,61 @@ const KEPT_MIN: f64 = 0.98;
 const WINDOW_MS: &str = "10000";
 /// So long that nothing is reported.
 const QUIET_MS: &str = "3600000";
+const PIPELINES: [usize; 2] = [1, 16];
 
-/// A state of the server: its name, and its settings.
-struct State {
-    name: &'static str,
-    window_ms: &'static str,
-    share: Option<&'static str>,
-}
-
-const STATES: [State; 5] = [
-    State {
-        name: "without reports",
-        window_ms: QUIET_MS,
-        share: None,
-    },
-    State {
-        name: "with reports and decisions",
-        window_ms: WINDOW_MS,
-        share: None,
-    },
-    State {
-        name: "traced, share 0",
-        window_ms: WINDOW_MS,
-        share: Some("0"),
-    },
-    State {
-        name: "traced, share 0.001",
-        window_ms: WINDOW_MS,
-        share: Some("0.001"),
-    },
-    State {
-        name: "traced, share 1",
-        window_ms: WINDOW_MS,
-        share: Some("1"),
-    },
+/// States of the server: the name, the window, and the share of requests that are traced.
+const STATES: [(&str, &str, Option<&str>); 5] = [
+    (QUIET, QUIET_MS, None),
+    ("with reports and decisions", WINDOW_MS, None),
+    ("traced, share 0", WINDOW_MS, Some("0")),
+    ("traced, share 0.001", WINDOW_MS, Some("0.001")),
+    ("traced, share 1", WINDOW_MS, Some("1")),
 ];
+/// The state that the others are compared with.
+const QUIET: &str = "without reports";
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
-    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let settings = Settings {
-        loops: 1,
-        ..Settings::default()
+    let server = Fondaco::serving(bench, "watched", Settings::one_loop(), dataset)?;
+    let load = |pipeline: usize, round: u64| -> Result<f64> {
+        let group = Group {
+            connections: 16,
+            pipeline,
+            ..Group::uniform(server.resp(), STORE, dataset.records)
+        };
+        let load = || group.run(Span::whole(bench.round_time()), round);
+        Ok(Costed::measure(|| server.process().cpu_time(), load)?.per_cpu_second())
     };
-    let server = Fondaco::start(bench, "watched", settings)?;
-    server.control().create(STORE)?;
-    server.control().deploy(STORE, &version)?;
     // It takes all spans, and forgets them.
     let collector = format!("http://{}", serve_http(|_, _| Some(("200 OK", b"{}".to_vec())))?);
-    let mut figures =
-        [1, 16].map(|_| [(); STATES.len()].map(|()| Figure::new("requests/s of processor time", Vec::new())));
+    let mut by_pipeline = PIPELINES.map(|_| Rounds::default());
     // Each round tells the loops how many requests to look at, before a long silence.
     for round in 0..bench.rounds() {
-        for (at, state) in STATES.iter().enumerate() {
+        for (name, window_ms, share) in STATES {
             let control = server.control();
-            control.set_text("traces-endpoint", state.share.map_or("", |_| &collector))?;
-            if let Some(share) = state.share {
+            control.set_text("traces-endpoint", share.map_or("", |_| &collector))?;
+            if let Some(share) = share {
                 control.set_text("traces-sample", share)?;
             }
-            if state.window_ms == QUIET_MS {
+            if window_ms == QUIET_MS {
                 control.set_text("balance-window-ms", WINDOW_MS)?;
-                load(bench, &server, dataset.records, 16, round)?;
+                load(16, round)?;
             }
-            control.set_text("balance-window-ms", state.window_ms)?;
-            for (figures, pipeline) in figures.iter_mut().zip([1, 16]) {
-                figures[at]
-                    .rounds
-                    .push(load(bench, &server, dataset.records, pipeline, round)?);
+            control.set_text("balance-window-ms", window_ms)?;
+            for (rounds, pipeline) in by_pipeline.iter_mut().zip(PIPELINES) {
+                rounds.add(name, "requests/s of processor time", load(pipeline, round)?);
             }
         }
     }
     server.end()?;
     let mut lines = Vec::new();
-    for (figures, pipeline) in figures.into_iter().zip([1, 16]) {
-        let before = figures[0].clone();
-        for (state, figure) in STATES.iter().zip(figures).skip(1) {
-            let kept = figure.over(&before);
-            lines.push(Line {
-                work: format!("GETs of 100 B, pipeline {pipeline}, {}", state.name),
-                ours: figure,
-                peers: vec![(STATES[0].name.to_owned(), before.clone())],
-                ratio: Some((kept, STATES[0].name.to_owned())),
-                targets: match state.share {
-                    Some("1") => Vec::new(),
-                    _ => vec![Target::at_least(kept, KEPT_MIN)],
-                },
-                memory: String::new(),
+    for (rounds, pipeline) in by_pipeline.iter().zip(PIPELINES) {
+        for (name, _, share) in &STATES[1..] {
+            let work = format!("GETs of 100 B, pipeline {pipeline}, {name}");
+            let line = rounds.compare(work, name, QUIET, QUIET);
+            lines.push(match share {
+                Some("1") => line,
+                _ => line.at_least(KEPT_MIN),
             });
         }
     }
@@ -119,29 +83,6 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
              reports, requests are still sampled. Spans go to a collector in the process of the load generator, which answers at once."
                 .to_owned(),
         ],
-        charts: Vec::new(),
+        ..Measured::default()
     })
-}
-
-fn load(bench: &Bench, server: &Fondaco, records: u64, pipeline: usize, round: u64) -> Result<f64> {
-    let group = Group {
-        connections: 16,
-        pipeline,
-        ..Group::gets(server.resp(), STORE, KeyChoice::Uniform { records })
-    };
-    let span = Span {
-        warm_up: Duration::ZERO,
-        measured: bench.round_time(),
-        stop: None,
-    };
-    let before = server.process().cpu_time()?;
-    let reports = thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            prefer_thread();
-            load::run(std::slice::from_ref(&group), span, round)
-        });
-        client.join().map_err(|_| anyhow!("the load generator panicked"))?
-    })?;
-    let used = server.process().cpu_time()? - before;
-    Ok(reports[0].requests as f64 / used.as_secs_f64().max(0.01))
 }

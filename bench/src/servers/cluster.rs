@@ -14,8 +14,10 @@ use fondaco_testing::{CpuGroup, ZooKeeper, free_port};
 use crate::bench::Bench;
 use crate::dataset::Dataset;
 use crate::machine::process::{Launch, Process};
+use crate::peers::EngineKind;
 use crate::peers::fondaco::{PARTITIONS, STORE};
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
+use crate::servers::replicas::Replicas;
 use crate::servers::{last_record_exchange, wait_for_reply};
 
 /// The number of nodes.
@@ -76,35 +78,12 @@ struct Role<'a> {
     group: Option<usize>,
 }
 
-/// Groups of nodes, each of which has all data.
-#[derive(Debug, Clone, Copy)]
-pub struct Groups {
-    /// How many groups.
-    pub groups: usize,
-    /// How many nodes each has.
-    pub nodes: usize,
-}
-
 impl Cluster {
     /// Starts a cluster without data in a subdirectory of the work directory. `replicas` nodes hold each partition;
     /// each process that serves has one event loop.
     pub fn start(bench: &Bench, name: &str, replicas: u32) -> Result<Self> {
-        Self::start_shaped(
-            bench,
-            name,
-            Shape {
-                replicas,
-                ..Shape::default()
-            },
-        )
-    }
-
-    /// The same with groups of nodes.
-    pub fn start_in_groups(bench: &Bench, name: &str, groups: Groups) -> Result<Self> {
         let shape = Shape {
-            replicas: groups.groups as u32,
-            nodes: groups.groups * groups.nodes,
-            groups: Some(groups.groups),
+            replicas,
             ..Shape::default()
         };
         Self::start_shaped(bench, name, shape)
@@ -202,6 +181,31 @@ impl Cluster {
         let (request, reply) = last_record_exchange(dataset);
         let router = &mut self.router;
         wait_for_reply(&mut router.process, router.resp, &request, &reply, COMMAND_LIMIT)
+    }
+
+    /// Starts a cluster that serves a dataset from the store [`STORE`], its router's cache off.
+    pub fn serving(bench: &Bench, name: &str, replicas: u32, dataset: Dataset) -> Result<Self> {
+        let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
+        let mut cluster = Self::start(bench, name, replicas)?;
+        cluster.serve(&version, dataset)?;
+        cluster.control().set("router-cache-bytes", 0)?;
+        Ok(cluster)
+    }
+
+    /// Creates a versioned store on the engine `log`, with these numbers N, R and W, and writes a dataset to its replicas.
+    pub fn fill_versioned(
+        &self,
+        store: &str,
+        [replicas, reads, writes]: [u32; 3],
+        dataset: Dataset,
+    ) -> Result<Replicas> {
+        let [replicas, reads, writes] = [replicas, reads, writes].map(|number| number.to_string());
+        let numbers = ["--replicas", &replicas, "--reads", &reads, "--writes", &writes];
+        let options = [&["--engine", "log"], &numbers[..]].concat();
+        self.control().create_versioned(store, &options)?;
+        let mut all = Replicas::of(self.nodes[0].resp(), store)?;
+        all.fill(0..dataset.records, dataset.value_bytes)?;
+        Ok(all)
     }
 
     /// The CPU time of all nodes so far.

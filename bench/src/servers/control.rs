@@ -39,20 +39,21 @@ impl ControlPort {
 
     /// Creates a batch store.
     pub fn create(&self, store: &str) -> Result<()> {
-        self.command(&["store", "create", store]).run(COMMAND_LIMIT)?;
-        Ok(())
+        self.create_as("batch", store, &[])
     }
 
     /// Creates a versioned store with these options.
     pub fn create_versioned(&self, store: &str, options: &[&str]) -> Result<()> {
-        let create = ["store", "create", store, "--kind", "versioned"];
-        self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
-        Ok(())
+        self.create_as("versioned", store, options)
     }
 
     /// Creates a hybrid store with these options.
     pub fn create_hybrid(&self, store: &str, options: &[&str]) -> Result<()> {
-        let create = ["store", "create", store, "--kind", "hybrid"];
+        self.create_as("hybrid", store, options)
+    }
+
+    fn create_as(&self, kind: &str, store: &str, options: &[&str]) -> Result<()> {
+        let create = ["store", "create", store, "--kind", kind];
         self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
         Ok(())
     }
@@ -64,14 +65,23 @@ impl ControlPort {
         Ok(())
     }
 
-    /// Deploys a built version to a store, and marks its files as given away.
-    pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
+    /// Deploys a built version to a store, and marks its files as given away. Returns how long the command took.
+    pub fn deploy(&self, store: &str, version: &Path) -> Result<Duration> {
+        self.deploy_with(store, version, &[])
+    }
+
+    /// The same although the store has a version with the same content, whose files the node uses again.
+    pub fn deploy_again(&self, store: &str, version: &Path) -> Result<Duration> {
+        self.deploy_with(store, version, &["--again"])
+    }
+
+    fn deploy_with(&self, store: &str, version: &Path, options: &[&str]) -> Result<Duration> {
         // The benchmark does not change versions, so a node may link their files.
         let statement = version.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("could not write {statement:?}"))?;
         let version = version.to_str().context("a path that is not text")?;
-        self.command(&["deploy", store, version]).run(PUSH_LIMIT)?;
-        Ok(())
+        let deploy = [&["deploy", store, version], options].concat();
+        Ok(self.command(&deploy).run(PUSH_LIMIT)?.wall)
     }
 
     /// Changes a setting; returns when this process applies it.

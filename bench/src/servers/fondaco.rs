@@ -12,6 +12,8 @@ use crate::dataset::Dataset;
 use crate::machine::free_address;
 use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::{Launch, Process};
+use crate::peers::EngineKind;
+use crate::peers::fondaco::STORE;
 use crate::servers::control::{COMMAND_LIMIT, ControlPort};
 use crate::servers::{last_record_exchange, wait_for_reply};
 
@@ -26,6 +28,16 @@ pub struct Settings<'a> {
     pub loops: usize,
     /// The limit of its memory, including page cache.
     pub group: Option<&'a MemoryGroup>,
+}
+
+impl Settings<'_> {
+    /// One event loop.
+    pub fn one_loop() -> Self {
+        Self {
+            loops: 1,
+            ..Self::default()
+        }
+    }
 }
 
 /// A running node.
@@ -64,6 +76,15 @@ impl Fondaco {
             control: ControlPort::new(&bench.fondaco, http, log),
             data,
         })
+    }
+
+    /// Starts a node that serves a dataset from the store [`STORE`].
+    pub fn serving(bench: &Bench, data: &str, settings: Settings<'_>, dataset: Dataset) -> Result<Self> {
+        let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
+        let node = Self::start(bench, data, settings)?;
+        node.control.create(STORE)?;
+        node.control.deploy(STORE, &version)?;
+        Ok(node)
     }
 
     /// Its RESP address.

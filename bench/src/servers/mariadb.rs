@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fondaco_testing::MariaDb as Server;
 
 use crate::bench::Bench;
+use crate::dataset::convert::{self, Form};
 use crate::dataset::{Dataset, key};
 use crate::machine::on_cpu;
 use crate::machine::process::{Launch, cpu_time_of};
@@ -114,18 +114,9 @@ impl MariaDb {
         let create = "CREATE OR REPLACE DATABASE bench; CREATE TABLE bench.records \
              (id VARBINARY(64) PRIMARY KEY, value VARBINARY(2048) NOT NULL) ENGINE=InnoDB CHARACTER SET binary";
         self.client(create).run(STATEMENT_LIMIT)?;
-        let started = Instant::now();
-        let mut converter = Launch::own()?
-            .args(["convert", "--to", "tsv", "--parquet"])
-            .args([parquet])
-            .log_to(&self.log)
-            .spawn(Stdio::null(), Stdio::piped())?;
-        let rows = converter.child().stdout.take().context("a converter without output")?;
         let load = "SET unique_checks=0, foreign_key_checks=0; \
              LOAD DATA LOCAL INFILE '/dev/stdin' INTO TABLE bench.records CHARACTER SET binary (id, value)";
-        let loader = self.client(load).spawn(rows.into(), Stdio::null())?;
-        loader.finish(started, LOAD_LIMIT)?;
-        converter.wait_for_success(LOAD_LIMIT)?;
+        convert::pipe_into(self.client(load), parquet, Form::Tsv, &self.log, LOAD_LIMIT)?;
         let last = key(dataset.records - 1);
         let select = format!(
             "SELECT LENGTH(value) FROM bench.records WHERE id = '{}'",

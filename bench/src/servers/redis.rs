@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::bench::Bench;
+use crate::dataset::convert::{self, Form};
 use crate::machine::free_address;
 use crate::machine::process::{Launch, Process};
 use crate::servers::{ask, wait_for_reply};
@@ -108,19 +108,8 @@ impl Redis {
 
     /// Fills it from a Parquet file: our converter writes commands, `redis-cli --pipe` sends them.
     pub fn fill(&self, bench: &Bench, parquet: &Path) -> Result<()> {
-        let started = Instant::now();
-        let log = bench.log("redis-fill");
-        let mut converter = Launch::own()?
-            .args(["convert", "--to", "redis", "--parquet"])
-            .args([parquet])
-            .log_to(&log)
-            .spawn(Stdio::null(), Stdio::piped())?;
-        let commands = converter.child().stdout.take().context("a converter without output")?;
-        let sender = Launch::new("redis-cli")
-            .args(["-p", &self.address.port().to_string(), "--pipe"])
-            .log_to(&log)
-            .spawn(commands.into(), Stdio::null())?;
-        sender.finish(started, LOAD_LIMIT)?;
-        converter.wait_for_success(LOAD_LIMIT)
+        let port = self.address.port().to_string();
+        let sender = Launch::new("redis-cli").args(["-p", &port, "--pipe"]);
+        convert::pipe_into(sender, parquet, Form::Redis, &bench.log("redis-fill"), LOAD_LIMIT)
     }
 }

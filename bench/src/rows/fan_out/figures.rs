@@ -10,7 +10,7 @@ use super::outcome::{Outcome, Sample, quantile_ms};
 use super::planning::{self, Points};
 use super::simulation::{Load, Traffic, simulate};
 use super::{CONTENDERS, Outcomes, RATES, Size};
-use crate::report::Chart;
+use crate::report::{Chart, Series};
 
 /// All charts, and by how much the rate of requests differs from the desired one at most, in percent.
 pub(super) fn charts(cluster: &Cluster, size: Size, outcomes: &Outcomes) -> Result<(Vec<Chart>, f64)> {
@@ -23,13 +23,8 @@ pub(super) fn charts(cluster: &Cluster, size: Size, outcomes: &Outcomes) -> Resu
     Ok((charts, difference))
 }
 
-pub(super) fn lines_chart(file: &str, title: String, axes: [&str; 2], series: Vec<(String, Points)>) -> Chart {
-    Chart::Lines {
-        file: format!("fan-out-{file}"),
-        title,
-        axes: (axes[0].into(), axes[1].into()),
-        series,
-    }
+pub(super) fn lines_chart(file: &str, title: String, axes: [&str; 2], series: Vec<Series>) -> Chart {
+    Chart::lines(format!("fan-out-{file}"), title, axes, series)
 }
 
 /// Figure 5.
@@ -107,12 +102,12 @@ fn penalty_charts(cluster: &Cluster, size: Size) -> Result<[Chart; 2]> {
     let [penalties, requests] = planning::penalties_by_keys(cluster, size.plans)?;
     let title = |what: &str| format!("figure 9a: {what} of unions in the background");
     Ok([
-        Chart::Lines {
-            file: "fan-out-9a-penalty".into(),
-            title: title("penalty P (equation 5)"),
-            axes: ("keys of the query".into(), "P".into()),
-            series: penalties,
-        },
+        lines_chart(
+            "9a-penalty",
+            title("penalty P (equation 5)"),
+            ["keys of the query", "P"],
+            penalties,
+        ),
         lines_chart(
             "9a-requests",
             title("requests"),

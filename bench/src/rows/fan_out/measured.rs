@@ -10,17 +10,20 @@ use fondaco_client::read::{ClientRate, FanOut, FanOutController, Pd, ReadCounts,
 use fondaco_model::StrategyName;
 
 use super::figures::lines_chart;
+use super::planning::Points;
 use crate::bench::Bench;
 use crate::load::library::{Library, LibraryLoad, Pace};
 use crate::load::{GroupReport, KeyChoice, Span};
 use crate::machine::process::with_pauses;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
-use crate::report::{Chart, Figure, Line};
+use crate::report::{Chart, Line, Rounds};
 use crate::rows::Measured;
-use crate::servers::cluster::{Cluster, Groups};
+use crate::servers::cluster::{Cluster, Shape};
 
-const GROUPS: Groups = Groups { groups: 4, nodes: 2 };
+/// The groups of the cluster, each of which has all data, and the nodes of each.
+const GROUPS: usize = 4;
+const NODES: usize = 2;
 const PAUSE: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(1);
 /// Keys of the requests beside which a replica pauses, and how many of them are sent a second.
@@ -35,15 +38,19 @@ const QUERY_RATES: [f64; 5] = [50.0, 100.0, 150.0, 200.0, 300.0];
 const REQUESTS_PER_SECOND: f64 = 600.0;
 const ROUNDS_MAX: u64 = 2;
 
-type Points = Vec<(f64, f64)>;
+/// How nodes are chosen: the name, the strategy, and the number of groups.
+type Contender = (&'static str, StrategyName, FanOut);
 
-/// How nodes are chosen.
-#[derive(Clone)]
-struct Contender {
-    name: &'static str,
-    strategy: StrategyName,
-    fan_out: FanOut,
-}
+const CONTENDERS: [Contender; 6] = [
+    ("sticky", StrategyName::Sticky, FanOut::All),
+    ("round-robin", StrategyName::RoundRobin, FanOut::All),
+    ("set cover", StrategyName::SetCover, FanOut::All),
+    (OURS, StrategyName::Cluster, FanOut::Groups(1)),
+    ("cluster-aware, 2 groups", StrategyName::Cluster, FanOut::Groups(2)),
+    ("cluster-aware, 4 groups", StrategyName::Cluster, FanOut::Groups(4)),
+];
+/// The contender that the others are the peers of.
+const OURS: &str = "cluster-aware, 1 group";
 
 /// What a load was answered with.
 struct Outcome {
@@ -58,26 +65,16 @@ struct Measuring<'a> {
     span: Span<'a>,
 }
 
-fn contenders() -> Vec<Contender> {
-    let contender = |name, strategy, fan_out| Contender {
-        name,
-        strategy,
-        fan_out,
-    };
-    vec![
-        contender("sticky", StrategyName::Sticky, FanOut::All),
-        contender("round-robin", StrategyName::RoundRobin, FanOut::All),
-        contender("set cover", StrategyName::SetCover, FanOut::All),
-        contender("cluster-aware, 1 group", StrategyName::Cluster, FanOut::Groups(1)),
-        contender("cluster-aware, 2 groups", StrategyName::Cluster, FanOut::Groups(2)),
-        contender("cluster-aware, 4 groups", StrategyName::Cluster, FanOut::Groups(4)),
-    ]
-}
-
 pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
-    let mut cluster = Cluster::start_in_groups(bench, "fan-out", GROUPS)?;
+    let shape = Shape {
+        replicas: GROUPS as u32,
+        nodes: GROUPS * NODES,
+        groups: Some(GROUPS),
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::start_shaped(bench, "fan-out", shape)?;
     cluster.serve(&version, dataset)?;
     let rounds = bench.rounds().min(ROUNDS_MAX);
     let measuring = Measuring {
@@ -99,8 +96,8 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         notes: vec![
             format!(
                 "{} nodes in {} groups, each a process with one event loop, and the client share two cores: a request to a node costs CPU time of the same machine, so that fewer requests count for more than on a machine for each. A million records of 100 B, 256 partitions; uniform keys, one request at a time, no hedging unless a replica pauses.",
-                GROUPS.groups * GROUPS.nodes,
-                GROUPS.groups
+                GROUPS * NODES,
+                GROUPS
             ),
             format!(
                 "Pauses are SIGSTOP of one node for {PAUSE:?} every {PERIOD:?}; hedging is on, as it is by default. Latency counts from the due time of a request."
@@ -113,9 +110,10 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
 impl Measuring<'_> {
     /// A load through a client of its own.
     fn run(&self, contender: &Contender, keys: usize, pace: Pace, hedge: bool, seed: u64) -> Result<Outcome> {
+        let (_, strategy, fan_out) = contender;
         let options = ReadOptions {
-            strategy: Some(named(contender.strategy)),
-            fan_out: contender.fan_out.clone(),
+            strategy: Some(named(*strategy)),
+            fan_out: fan_out.clone(),
             hedge,
             ..ReadOptions::default()
         };
@@ -135,56 +133,54 @@ impl Measuring<'_> {
 
     /// Requests, shares and latencies of requests of so many keys, one at a time.
     fn lines(&self, keys: usize, rounds: u64) -> Result<Vec<Line>> {
-        let mut figures: Vec<(&str, [Figure; 4])> = Vec::new();
-        for contender in contenders() {
-            let mut of = ["", "%", "ms", "ms"].map(|unit| Figure::new(unit, Vec::new()));
-            for round in 0..rounds {
-                let outcome = self.run(&contender, keys, Pace::AtATime(1), false, round)?;
-                let requests = outcome.counts.requests as f64;
-                of[0].rounds.push(outcome.counts.sub_requests as f64 / requests);
-                of[1]
-                    .rounds
-                    .push(outcome.counts.largest_shares as f64 / requests / keys as f64 * 100.0);
-                of[2].rounds.push(outcome.report.latency_us(0.5) / 1e3);
-                of[3].rounds.push(outcome.report.latency_us(0.99) / 1e3);
-            }
-            figures.push((contender.name, of));
-        }
         let names = ["requests to nodes", "largest share of keys on a node", "median", "p99"];
-        let line = |(at, name): (usize, &str)| line(format!("{keys} keys: {name}"), &figures, at);
-        Ok(names.into_iter().enumerate().map(line).collect())
+        let mut all = names.map(|_| Rounds::default());
+        for contender in &CONTENDERS {
+            for round in 0..rounds {
+                let Outcome { report, counts } = self.run(contender, keys, Pace::AtATime(1), false, round)?;
+                let requests = counts.requests as f64;
+                let [asked, share, median, p99] = &mut all;
+                asked.add(contender.0, "", counts.sub_requests as f64 / requests);
+                let largest = counts.largest_shares as f64 / requests / keys as f64;
+                share.add(contender.0, "%", largest * 100.0);
+                median.add(contender.0, "ms", report.latency_us(0.5) / 1e3);
+                p99.add(contender.0, "ms", report.latency_us(0.99) / 1e3);
+            }
+        }
+        let lines = names.iter().zip(&all);
+        Ok(lines
+            .map(|(name, rounds)| line(format!("{keys} keys: {name}"), rounds, &CONTENDERS))
+            .collect())
     }
 
     /// Latencies of requests of so many keys while a replica pauses, and while none does.
-    fn paused_lines(&self, keys: usize, rate: f64, rounds: u64) -> Result<Vec<Line>> {
-        let mut figures: Vec<(&str, [Figure; 3])> = Vec::new();
+    fn paused_lines(&self, keys: usize, rate: f64, rounds: u64) -> Result<[Line; 3]> {
+        // Without the first, which does not choose for whole requests, and the last, which is round-robin for so many keys.
+        let contenders = &CONTENDERS[1..5];
         let longer = Measuring {
             span: Span::of(self.span.measured.max(PERIOD) * 2),
             ..*self
         };
-        // Without the first, which does not choose for whole requests, and the last, which is round-robin for so many keys.
-        for contender in &contenders()[1..5] {
-            let mut of = [(); 3].map(|()| Figure::new("ms", Vec::new()));
+        let [mut calm, mut medians, mut tails] = [(); 3].map(|()| Rounds::default());
+        for contender in contenders {
             for round in 0..rounds {
                 let run = || longer.run(contender, keys, Pace::Rate(rate), true, round);
-                let calm = run()?;
+                calm.add(contender.0, "ms", run()?.report.latency_us(0.99) / 1e3);
                 let paused = with_pauses(self.cluster.nodes()[0].process(), PAUSE, PERIOD, run)?;
-                of[0].rounds.push(calm.report.latency_us(0.99) / 1e3);
-                of[1].rounds.push(paused.report.latency_us(0.5) / 1e3);
-                of[2].rounds.push(paused.report.latency_us(0.99) / 1e3);
+                medians.add(contender.0, "ms", paused.report.latency_us(0.5) / 1e3);
+                tails.add(contender.0, "ms", paused.report.latency_us(0.99) / 1e3);
             }
-            figures.push((contender.name, of));
         }
-        let what = format!("{keys} keys at {rate}/s");
-        Ok(vec![
-            line(format!("{what}: p99 without pauses"), &figures, 0),
-            line(format!("{what}: median with a replica pausing"), &figures, 1),
-            line(format!("{what}: p99 with a replica pausing"), &figures, 2),
+        let of = |what: &str, rounds: &Rounds| line(format!("{keys} keys at {rate}/s: {what}"), rounds, contenders);
+        Ok([
+            of("p99 without pauses", &calm),
+            of("median with a replica pausing", &medians),
+            of("p99 with a replica pausing", &tails),
         ])
     }
 
     fn charts(&self) -> Result<Vec<Chart>> {
-        let one = self.run(&contenders()[0], 1, Pace::AtATime(1), false, 1)?;
+        let one = self.run(&CONTENDERS[0], 1, Pace::AtATime(1), false, 1)?;
         let mut charts = vec![Chart::Latencies {
             file: "fan-out-cluster-5".into(),
             title: "figure 5: latency of a request for one key, eight processes".into(),
@@ -200,12 +196,8 @@ impl Measuring<'_> {
     /// Figure 6: the two parts of equation 4.
     fn groups_chart(&self) -> Result<Chart> {
         let mut series = ["whole", "slowest node", "client"].map(|part| (part.to_owned(), Points::new()));
-        for groups in 1..=GROUPS.groups {
-            let contender = Contender {
-                name: "",
-                strategy: StrategyName::Cluster,
-                fan_out: FanOut::Groups(groups),
-            };
+        for groups in 1..=GROUPS {
+            let contender = ("", StrategyName::Cluster, FanOut::Groups(groups));
             let counts = self.run(&contender, PAGE, Pace::AtATime(1), false, 1)?.counts;
             let mean = |sum: u64| sum as f64 / counts.requests as f64 / 1e3;
             let (server, client) = (mean(counts.server_us), mean(counts.client_us));
@@ -220,18 +212,15 @@ impl Measuring<'_> {
     /// Figure 7a.
     fn keys_chart(&self) -> Result<Chart> {
         let mut series = Vec::new();
-        for contender in contenders().into_iter().skip(1) {
+        for contender in &CONTENDERS[1..] {
             let mut points = Points::new();
             for keys in KEYS {
-                let counts = self.run(&contender, keys, Pace::AtATime(1), false, 1)?.counts;
+                let counts = self.run(contender, keys, Pace::AtATime(1), false, 1)?.counts;
                 points.push((keys as f64, counts.sub_requests as f64 / counts.requests as f64));
             }
-            series.push((contender.name.to_owned(), points));
+            series.push((contender.0.to_owned(), points));
         }
-        let title = format!(
-            "figure 7a: requests for a query, {} groups of {} nodes",
-            GROUPS.groups, GROUPS.nodes
-        );
+        let title = format!("figure 7a: requests for a query, {} groups of {} nodes", GROUPS, NODES);
         Ok(lines_chart(
             "cluster-7a",
             title,
@@ -243,16 +232,16 @@ impl Measuring<'_> {
     /// Figure 8.
     fn traffic_charts(&self) -> Result<[Chart; 2]> {
         let mut both = [Vec::new(), Vec::new()];
-        for contender in contenders().into_iter().skip(1) {
+        for contender in &CONTENDERS[1..] {
             let mut points = [Points::new(), Points::new()];
             for rate in RATES {
-                let report = self.run(&contender, PAGE, Pace::Rate(rate), false, 1)?.report;
+                let report = self.run(contender, PAGE, Pace::Rate(rate), false, 1)?.report;
                 for (points, share) in points.iter_mut().zip([0.5, 0.99]) {
                     points.push((rate, report.latency_us(share) / 1e3));
                 }
             }
             for (series, points) in both.iter_mut().zip(points) {
-                series.push((contender.name.to_owned(), points));
+                series.push((contender.0.to_owned(), points));
             }
         }
         let [medians, tails] = both;
@@ -281,11 +270,7 @@ impl Measuring<'_> {
             let mut points = Points::new();
             for rate in QUERY_RATES {
                 let fan_out = if is_controlled { controlled() } else { FanOut::All };
-                let contender = Contender {
-                    name,
-                    strategy,
-                    fan_out,
-                };
+                let contender = (name, strategy, fan_out);
                 let outcome = self.run(&contender, 100, Pace::Rate(rate), false, 1)?;
                 let each = outcome.counts.sub_requests as f64 / outcome.counts.requests as f64;
                 points.push((rate, outcome.report.requests_per_second() * each));
@@ -305,18 +290,9 @@ impl Measuring<'_> {
 }
 
 /// One quantity: ours is the cluster-aware strategy with one group, the others are its peers.
-fn line<const N: usize>(work: String, figures: &[(&str, [Figure; N])], at: usize) -> Line {
-    let is_ours = |name: &str| name == "cluster-aware, 1 group";
-    let ours = figures.iter().find(|(name, _)| is_ours(name));
-    let ours = ours.map_or_else(|| Figure::new("", Vec::new()), |(_, of)| of[at].clone());
-    let peers = figures.iter().filter(|(name, _)| !is_ours(name));
-    let round_robin = figures.iter().find(|(name, _)| *name == "round-robin");
-    Line {
-        work,
-        ratio: round_robin.map(|(name, of)| (ours.over(&of[at]), (*name).to_owned())),
-        peers: peers.map(|(name, of)| ((*name).to_owned(), of[at].clone())).collect(),
-        ours,
-        targets: Vec::new(),
-        memory: String::new(),
-    }
+fn line(work: String, rounds: &Rounds, contenders: &[Contender]) -> Line {
+    let names = contenders.iter().map(|(name, ..)| *name);
+    let peers: Vec<&str> = names.filter(|name| *name != OURS).collect();
+    let ratio = rounds.figure(OURS).over(&rounds.figure("round-robin"));
+    rounds.beside(work, OURS, &peers).ratio(ratio, "round-robin")
 }

@@ -17,7 +17,7 @@ use anyhow::{Result, anyhow};
 use super::Measured;
 use crate::bench::Bench;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Figure, Line};
 use cluster::{Cluster, GROUPS};
 use contender::Contender;
 use model::{CLIENT_RATE, Costs, Kind};
@@ -62,6 +62,21 @@ struct Size {
     warm_up_us: u64,
 }
 
+const QUICK: Size = Size {
+    rounds: 1,
+    queries: 200,
+    plans: 2,
+    seconds: 10,
+    warm_up_us: 1_000_000,
+};
+const WHOLE: Size = Size {
+    rounds: 3,
+    queries: 10_000,
+    plans: 50,
+    seconds: 40,
+    warm_up_us: 15_000_000,
+};
+
 impl Size {
     /// So many queries a second.
     fn load(&self, traffic: Traffic, clients: [usize; 2], queries_per_second: f64) -> Load {
@@ -77,22 +92,7 @@ impl Size {
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
-    let size = match bench.quick {
-        true => Size {
-            rounds: 1,
-            queries: 200,
-            plans: 2,
-            seconds: 10,
-            warm_up_us: 1_000_000,
-        },
-        false => Size {
-            rounds: bench.rounds().min(3),
-            queries: 10_000,
-            plans: 50,
-            seconds: 40,
-            warm_up_us: 15_000_000,
-        },
-    };
+    let size = if bench.quick { QUICK } else { WHOLE };
     let cluster = Cluster::new(GROUPS)?;
     let outcomes = outcomes(&cluster, size)?;
     let (mut lines, mut notes) = (Vec::new(), model::described());
@@ -108,14 +108,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     ));
     let (charts, difference) = figures::charts(&cluster, size, &outcomes)?;
     let difference = Figure::new("%", vec![difference]);
-    lines.push(Line {
-        work: format!("searches at 25 to 200 queries/s: largest difference from {CLIENT_RATE:.0} requests/s"),
-        targets: vec![Target::figure_at_most(&difference, 5.0)],
-        ours: difference,
-        peers: Vec::new(),
-        ratio: None,
-        memory: String::new(),
-    });
+    let work = format!("searches at 25 to 200 queries/s: largest difference from {CLIENT_RATE:.0} requests/s");
+    lines.push(Line::new(work, difference).figure_at_most(5.0));
     notes.extend(variations(&cluster, size)?);
     notes.push(planning_note(&cluster)?);
     Ok(Measured { lines, notes, charts })
@@ -165,24 +159,15 @@ fn line(work: String, mut figures: Vec<Figure>, targets: &[(Contender, f64)]) ->
         let peer = peers.iter().find(|(name, _)| *name == contender.name());
         peer.map_or(f64::NAN, |(_, figure)| ours.over(figure))
     };
-    let target = |&(contender, max): &(Contender, f64)| {
-        let target = Target::at_most(ratio_to(contender), max);
-        Target {
-            text: format!("{} {}", target.text, contender.name()),
-            ..target
-        }
-    };
     let first = targets
         .first()
         .map_or(Contender::RoundRobin, |(contender, _)| *contender);
-    Some(Line {
-        work,
-        ratio: Some((ratio_to(first), first.name())),
-        targets: targets.iter().map(target).collect(),
-        ours,
-        peers,
-        memory: String::new(),
-    })
+    let mut line = Line::new(work, ours.clone()).ratio(ratio_to(first), first.name());
+    for (contender, max) in targets {
+        let is_reached = ratio_to(*contender) <= *max;
+        line = line.target(format!("≤ {max}× {}", contender.name()), is_reached);
+    }
+    Some(line.peers(peers))
 }
 
 /// Median, 99th percentile and requests of a kind of queries. Only for all queries, and for those of several keys, there
@@ -228,36 +213,25 @@ fn share_line(traffic: &str, rounds: &[[Outcome; CONTENDERS.len()]]) -> Option<L
 
 /// The ratios to round-robin and to set cover if one of the assumptions is another, at peak traffic.
 fn variations(cluster: &Cluster, size: Size) -> Result<Vec<String>> {
-    let costs = Costs::default();
+    let vary = |change: fn(&mut Costs)| {
+        let mut costs = Costs::default();
+        change(&mut costs);
+        costs
+    };
     let variations = [
-        ("as assumed", costs),
+        ("as assumed", Costs::default()),
         (
             "a request costs its client 20 µs",
-            Costs {
-                client_request_us: 10,
-                ..costs
-            },
+            vary(|costs| costs.client_request_us = 10),
         ),
         (
             "a partition of a search costs its node 50 µs",
-            Costs {
-                node_partition_us: 50,
-                ..costs
-            },
+            vary(|costs| costs.node_partition_us = 50),
         ),
-        (
-            "a key costs its node 100 µs",
-            Costs {
-                node_key_us: 100,
-                ..costs
-            },
-        ),
+        ("a key costs its node 100 µs", vary(|costs| costs.node_key_us = 100)),
         (
             "queries of several keys have 25",
-            Costs {
-                badges: Some(model::PAGE),
-                ..costs
-            },
+            vary(|costs| costs.badges = Some(model::PAGE)),
         ),
     ];
     let mut notes = Vec::new();

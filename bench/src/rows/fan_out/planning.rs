@@ -15,6 +15,7 @@ use fondaco_ids::Computation;
 use super::cluster::{Client, Cluster, GROUPS, NODES_PER_GROUP};
 use super::contender::{Contender, Work};
 use super::model::{CLIENT_RATE, pause_us};
+use crate::report::Series;
 
 /// The contenders of figure 7a.
 const CONTENDERS: [Contender; 7] = [
@@ -34,7 +35,6 @@ pub const QUERIES_PER_SECOND: f64 = 30.0;
 
 /// The points of a line.
 pub type Points = Vec<(f64, f64)>;
-type Series = Vec<(String, Points)>;
 
 /// The effort of a union that is answered at once.
 fn effort(client: &Client, options: &ReadOptions, keys: &Arc<Vec<WireKey>>) -> Result<Effort> {
@@ -70,7 +70,7 @@ fn means<const N: usize>(
 }
 
 /// Figure 7a: requests by keys.
-pub fn requests_by_keys(cluster: &Cluster, queries: usize) -> Result<Series> {
+pub fn requests_by_keys(cluster: &Cluster, queries: usize) -> Result<Vec<Series>> {
     const KEYS: [usize; 14] = [1, 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 600, 800, 1000];
     let line = |contender: Contender| {
         let point = |keys: usize| {
@@ -83,9 +83,9 @@ pub fn requests_by_keys(cluster: &Cluster, queries: usize) -> Result<Series> {
 }
 
 /// Figure 7b: requests by groups of the cluster.
-pub fn requests_by_groups(queries: usize) -> Result<Series> {
+pub fn requests_by_groups(queries: usize) -> Result<Vec<Series>> {
     let contenders = [Contender::RoundRobin, Contender::SetCover, Contender::Groups(1)];
-    let mut series: Series = contenders.map(|contender| (contender.name(), Vec::new())).to_vec();
+    let mut series: Vec<Series> = contenders.map(|contender| (contender.name(), Vec::new())).to_vec();
     for groups in 2..=GROUPS {
         let cluster = Cluster::new(groups)?;
         for (contender, (_, points)) in contenders.into_iter().zip(&mut series) {
@@ -98,7 +98,7 @@ pub fn requests_by_groups(queries: usize) -> Result<Series> {
 }
 
 /// Figure 9a: the penalty of equation 5, and requests, of unions in the background, by keys.
-pub fn penalties_by_keys(cluster: &Cluster, queries: usize) -> Result<[Series; 2]> {
+pub fn penalties_by_keys(cluster: &Cluster, queries: usize) -> Result<[Vec<Series>; 2]> {
     const KEYS: [usize; 11] = [50, 200, 400, 700, 1000, 1500, 2000, 2500, 3000, 4000, 5000];
     let AsynchronousUnion { client, server } = AsynchronousUnion::default();
     let (mut penalties, mut requests) = (Vec::new(), Vec::new());

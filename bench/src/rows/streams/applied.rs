@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::{PartitionId, Partitioner, VersionNumber};
 use fondaco_stream::{Feed, FeedOptions, Ingest, KafkaCluster, Overlay, OverlayOptions};
@@ -17,9 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{LIMIT, PARTITIONS};
 use crate::bench::Bench;
-use crate::machine::process::{Launch, cpu_time_of};
+use crate::children::Child;
+use crate::machine::process::{cpu_time_of, status_bytes_of};
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Line, Rounds};
 use crate::rows::Measured;
 use crate::servers::redis::Redis;
 
@@ -30,7 +30,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 const STORE_PARTITIONS: u32 = 64;
 
 /// What becomes of the records of a topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consumed {
     /// Nothing: a consumer of librdkafka.
     Dropped,
@@ -42,22 +42,16 @@ pub enum Consumed {
     Disk,
 }
 
-/// Arguments of a process that reads a topic to its end.
-#[derive(Debug, Args)]
-pub struct ConsumeArguments {
-    #[arg(long)]
+/// The task of a process that reads a topic to its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Consume {
     consumed: Consumed,
-    #[arg(long)]
     brokers: String,
-    #[arg(long)]
     topic: String,
-    #[arg(long)]
     records: u64,
     /// The directory of the overlay.
-    #[arg(long)]
     dir: Option<PathBuf>,
     /// The address of Redis.
-    #[arg(long)]
     redis: Option<SocketAddr>,
 }
 
@@ -70,7 +64,7 @@ struct Cost {
 }
 
 /// Reads a topic to its end, and prints what that cost.
-pub fn consume(arguments: &ConsumeArguments) -> Result<()> {
+pub fn consume(arguments: &Consume) -> Result<()> {
     let (started, before) = (Instant::now(), cpu_time_of(std::process::id())?);
     match arguments.consumed {
         Consumed::Dropped => poll(arguments, |_, _| Ok(()))?,
@@ -107,19 +101,16 @@ pub fn consume(arguments: &ConsumeArguments) -> Result<()> {
         }
     }
     let cpu = cpu_time_of(std::process::id())? - before;
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     let cost = Cost {
         cpu_seconds: cpu.as_secs_f64(),
         wall_seconds: started.elapsed().as_secs_f64(),
-        resident_bytes: kib.unwrap_or(0) << 10,
+        resident_bytes: status_bytes_of(std::process::id(), "VmHWM")?,
     };
     println!("{}", serde_json::to_string(&cost)?);
     Ok(())
 }
 
-fn poll(arguments: &ConsumeArguments, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+fn poll(arguments: &Consume, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &arguments.brokers)
         .set("group.id", "peer")
@@ -144,11 +135,11 @@ fn poll(arguments: &ConsumeArguments, mut each: impl FnMut(&[u8], &[u8]) -> Resu
     Ok(())
 }
 
-fn directory(arguments: &ConsumeArguments) -> Result<&Path> {
+fn directory(arguments: &Consume) -> Result<&Path> {
     arguments.dir.as_deref().context("no directory")
 }
 
-fn apply(arguments: &ConsumeArguments, engine: Arc<dyn Engine>) -> Result<()> {
+fn apply(arguments: &Consume, engine: Arc<dyn Engine>) -> Result<()> {
     let options = OverlayOptions {
         store: "s".parse()?,
         store_id: 1,
@@ -179,7 +170,7 @@ fn apply(arguments: &ConsumeArguments, engine: Arc<dyn Engine>) -> Result<()> {
     Ok(())
 }
 
-/// What is in a topic.
+/// The content of a topic.
 struct Events {
     topic: &'static str,
     title: &'static str,
@@ -189,43 +180,32 @@ struct Events {
 }
 
 pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
-    let of = |records: u64| if bench.quick { records / 50 } else { records };
+    let events = |topic, title, records: u64, value_bytes| Events {
+        topic,
+        title,
+        records: if bench.quick { records / 50 } else { records },
+        value_bytes,
+        is_update: value_bytes == 0,
+    };
     let all = [
-        Events {
-            topic: "values-100",
-            title: "values of 100 B",
-            records: of(2_000_000),
-            value_bytes: 100,
-            is_update: false,
-        },
-        Events {
-            topic: "values-1024",
-            title: "values of 1 KiB",
-            records: of(400_000),
-            value_bytes: 1024,
-            is_update: false,
-        },
-        Events {
-            topic: "increments",
-            title: "increments of one field",
-            records: of(1_000_000),
-            value_bytes: 0,
-            is_update: true,
-        },
+        events("values-100", "values of 100 B", 2_000_000, 100),
+        events("values-1024", "values of 1 KiB", 400_000, 1024),
+        events("increments", "increments of one field", 1_000_000, 0),
     ];
     let kafka = Kafka::start();
-    let mut measured = Measured {
+    let mut lines = Vec::new();
+    for events in all {
+        fill(&kafka, &events)?;
+        lines.extend(measure_events(bench, &kafka, &events)?);
+    }
+    Ok(Measured {
+        lines,
         notes: vec![
             "Events of a topic with 4 partitions of a Kafka on the same machine, keys at random among half as many. fondaco: an overlay with offsets written beside the effects, two threads of ingest. Redis: a consumer of librdkafka that sends pipelines of 500 SET, no persistence; its CPU time and the server's count. Bare: the same consumer, which drops what it reads.".into(),
             "A figure is events divided by the CPU time of all threads: events per second and core.".into(),
         ],
         ..Measured::default()
-    };
-    for events in all {
-        fill(&kafka, &events)?;
-        measure_events(bench, &kafka, &events, &mut measured)?;
-    }
-    Ok(measured)
+    })
 }
 
 fn fill(kafka: &Kafka, events: &Events) -> Result<()> {
@@ -252,83 +232,80 @@ fn fill(kafka: &Kafka, events: &Events) -> Result<()> {
     Ok(())
 }
 
-fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events, measured: &mut Measured) -> Result<()> {
-    let figure = || Figure::new("events/s/core", Vec::new());
-    let (mut log, mut disk, mut bare, mut redis) = (figure(), figure(), figure(), figure());
-    let (mut log_bytes, mut disk_bytes) = (0, 0);
-    let rate = |cpu_seconds: f64| events.records as f64 / cpu_seconds;
-    for _ in 0..bench.rounds().min(3) {
-        let dropped = run(bench, kafka, events, Consumed::Dropped, None, None)?;
-        bare.rounds.push(rate(dropped.cpu_seconds));
-        let dir = bench.fresh_dir("overlay")?;
-        let applied = run(bench, kafka, events, Consumed::Log, Some(&dir), None)?;
-        log.rounds.push(rate(applied.cpu_seconds));
-        log_bytes = log_bytes.max(applied.resident_bytes);
-        let dir = bench.fresh_dir("overlay")?;
-        let applied = run(bench, kafka, events, Consumed::Disk, Some(&dir), None)?;
-        disk.rounds.push(rate(applied.cpu_seconds));
-        disk_bytes = disk_bytes.max(applied.resident_bytes);
-        let server = Redis::start(bench, None)?;
-        let before = server.process().cpu_time()?;
-        let written = run(bench, kafka, events, Consumed::Redis, None, Some(server.address()))?;
-        let cpu = server.process().cpu_time()? - before;
-        redis.rounds.push(rate(written.cpu_seconds + cpu.as_secs_f64()));
-    }
-    let work = format!("{} {}", number(events.records as f64), events.title);
-    let memory = |bytes: u64| format!("fondaco {} MiB", number(bytes as f64 / f64::from(1 << 20)));
-    let against = |engine: &str, (ours, figure): (&Figure, &Figure), peer: &str, min: Option<f64>, memory: String| {
-        let ratio = ours.over(figure);
-        Line {
-            work: format!("{work}, engine {engine}, against {peer}"),
-            ours: ours.clone(),
-            peers: vec![(peer.to_owned(), figure.clone())],
-            ratio: Some((ratio, "of it".into())),
-            targets: min.map(|min| Target::at_least(ratio, min)).into_iter().collect(),
-            memory,
-        }
-    };
-    let min = (!events.is_update).then_some(REDIS_MIN);
+fn measure_events(bench: &Bench, kafka: &Kafka, events: &Events) -> Result<[Line; 3]> {
     let to_redis = match events.is_update {
         true => "a consumer that sets them in Redis",
         false => "a consumer into Redis",
     };
-    measured.lines.extend([
-        against("log", (&log, &redis), to_redis, min, memory(log_bytes)),
-        against("log", (&log, &bare), "a bare consumer", None, String::new()),
-        against("disk", (&disk, &redis), to_redis, None, memory(disk_bytes)),
-    ]);
-    Ok(())
+    let consume = |consumed, dir, redis| {
+        let consume = Consume {
+            consumed,
+            brokers: kafka.address(),
+            topic: events.topic.to_owned(),
+            records: events.records,
+            dir,
+            redis,
+        };
+        consume.run(bench)
+    };
+    let [mut rates, mut memory] = [Rounds::default(), Rounds::default()];
+    let mut add = |name: &str, cpu_seconds: f64, resident_bytes: u64| {
+        rates.add(name, "events/s/core", events.records as f64 / cpu_seconds);
+        memory.add(name, "MiB", resident_bytes as f64 / f64::from(1 << 20));
+    };
+    for _ in 0..bench.rounds().min(3) {
+        let dropped = consume(Consumed::Dropped, None, None)?;
+        add("a bare consumer", dropped.cpu_seconds, dropped.resident_bytes);
+        for (engine, consumed) in [("log", Consumed::Log), ("disk", Consumed::Disk)] {
+            let applied = consume(consumed, Some(bench.fresh_dir("overlay")?), None)?;
+            add(engine, applied.cpu_seconds, applied.resident_bytes);
+        }
+        let server = Redis::start(bench, None)?;
+        let before = server.process().cpu_time()?;
+        let written = consume(Consumed::Redis, None, Some(server.address()))?;
+        let used = server.process().cpu_time()? - before;
+        add(
+            to_redis,
+            written.cpu_seconds + used.as_secs_f64(),
+            written.resident_bytes,
+        );
+    }
+    let work = format!("{} {}", number(events.records as f64), events.title);
+    let against = |engine: &str, peer: &str| {
+        let work = format!("{work}, engine {engine}, against {peer}");
+        rates.compare(work, engine, peer, "of it")
+    };
+    let most_memory = |engine: &str| {
+        let most = memory.figure(engine).rounds.into_iter().fold(0.0, f64::max);
+        format!("fondaco {} MiB", number(most))
+    };
+    let log = against("log", to_redis).memory(most_memory("log"));
+    Ok([
+        match events.is_update {
+            true => log,
+            false => log.at_least(REDIS_MIN),
+        },
+        against("log", "a bare consumer"),
+        against("disk", to_redis).memory(most_memory("disk")),
+    ])
 }
 
 /// Has a process read so many records of a topic, and do nothing with them.
 pub(super) fn drop_records(bench: &Bench, brokers: &str, topic: &str, records: u64) -> Result<()> {
-    launch(bench, brokers, (topic, records), Consumed::Dropped)?.output(LIMIT)?;
-    Ok(())
+    let consume = Consume {
+        consumed: Consumed::Dropped,
+        brokers: brokers.to_owned(),
+        topic: topic.to_owned(),
+        records,
+        dir: None,
+        redis: None,
+    };
+    consume.run(bench).map(drop)
 }
 
-fn launch(bench: &Bench, brokers: &str, (topic, records): (&str, u64), consumed: Consumed) -> Result<Launch> {
-    let name = consumed.to_possible_value().context("it has a name")?;
-    Ok(Launch::own()?
-        .args(["consume", "--consumed", name.get_name()])
-        .args(["--brokers", brokers, "--topic", topic])
-        .args(["--records", &records.to_string()])
-        .log_to(bench.log("consume")))
-}
-
-fn run(
-    bench: &Bench,
-    kafka: &Kafka,
-    events: &Events,
-    consumed: Consumed,
-    dir: Option<&Path>,
-    redis: Option<SocketAddr>,
-) -> Result<Cost> {
-    let mut launch = launch(bench, &kafka.address(), (events.topic, events.records), consumed)?;
-    if let Some(dir) = dir {
-        launch = launch.args(["--dir".as_ref(), dir.as_os_str()]);
+impl Consume {
+    fn run(self, bench: &Bench) -> Result<Cost> {
+        let consumer = Child::Consume(self).launch()?.log_to(bench.log("consume"));
+        Ok(serde_json::from_str(&consumer.output(LIMIT)?)?)
     }
-    if let Some(redis) = redis {
-        launch = launch.args(["--redis", &redis.to_string()]);
-    }
-    Ok(serde_json::from_str(&launch.output(LIMIT)?)?)
 }

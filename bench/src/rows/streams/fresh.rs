@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use fondaco_testing::Kafka;
 use redis::{Connection, cmd};
 
 use super::{PARTITIONS, Writer, create};
 use crate::bench::Bench;
 use crate::dataset::{KEY_BYTES, Random, key};
+use crate::load::beside_clients;
 use crate::machine::prefer_thread;
 use crate::peers::fondaco::STORE;
-use crate::report::{Figure, Line, Target, median};
+use crate::report::{Rounds, median};
 use crate::rows::Measured;
 use crate::servers::fondaco::{Fondaco, Settings};
 
@@ -43,34 +44,20 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let mut probes = Probes::new(dataset.records)?;
     let mut lines = Vec::new();
     for (rate, title) in RATES {
-        let figure = || Figure::new("ms", Vec::new());
-        let (mut medians, mut tails) = (figure(), figure());
+        let mut rounds = Rounds::default();
         for round in 0..bench.rounds() {
-            let end = AtomicBool::new(false);
-            let mut latencies = thread::scope(|scope| {
-                let background =
-                    scope.spawn(|| send_at(rate, &kafka, dataset.records / 2, dataset.value_bytes, round, &end));
-                let found = probes.look_for(bench.round_time() * 2, &kafka, &mut connection);
-                end.store(true, Relaxed);
-                background
-                    .join()
-                    .map_err(|_| anyhow!("the thread that sends events panicked"))??;
-                found
-            })?;
+            let send =
+                |_, end: &AtomicBool| send_at(rate, &kafka, dataset.records / 2, dataset.value_bytes, round, end);
+            let look_for = || probes.look_for(bench.round_time() * 2, &kafka, &mut connection);
+            let (mut latencies, _) = beside_clients(1, send, look_for)?;
             ensure!(!latencies.is_empty(), "no event was read");
             latencies.sort_by(f64::total_cmp);
-            medians.rounds.push(median(&latencies));
-            tails.rounds.push(latencies[(latencies.len() - 1) * 99 / 100]);
+            rounds.add("p50", "ms", median(&latencies));
+            rounds.add("p99", "ms", latencies[(latencies.len() - 1) * 99 / 100]);
         }
-        for (name, figure, max) in [("p50", medians, MEDIAN_MS_MAX), ("p99", tails, TAIL_MS_MAX)] {
-            lines.push(Line {
-                work: format!("{title}, {name}"),
-                targets: vec![Target::figure_at_most(&figure, max)],
-                ours: figure,
-                peers: Vec::new(),
-                ratio: None,
-                memory: String::new(),
-            });
+        for (name, max) in [("p50", MEDIAN_MS_MAX), ("p99", TAIL_MS_MAX)] {
+            let line = rounds.line(format!("{title}, {name}"), name);
+            lines.push(line.figure_at_most(max));
         }
     }
     server.end()?;
@@ -83,8 +70,8 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// Sends events at a rate, evenly, until the end.
-fn send_at(rate: u64, kafka: &Kafka, records: u64, value_bytes: usize, seed: u64, end: &AtomicBool) -> Result<()> {
+/// Sends events at a rate, evenly, until the end; returns one more than it has sent.
+fn send_at(rate: u64, kafka: &Kafka, records: u64, value_bytes: usize, seed: u64, end: &AtomicBool) -> Result<u64> {
     let mut writer = Writer::new(kafka)?;
     let mut random = Random::new(seed);
     let started = Instant::now();
@@ -98,7 +85,9 @@ fn send_at(rate: u64, kafka: &Kafka, records: u64, value_bytes: usize, seed: u64
         }
         thread::sleep(TICK);
     }
-    writer.flush()
+    writer.flush()?;
+    // At the rate 0 it sends nothing, and has done its work.
+    Ok(sent + 1)
 }
 
 /// Keys whose events are looked for.

@@ -2,19 +2,20 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use fondaco_testing::Kafka;
 
 use super::{LIMIT, PARTITIONS, Writer, create_on, wait_until_read_for};
 use crate::bench::Bench;
 use crate::dataset::{Random, append_value, key};
-use crate::load::{self, Group, GroupReport, KeyChoice, Span};
+use crate::load::{self, Group, GroupReport, Span};
+use crate::machine::disk;
 use crate::machine::memory_group::MemoryGroup;
 use crate::peers::fondaco::STORE;
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
 use crate::rows::Measured;
 use crate::servers::fondaco::{Fondaco, Settings};
 
@@ -43,11 +44,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let control = server.control();
     control.deploy(STORE, &bench.version_for(STORE, bench.served_values())?)?;
     control.alter(STORE, &["--paused", "true"])?;
-    let mut writer = Writer::new(&kafka)?;
-    for record in 0..events {
-        writer.send_record(TOPIC, (record % PARTITIONS as u64) as i32, record, VALUE_BYTES)?;
-    }
-    writer.flush()?;
+    Writer::new(&kafka)?.send_all(TOPIC, 0..events, VALUE_BYTES)?;
     let started = Instant::now();
     control.alter(STORE, &["--paused", "false"])?;
     wait_until_read_for(control, STORE, events, 3 * LIMIT)?;
@@ -56,31 +53,29 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let on_disk = bytes_below(&bench.work.join("large-overlay").join("versioned"))?;
     let gets = Group {
         connections: 16,
-        ..Group::gets(server.resp(), STORE, KeyChoice::Uniform { records: events })
+        ..Group::uniform(server.resp(), STORE, events)
     };
-    let mut reads = Figure::new("gets/s", Vec::new());
-    let mut p99 = Figure::new("µs", Vec::new());
+    let mut rounds = Rounds::default();
     for round in 0..bench.rounds() {
-        let span = Span {
-            warm_up: Duration::ZERO,
-            ..Span::of(bench.round_time())
-        };
-        let report = GroupReport::of_all(load::run(std::slice::from_ref(&gets), span, round)?)?;
-        reads.rounds.push(report.requests_per_second());
-        p99.rounds.push(report.latency_us(0.99));
+        let reports = load::run(std::slice::from_ref(&gets), Span::whole(bench.round_time()), round)?;
+        let report = GroupReport::of_all(reports)?;
+        rounds.add("gets", "gets/s", report.requests_per_second());
+        rounds.add("p99", "µs", report.latency_us(0.99));
     }
     server.end()?;
     let times = on_disk as f64 / limit_bytes as f64;
     let mebibytes = |bytes: u64| number(bytes as f64 / f64::from(1 << 20));
     Ok(Measured {
-        lines: vec![Line {
-            work: format!("uniform GETs of {} keys with events", number(events as f64)),
-            ours: reads,
-            peers: Vec::new(),
-            ratio: Some((times, "the memory: the overlay on the disk".into())),
-            targets: vec![Target::at_least(times, RATIO_MIN)],
-            memory: format!("limit {} MiB", mebibytes(limit_bytes)),
-        }],
+        lines: vec![
+            rounds
+                .line(
+                    format!("uniform GETs of {} keys with events", number(events as f64)),
+                    "gets",
+                )
+                .ratio(times, "the memory: the overlay on the disk")
+                .at_least(RATIO_MIN)
+                .memory(format!("limit {} MiB", mebibytes(limit_bytes))),
+        ],
         notes: vec![format!(
             "A node whose processes and page cache have {} MiB reads {} events of {VALUE_BYTES} B, each of another key, from a topic of {PARTITIONS} partitions: {} events a second, an overlay of {} MiB. {} keys are compared with what was sent. p99 of the GETs is {} µs.",
             mebibytes(limit_bytes),
@@ -88,7 +83,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             number(rate),
             mebibytes(on_disk),
             number(COMPARED as f64),
-            number(p99.median())
+            rounds.shown("p99")
         )],
         ..Measured::default()
     })
@@ -112,15 +107,10 @@ fn compare(server: &Fondaco, events: u64) -> Result<()> {
 /// The bytes of all files in a directory.
 fn bytes_below(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
-    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {dir:?}"))? {
-        let entry = entry?;
+    disk::each_file(dir, &mut |path| {
         // Files may be deleted meanwhile.
-        let Ok(found) = entry.metadata() else { continue };
-        bytes += if found.is_dir() {
-            bytes_below(&entry.path())?
-        } else {
-            found.len()
-        };
-    }
+        bytes += fs::metadata(path).map_or(0, |found| found.len());
+        Ok(())
+    })?;
     Ok(bytes)
 }

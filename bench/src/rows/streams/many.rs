@@ -10,8 +10,8 @@ use super::{Writer, create, events_read};
 use crate::bench::Bench;
 use crate::dataset::{Dataset, Random};
 use crate::machine::settled;
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line};
 use crate::rows::Measured;
 use crate::servers::cluster::wait_until;
 use crate::servers::fondaco::{Fondaco, Settings};
@@ -20,6 +20,8 @@ use crate::servers::fondaco::{Fondaco, Settings};
 const RATE: u64 = 10_000;
 const TICK: Duration = Duration::from_millis(1);
 const ROUNDS: u64 = 3;
+/// The names of the figures.
+const COSTS: [&str; 4] = ["threads", "context switches", "processor time", "resident memory"];
 /// So many stores are deployed at a time.
 const DEPLOYING: usize = 6;
 
@@ -32,7 +34,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let kafka = Kafka::start();
     let server = Fondaco::start(bench, "many-streams", Settings::default())?;
     let mut writer = Writer::new(&kafka)?;
-    let mut costs: Vec<(usize, Costs)> = Vec::new();
+    let mut costs: Vec<(usize, Rounds)> = Vec::new();
     let mut stores = Vec::new();
     for step in steps {
         let began = Instant::now();
@@ -45,26 +47,19 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         stores.extend(new);
         eprintln!("  {step} stores after {:.0} s", began.elapsed().as_secs_f64());
         settled(|| server.process().cpu_time())?;
-        let mut cost = Costs::new();
+        let mut cost = Rounds::default();
         for round in 0..bench.rounds().min(ROUNDS) {
-            cost.add(bench, &server, &mut writer, &stores, round)?;
+            add_cost(&mut cost, bench, &server, &mut writer, &stores, round)?;
         }
         costs.push((step, cost));
     }
     server.end()?;
     let (_, one) = costs.remove(0);
     let mut lines = Vec::new();
-    for (count, cost) in costs {
-        for ((name, many), (_, one)) in cost.figures().into_iter().zip(one.figures()) {
-            let ratio = many.over(one);
-            lines.push(Line {
-                work: format!("{count} stores: {name}"),
-                ours: many.clone(),
-                peers: vec![("one store".to_owned(), one.clone())],
-                ratio: Some((ratio, "one store".to_owned())),
-                targets: Vec::new(),
-                memory: String::new(),
-            });
+    for (count, many) in costs {
+        for name in COSTS {
+            let line = many.line(format!("{count} stores: {name}"), name);
+            lines.push(line.peer("one store", one.figure(name)).over_peer("one store"));
         }
     }
     Ok(Measured {
@@ -98,70 +93,41 @@ fn deploy_all(bench: &Bench, server: &Fondaco, stores: &[String], dataset: Datas
     })
 }
 
-/// What a number of stores costs.
-struct Costs {
-    threads: Figure,
-    switches: Figure,
-    processor: Figure,
-    resident: Figure,
-}
-
-impl Costs {
-    fn new() -> Self {
-        let figure = |unit| Figure::new(unit, Vec::new());
-        Self {
-            threads: figure("threads"),
-            switches: figure("switches/s"),
-            processor: figure("ms/s"),
-            resident: figure("MiB"),
+/// Measures what a number of stores costs while events come.
+fn add_cost(
+    cost: &mut Rounds,
+    bench: &Bench,
+    server: &Fondaco,
+    writer: &mut Writer,
+    stores: &[String],
+    seed: u64,
+) -> Result<()> {
+    let process = server.process();
+    let read = |store: &String| events_read(server.control(), store);
+    let before = stores.iter().map(read).sum::<Result<u64>>()?;
+    let (cpu, (_, switches), started) = (process.cpu_time()?, process.threads()?, Instant::now());
+    let (mut random, mut sent) = (Random::new(seed), 0);
+    while started.elapsed() < bench.round_time() {
+        let due = (started.elapsed().as_secs_f64() * RATE as f64) as u64;
+        while sent < due {
+            let store = &stores[sent as usize % stores.len()];
+            writer.send_record(store, 0, random.below(1000), 100)?;
+            sent += 1;
         }
+        thread::sleep(TICK);
     }
-
-    fn figures(&self) -> [(&'static str, &Figure); 4] {
-        [
-            ("threads", &self.threads),
-            ("context switches", &self.switches),
-            ("processor time", &self.processor),
-            ("resident memory", &self.resident),
-        ]
-    }
-
-    /// Measures while events come.
-    fn add(
-        &mut self,
-        bench: &Bench,
-        server: &Fondaco,
-        writer: &mut Writer,
-        stores: &[String],
-        seed: u64,
-    ) -> Result<()> {
-        let process = server.process();
-        let read = |store: &String| events_read(server.control(), store);
-        let before = stores.iter().map(read).sum::<Result<u64>>()?;
-        let (cpu, (_, switches), started) = (process.cpu_time()?, process.threads()?, Instant::now());
-        let (mut random, mut sent) = (Random::new(seed), 0);
-        while started.elapsed() < bench.round_time() {
-            let due = (started.elapsed().as_secs_f64() * RATE as f64) as u64;
-            while sent < due {
-                let store = &stores[sent as usize % stores.len()];
-                writer.send_record(store, 0, random.below(1000), 100)?;
-                sent += 1;
-            }
-            thread::sleep(TICK);
-        }
-        let seconds = started.elapsed().as_secs_f64();
-        let (threads, switches_after) = process.threads()?;
-        let used = process.cpu_time()? - cpu;
-        self.threads.rounds.push(threads as f64);
-        self.switches
-            .rounds
-            .push(switches_after.saturating_sub(switches) as f64 / seconds);
-        self.processor.rounds.push(used.as_secs_f64() * 1e3 / seconds);
-        let resident = process.status_bytes("VmRSS")?;
-        self.resident.rounds.push(resident as f64 / f64::from(1 << 20));
-        writer.flush()?;
-        wait_until("all events are read", || {
-            Ok(stores.iter().map(read).sum::<Result<u64>>()? >= before + sent)
-        })
-    }
+    let seconds = started.elapsed().as_secs_f64();
+    let (threads, switches_after) = process.threads()?;
+    let used = process.cpu_time()? - cpu;
+    let resident = process.status_bytes("VmRSS")?;
+    let [threads_name, switches_name, time_name, memory_name] = COSTS;
+    cost.add(threads_name, "threads", threads as f64);
+    let switched = switches_after.saturating_sub(switches) as f64;
+    cost.add(switches_name, "switches/s", switched / seconds);
+    cost.add(time_name, "ms/s", used.as_secs_f64() * 1e3 / seconds);
+    cost.add(memory_name, "MiB", resident as f64 / f64::from(1 << 20));
+    writer.flush()?;
+    wait_until("all events are read", || {
+        Ok(stores.iter().map(read).sum::<Result<u64>>()? >= before + sent)
+    })
 }

@@ -47,6 +47,19 @@ impl Writer {
         self.send(topic, partition, &key(record), &self.value)
     }
 
+    /// Sends such an event for each of these records, to the partitions of a topic in turn, and waits until all are there.
+    pub(super) fn send_all(
+        &mut self,
+        topic: &str,
+        records: impl IntoIterator<Item = u64>,
+        value_bytes: usize,
+    ) -> Result<()> {
+        for (record, partition) in records.into_iter().zip((0..PARTITIONS).cycle()) {
+            self.send_record(topic, partition, record, value_bytes)?;
+        }
+        self.flush()
+    }
+
     /// Sends an event that sets a key.
     fn send(&self, topic: &str, partition: i32, key: &[u8], value: &[u8]) -> Result<()> {
         let mut event = BaseRecord::to(topic).partition(partition).key(key).payload(value);

@@ -1,16 +1,14 @@
 //! Reads of a hybrid store against reads of a batch store with the same records.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use fondaco_testing::Kafka;
 
 use super::{PARTITIONS, Writer, create, wait_until_read};
 use crate::bench::Bench;
-use crate::load::{self, Group, GroupReport, KeyChoice, Span};
+use crate::load::{Costed, Group, Span};
 use crate::machine::settled;
+use crate::report::Rounds;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
 use crate::rows::Measured;
 use crate::servers::fondaco::{Fondaco, Settings};
 
@@ -25,11 +23,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
     let kafka = Kafka::start();
     drop(kafka.make_topic(TOPIC, PARTITIONS));
-    let settings = Settings {
-        loops: 1,
-        ..Settings::default()
-    };
-    let server = Fondaco::start(bench, "stream-reads", settings)?;
+    let server = Fondaco::start(bench, "stream-reads", Settings::one_loop())?;
     let control = server.control();
     control.create(BATCH)?;
     create(control, HYBRID, &kafka, TOPIC)?;
@@ -43,34 +37,27 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         (dataset.records / 1000, "one key in a thousand has an event"),
         (dataset.records / 2, "half of the keys have events"),
     ] {
-        for number in sent..keys {
-            let partition = (number % PARTITIONS as u64) as i32;
-            writer.send_record(TOPIC, partition, number, dataset.value_bytes)?;
-        }
-        writer.flush()?;
+        writer.send_all(TOPIC, sent..keys, dataset.value_bytes)?;
         sent = keys;
         wait_until_read(control, HYBRID, sent)?;
         settled(|| server.process().cpu_time())?;
         for pipeline in PIPELINES {
-            let figure = || Figure::new("requests/s of processor time", Vec::new());
-            let (mut batch, mut hybrid) = (figure(), figure());
+            let mut rounds = Rounds::default();
             for round in 0..bench.rounds() {
-                batch
-                    .rounds
-                    .push(load(bench, &server, BATCH, dataset.records, pipeline, round)?);
-                hybrid
-                    .rounds
-                    .push(load(bench, &server, HYBRID, dataset.records, pipeline, round)?);
+                for (store, name) in [(BATCH, "a batch store"), (HYBRID, "a hybrid store")] {
+                    let group = Group {
+                        connections: 16,
+                        pipeline,
+                        ..Group::uniform(server.resp(), store, dataset.records)
+                    };
+                    let load = || group.run(Span::whole(bench.round_time()), round);
+                    let costed = Costed::measure(|| server.process().cpu_time(), load)?;
+                    rounds.add(name, "requests/s of processor time", costed.per_cpu_second());
+                }
             }
-            let kept = hybrid.over(&batch);
-            lines.push(Line {
-                work: format!("GETs of 100 B, pipeline {pipeline}, {title}"),
-                ours: hybrid,
-                peers: vec![("a batch store".to_owned(), batch)],
-                ratio: Some((kept, "the batch store".to_owned())),
-                targets: vec![Target::at_least(kept, KEPT_MIN)],
-                memory: String::new(),
-            });
+            let work = format!("GETs of 100 B, pipeline {pipeline}, {title}");
+            let line = rounds.compare(work, "a hybrid store", "a batch store", "the batch store");
+            lines.push(line.at_least(KEPT_MIN));
         }
     }
     server.end()?;
@@ -82,20 +69,4 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         )],
         ..Measured::default()
     })
-}
-
-fn load(bench: &Bench, server: &Fondaco, store: &str, records: u64, pipeline: usize, round: u64) -> Result<f64> {
-    let group = Group {
-        connections: 16,
-        pipeline,
-        ..Group::gets(server.resp(), store, KeyChoice::Uniform { records })
-    };
-    let span = Span {
-        warm_up: Duration::ZERO,
-        ..Span::of(bench.round_time())
-    };
-    let before = server.process().cpu_time()?;
-    let report = GroupReport::of_all(load::run_preferred(&[group], span, round)?)?;
-    let used = server.process().cpu_time()? - before;
-    Ok(report.requests as f64 / used.as_secs_f64().max(0.01))
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{CONNECTIONS, Course, Mix};
+use crate::children::Child;
 use crate::engines::Candidate;
 use crate::engines::mixed::EngineMix;
 use crate::machine::dialogue::Dialogue;
-use crate::machine::process::Launch;
 
 /// All records fit, as they do into the share of memory that a node uses of a machine with 24 GiB.
 const CACHE_BYTES: u64 = 3 << 30;
@@ -35,14 +35,14 @@ impl Direct {
         let Course { bench, dataset, .. } = course;
         let name = format!("engine-{}", candidate.argument());
         let dir = bench.fresh_dir(&name)?;
-        let launch = Launch::own()?
-            .args(["mix-engine", "--engine", candidate.argument(), "--dir"])
-            .args([&dir])
-            .args(["--records", &dataset.records.to_string()])
-            .args(["--value-bytes", &dataset.value_bytes.to_string()])
-            .args(["--cache-bytes", &CACHE_BYTES.to_string()])
-            .on_cpus(&bench.server_cpu().to_string())
-            .log_to(bench.log(&name));
+        let engine = Child::MixEngine {
+            engine: candidate,
+            dir: dir.clone(),
+            dataset: *dataset,
+            cache_bytes: CACHE_BYTES,
+        };
+        let cpu = bench.server_cpu().to_string();
+        let launch = engine.launch()?.on_cpus(&cpu).log_to(bench.log(&name));
         let direct = Self {
             candidate,
             dialogue: RefCell::new(Dialogue::start(&launch)?),

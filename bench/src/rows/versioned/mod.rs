@@ -19,9 +19,10 @@ pub(super) use self::three::measure as measure_three;
 use crate::bench::Bench;
 use crate::dataset::Dataset;
 use crate::load::sql::{self, SqlLoad};
-use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::load::{self, Costed, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::machine::process::Process;
 use crate::machine::settled;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Figure, Line, Rounds};
 use crate::servers::bare::Bare;
 use crate::servers::cluster::wait_until;
 use crate::servers::control::ControlPort;
@@ -40,6 +41,11 @@ const ROUNDS_UNTIL: Duration = Duration::from_secs(1080);
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const OF_ENGINE_MIN: f64 = 0.6;
+/// The names of the figures of a contender.
+const BY_CPU_TIME: &str = "a second of server CPU time";
+const THROUGHPUT: &str = "throughput";
+/// The name of the server that only receives and sends.
+const BARE: &str = "a server without data";
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// A load: the mix of requests, whether each write is synced, the requests in flight on each connection, the keys per
@@ -71,55 +77,25 @@ const fn synced(mix: Mix) -> Mix {
     Mix { synced: true, ..mix }
 }
 
+const READS_MIN: Option<f64> = Some(READS_OF_REDIS_MIN);
+const WRITES_MIN: Option<f64> = Some(WRITES_OF_REDIS_MIN);
 const HALF: Mix = mix("50 % reads, Zipfian", 0.5, true, 1, None);
-const WRITES: Mix = mix("writes, uniform", 1.0, false, 1, Some(WRITES_OF_REDIS_MIN));
-const PIPELINED_READS: Mix = mix(
-    "95 % reads, Zipfian, pipeline 16",
-    0.05,
-    true,
-    16,
-    Some(READS_OF_REDIS_MIN),
-);
-const PIPELINED_WRITES: Mix = mix(
-    "writes, uniform, pipeline 16",
-    1.0,
-    false,
-    16,
-    Some(WRITES_OF_REDIS_MIN),
-);
-const LONG_PIPELINED_READS: Mix = mix(
-    "95 % reads, Zipfian, pipeline 64",
-    0.05,
-    true,
-    64,
-    Some(READS_OF_REDIS_MIN),
-);
-const LONG_PIPELINED_WRITES: Mix = mix(
-    "writes, uniform, pipeline 64",
-    1.0,
-    false,
-    64,
-    Some(WRITES_OF_REDIS_MIN),
-);
+const WRITES: Mix = mix("writes, uniform", 1.0, false, 1, WRITES_MIN);
+const PIPELINED_WRITES: Mix = mix("writes, uniform, pipeline 16", 1.0, false, 16, WRITES_MIN);
+const LONG_PIPELINED_WRITES: Mix = mix("writes, uniform, pipeline 64", 1.0, false, 64, WRITES_MIN);
 const BATCHES: Mix = Mix {
     keys: 64,
-    ..mix(
-        "reads of 64 keys a request, Zipfian",
-        0.0,
-        true,
-        1,
-        Some(READS_OF_REDIS_MIN),
-    )
+    ..mix("reads of 64 keys a request, Zipfian", 0.0, true, 1, READS_MIN)
 };
 /// Acknowledged writes are in a log of the operating system.
 const LOGGED: [Mix; 9] = [
-    mix("95 % reads, uniform", 0.05, false, 1, Some(READS_OF_REDIS_MIN)),
-    mix("95 % reads, Zipfian", 0.05, true, 1, Some(READS_OF_REDIS_MIN)),
+    mix("95 % reads, uniform", 0.05, false, 1, READS_MIN),
+    mix("95 % reads, Zipfian", 0.05, true, 1, READS_MIN),
     HALF,
     WRITES,
-    PIPELINED_READS,
+    mix("95 % reads, Zipfian, pipeline 16", 0.05, true, 16, READS_MIN),
     PIPELINED_WRITES,
-    LONG_PIPELINED_READS,
+    mix("95 % reads, Zipfian, pipeline 64", 0.05, true, 64, READS_MIN),
     LONG_PIPELINED_WRITES,
     BATCHES,
 ];
@@ -187,31 +163,31 @@ enum Loaded<'a> {
 }
 
 impl<'a> Contender<'a> {
-    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str, engines: &'a [Direct]) -> Self {
+    fn resp(name: &'static str, address: SocketAddr, prefix: &'a str, process: &'a Process) -> Self {
         Self {
             name,
-            target: Loaded::Resp(fondaco.resp(), prefix),
-            cpu_time: Box::new(|| fondaco.process().cpu_time()),
+            target: Loaded::Resp(address, prefix),
+            cpu_time: Box::new(|| process.cpu_time()),
+            role: Role::Server,
+        }
+    }
+
+    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str, engines: &'a [Direct]) -> Self {
+        Self {
             role: Role::On(engines),
+            ..Self::resp(name, fondaco.resp(), prefix, fondaco.process())
         }
     }
 
     fn bare(bare: &'a Bare, prefix: &'a str) -> Self {
         Self {
-            name: "a server without data",
-            target: Loaded::Resp(bare.address(), prefix),
-            cpu_time: Box::new(|| bare.process().cpu_time()),
             role: Role::Bare,
+            ..Self::resp(BARE, bare.address(), prefix, bare.process())
         }
     }
 
     fn redis(redis: &'a Redis, name: &'static str) -> Self {
-        Self {
-            name,
-            target: Loaded::Resp(redis.address(), REDIS_PREFIX),
-            cpu_time: Box::new(|| redis.process().cpu_time()),
-            role: Role::Server,
-        }
+        Self::resp(name, redis.address(), REDIS_PREFIX, redis.process())
     }
 
     fn mariadb(mariadb: &'a MariaDb, name: &'static str) -> Self {
@@ -220,6 +196,16 @@ impl<'a> Contender<'a> {
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
             role: Role::Server,
+        }
+    }
+
+    /// The engines behind it that are called directly under a mix. The base of the engine is compared only in mixes with many
+    /// requests in flight.
+    fn engines(&self, mix: &Mix) -> &'a [Direct] {
+        match self.role {
+            Role::On(engines) if mix.is_of_many() => engines,
+            Role::On(engines) => &engines[..engines.len().min(1)],
+            Role::Server | Role::Bare => &[],
         }
     }
 
@@ -242,11 +228,7 @@ impl<'a> Contender<'a> {
                     ..Group::gets(*address, "", keys)
                 };
                 // The whole round counts, since the CPU time is that of the whole round.
-                let span = Span {
-                    warm_up: Duration::ZERO,
-                    ..Span::of(measured)
-                };
-                GroupReport::of_all(load::run_preferred(&[group], span, seed)?)
+                group.run(Span::whole(measured), seed)
             }
             Loaded::Sql(url) => {
                 let load = SqlLoad {
@@ -262,47 +244,6 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// The results of a contender under a mix, in each round.
-#[derive(Clone)]
-struct Seen {
-    per_second: Figure,
-    per_cpu_second: Figure,
-    /// Per second of CPU time of each engine that is called directly.
-    engines_per_cpu_second: Vec<Figure>,
-    /// At the [`PERCENTILES`].
-    latencies: [Figure; 3],
-}
-
-impl Seen {
-    fn new(mix: &Mix, contender: &Contender<'_>) -> Self {
-        let engines = match contender.role {
-            Role::On(engines) => engines.len(),
-            Role::Server | Role::Bare => 0,
-        };
-        let (per_second, per_cpu_second) = match mix.keys {
-            1 => ("requests/s", "requests/CPU s"),
-            _ => ("keys/s", "keys/CPU s"),
-        };
-        Self {
-            per_second: Figure::new(per_second, Vec::new()),
-            per_cpu_second: Figure::new(per_cpu_second, Vec::new()),
-            engines_per_cpu_second: vec![Figure::new(per_cpu_second, Vec::new()); engines],
-            latencies: [(); 3].map(|()| Figure::new("µs", Vec::new())),
-        }
-    }
-
-    fn add(&mut self, mix: &Mix, report: &GroupReport, used: Duration) {
-        let keys = mix.keys as f64;
-        self.per_second.rounds.push(report.requests_per_second() * keys);
-        // At least a tick of the clock for CPU time.
-        let used = used.as_secs_f64().max(0.01);
-        self.per_cpu_second.rounds.push(report.requests as f64 * keys / used);
-        for ((_, quantile), figure) in PERCENTILES.into_iter().zip(&mut self.latencies) {
-            figure.rounds.push(report.latency_us(quantile));
-        }
-    }
-}
-
 /// A running row: its servers and its start time.
 struct Course<'a> {
     bench: &'a Bench,
@@ -314,10 +255,7 @@ impl<'a> Course<'a> {
     fn begin(bench: &'a Bench) -> Self {
         Self {
             bench,
-            dataset: Dataset {
-                records: if bench.quick { 20_000 } else { 1_000_000 },
-                value_bytes: 1024,
-            },
+            dataset: bench.mutable_values(),
             began: Instant::now(),
         }
     }
@@ -335,30 +273,38 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The contenders under a mix, in turns.
-    fn compare(&self, mix: &Mix, contenders: &[&Contender<'_>]) -> Result<Vec<Seen>> {
-        let mut seen: Vec<_> = contenders.iter().map(|contender| Seen::new(mix, contender)).collect();
+    /// The contenders under a mix, in turns: for each, its figures, and those of its engines by their names.
+    fn compare(&self, mix: &Mix, contenders: &[&Contender<'_>]) -> Result<Vec<Rounds>> {
+        let mut all: Vec<Rounds> = contenders.iter().map(|_| Rounds::default()).collect();
+        let (per_second, per_cpu_second) = match mix.keys {
+            1 => ("requests/s", "requests/CPU s"),
+            _ => ("keys/s", "keys/CPU s"),
+        };
+        let keys = mix.keys as f64;
         for round in 0..self.rounds() {
             if round > 0 && self.began.elapsed() > ROUNDS_UNTIL {
                 break;
             }
-            for (contender, seen) in contenders.iter().zip(&mut seen) {
+            for (contender, rounds) in contenders.iter().zip(&mut all) {
                 // Disk writes left by the previous contender must not count for this one.
                 rustix::fs::sync();
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(mix), round)?;
-                seen.add(mix, &report, settled(&contender.cpu_time)? - before);
-                if let Role::On(engines) = contender.role {
-                    // The base of the engine is compared only in mixes with many requests in flight.
-                    let counted = if mix.is_of_many() { engines } else { &engines[..1] };
-                    for (engine, figure) in counted.iter().zip(&mut seen.engines_per_cpu_second) {
-                        rustix::fs::sync();
-                        figure.rounds.push(engine.per_cpu_second(mix, self.round_time(mix))?);
-                    }
+                let costed = Costed::of(report, settled(&contender.cpu_time)? - before);
+                let report = &costed.report;
+                rounds.add(THROUGHPUT, per_second, report.requests_per_second() * keys);
+                rounds.add(BY_CPU_TIME, per_cpu_second, costed.per_cpu_second() * keys);
+                for (name, quantile) in PERCENTILES {
+                    rounds.add(name, "µs", report.latency_us(quantile));
+                }
+                for engine in contender.engines(mix) {
+                    rustix::fs::sync();
+                    let reached = engine.per_cpu_second(mix, self.round_time(mix))?;
+                    rounds.add(engine.engine(), per_cpu_second, reached);
                 }
             }
         }
-        Ok(seen)
+        Ok(all)
     }
 
     /// The mixes one after the other, for our store, Redis, and others.
@@ -367,20 +313,16 @@ impl<'a> Course<'a> {
         let mut lines = Vec::new();
         for mix in mixes {
             let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
-            let seen = self.compare(mix, &able)?;
+            let all = self.compare(mix, &able)?;
+            let seen: Vec<(&Contender<'_>, &Rounds)> = able.into_iter().zip(&all).collect();
             let is_bare = |contender: &Contender<'_>| matches!(contender.role, Role::Bare);
-            let bare = able.iter().zip(&seen).find(|(able, _)| is_bare(able));
-            let engines: Vec<_> = able
-                .iter()
-                .zip(&seen)
-                .flat_map(|(able, seen)| of_engine(mix, able, seen, bare.map(|(_, bare)| bare)))
-                .collect();
-            let mut seen = seen.into_iter();
-            let own = seen.next().context("no contender was measured")?;
-            let peers = able.iter().skip(1).zip(seen).filter(|(peer, _)| !is_bare(peer));
-            let peers: Vec<_> = peers.map(|(peer, seen)| (peer.name, seen)).collect();
-            lines.extend(lines_of(mix, &own, &peers));
-            lines.extend(engines);
+            let bare = seen.iter().find(|(contender, _)| is_bare(contender));
+            let bare = bare.map(|(_, rounds)| rounds.figure(BY_CPU_TIME));
+            let servers: Vec<_> = seen.iter().filter(|(contender, _)| !is_bare(contender)).collect();
+            lines.extend(lines_of(mix, servers[0].1, &servers[1..]));
+            for (contender, rounds) in &seen {
+                lines.extend(of_engine(mix, contender, rounds, bare.as_ref()));
+            }
         }
         Ok(lines)
     }
@@ -400,84 +342,53 @@ fn sync_always(nodes: &[&ControlPort], coordinator: SocketAddr, prefix: &str, da
 }
 
 /// The lines of a mix; targets apply to the first peer.
-fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line> {
-    let line = |what: &str, figure: &dyn Fn(&Seen) -> Figure, min: Option<f64>| {
-        let ours = figure(ours);
-        let peers: Vec<(String, Figure)> = peers
-            .iter()
-            .map(|(name, seen)| ((*name).to_owned(), figure(seen)))
-            .collect();
-        let ratio = peers.first().map(|(name, first)| (ours.over(first), name.clone()));
-        let targets = ratio
-            .iter()
-            .zip(min)
-            .map(|((ratio, _), min)| Target::at_least(*ratio, min));
-        Line {
-            work: format!("{}, {what}", mix.work()),
-            targets: targets.collect(),
-            ours,
-            peers,
-            ratio,
-            memory: String::new(),
-        }
+fn lines_of(mix: &Mix, ours: &Rounds, peers: &[&(&Contender<'_>, &Rounds)]) -> Vec<Line> {
+    let line = |figure: &str| {
+        let named = |(peer, rounds): &&(&Contender<'_>, &Rounds)| (peer.name.to_owned(), rounds.figure(figure));
+        let line = ours.line(format!("{}, {figure}", mix.work()), figure);
+        let first = peers.first().map_or("", |(peer, _)| peer.name);
+        line.peers(peers.iter().map(named)).over_peer(first)
     };
-    let mut lines = vec![
-        line(
-            "a second of server CPU time",
-            &|seen| seen.per_cpu_second.clone(),
-            mix.of_redis_min,
-        ),
-        line("throughput", &|seen| seen.per_second.clone(), None),
-    ];
+    let by_cpu_time = line(BY_CPU_TIME);
+    let by_cpu_time = match mix.of_redis_min {
+        Some(min) => by_cpu_time.at_least(min),
+        None => by_cpu_time,
+    };
+    let mut lines = vec![by_cpu_time, line(THROUGHPUT)];
     // In a pipeline, the latency is mostly that of the requests before; in a batch, that of the other keys.
     if !mix.is_of_many() {
-        let percentiles = PERCENTILES.iter().enumerate();
-        lines.extend(percentiles.map(|(at, (name, _))| line(name, &|seen| seen.latencies[at].clone(), None)));
+        lines.extend(PERCENTILES.map(|(name, _)| line(name)));
     }
     lines
 }
 
 /// Our server compared with its engine, per second of CPU time: with the engine alone and its base, in mixes with many
 /// requests in flight; and with the sum of the engine and of receiving and sending.
-fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
-    let Role::On(engines) = contender.role else {
+fn of_engine(mix: &Mix, contender: &Contender<'_>, rounds: &Rounds, bare: Option<&Figure>) -> Vec<Line> {
+    let engines = contender.engines(mix);
+    let Some(own) = engines.first() else {
         return Vec::new();
     };
-    let alone = || engines.iter().zip(&seen.engines_per_cpu_second);
-    let Some((own, own_alone)) = alone().next() else {
-        return Vec::new();
-    };
+    let ours = rounds.figure(BY_CPU_TIME);
     let line = |of: &str, peers: Vec<(String, Figure)>| {
-        let ratio = peers.last().map(|(_, peer)| seen.per_cpu_second.over(peer));
-        Line {
-            work: format!("{}, a second of CPU time, engine {}", mix.work(), own.engine()),
-            ours: seen.per_cpu_second.clone(),
-            peers,
-            ratio: ratio.map(|ratio| (ratio, of.into())),
-            targets: ratio
-                .map(|ratio| Target::at_least(ratio, OF_ENGINE_MIN))
-                .into_iter()
-                .collect(),
-            memory: String::new(),
-        }
+        let work = format!("{}, a second of CPU time, engine {}", mix.work(), own.engine());
+        let ratio = peers.last().map_or(f64::NAN, |(_, last)| ours.over(last));
+        let line = Line::new(work, ours.clone()).peers(peers);
+        line.ratio(ratio, of).at_least(OF_ENGINE_MIN)
     };
     let mut lines = Vec::new();
     if mix.is_of_many() {
-        lines.extend(alone().map(|(engine, alone)| {
+        lines.extend(engines.iter().map(|engine| {
             let name = engine.engine();
-            line(name, vec![(format!("{name}, called directly"), alone.clone())])
+            line(name, vec![(format!("{name}, called directly"), rounds.figure(name))])
         }));
     }
-    if let Some(bare) = bare.map(|bare| &bare.per_cpu_second) {
-        let both = own_alone.rounds.iter().zip(&bare.rounds);
+    if let Some(bare) = bare {
+        let alone = rounds.figure(own.engine());
+        let both = alone.rounds.iter().zip(&bare.rounds);
         let both = both.map(|(alone, bare)| 1.0 / (1.0 / alone + 1.0 / bare));
-        let peers = vec![
-            ("a server without data".into(), bare.clone()),
-            (
-                "the engine behind it".into(),
-                Figure::new(&own_alone.unit, both.collect()),
-            ),
-        ];
+        let both = Figure::new(&alone.unit, both.collect());
+        let peers = vec![(BARE.into(), bare.clone()), ("the engine behind it".into(), both)];
         lines.push(line("both", peers));
     }
     lines

@@ -9,7 +9,7 @@ use crate::bench::Bench;
 use crate::engines::Candidate;
 use crate::load;
 use crate::report::markdown::number;
-use crate::report::{Figure, Line, Target};
+use crate::report::{Figure, Line};
 use crate::rows::Measured;
 use crate::servers::bare::Bare;
 use crate::servers::fondaco::{Fondaco, Settings};
@@ -26,8 +26,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let prefix = format!("{STORE}:");
     let settings = Settings {
         cpus: Some(&cpu),
-        loops: 1,
-        ..Settings::default()
+        ..Settings::one_loop()
     };
     let start = |name, engine| {
         let fondaco = Fondaco::start(bench, name, settings)?;
@@ -129,15 +128,9 @@ fn with_rewriting(lines: &[Line], records: u64, rewriting: Duration) -> Vec<Line
             1.0 / seconds
         });
         let redis = Figure::new("requests/CPU s", rounds.collect());
-        let ratio = line.ours.over(&redis);
-        Some(Line {
-            work: format!("{}, logs kept short by both", line.work),
-            ours: line.ours.clone(),
-            ratio: Some((ratio, name.clone())),
-            targets: vec![Target::at_least(ratio, WRITES_OF_REDIS_MIN)],
-            peers: vec![(name.clone(), redis)],
-            memory: String::new(),
-        })
+        let work = format!("{}, logs kept short by both", line.work);
+        let line = Line::new(work, line.ours.clone()).peer(name, redis);
+        Some(line.over_peer(name).at_least(WRITES_OF_REDIS_MIN))
     });
     lines.collect()
 }

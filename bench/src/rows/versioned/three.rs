@@ -1,6 +1,6 @@
 //! Three nodes with three replicas of each record, waiting for two of them: N 3, R 2, W 2. Peers keep each record once.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Contender, Course, LOGGED, Loaded, Mix, REDIS_PREFIX, Role, STORE, SYNCED, sync_always};
 use crate::bench::Bench;
@@ -10,17 +10,14 @@ use crate::servers::cluster::{Cluster, Server};
 use crate::servers::control::ControlPort;
 use crate::servers::mariadb::{Commit, MariaDb};
 use crate::servers::redis::Redis;
-use crate::servers::replicas::Replicas;
 
 pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let course = Course::begin(bench);
     let dataset = course.dataset;
     let prefix = format!("{STORE}:");
     let cluster = Cluster::start(bench, "versioned-three", 3)?;
-    let settings = ["--engine", "log", "--replicas", "3", "--reads", "2", "--writes", "2"];
-    cluster.control().create_versioned(STORE, &settings)?;
-    let coordinator = cluster.nodes().first().context("a cluster without nodes")?.resp();
-    Replicas::of(coordinator, STORE)?.fill(0..dataset.records, dataset.value_bytes)?;
+    cluster.fill_versioned(STORE, [3, 2, 2], dataset)?;
+    let coordinator = cluster.nodes()[0].resp();
     let redis = Redis::start_logging(bench, None)?;
     load::fill(redis.address(), REDIS_PREFIX, dataset)?;
     let parquet = bench.parquet(dataset)?;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bench::Bench;
+use crate::children::Child;
 use crate::machine::free_address;
-use crate::machine::process::{Launch, Process};
+use crate::machine::process::Process;
 use crate::servers::wait_for_reply;
 
 pub use serving::serve;
@@ -27,12 +28,14 @@ impl Bare {
     /// Starts one on a core, for keys with this prefix, and values of this size.
     pub fn start(bench: &Bench, cpu: usize, prefix: &str, value_bytes: usize) -> Result<Self> {
         let address = free_address()?;
-        let mut process = Launch::own()?
-            .args(["bare-server", "--resp", &address.to_string(), "--prefix", prefix])
-            .args(["--value-bytes", &value_bytes.to_string()])
-            .on_cpus(&cpu.to_string())
-            .log_to(bench.log("bare-server"))
-            .start()?;
+        let prefix = prefix.to_owned();
+        let server = Child::BareServer {
+            address,
+            prefix,
+            value_bytes,
+        };
+        let launch = server.launch()?.on_cpus(&cpu.to_string());
+        let mut process = launch.log_to(bench.log("bare-server")).start()?;
         wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
         Ok(Self { process, address })
     }
