@@ -5,9 +5,24 @@ use std::path::Path;
 
 use fjall::{Error, LsmError};
 
+use super::opened::OpenFailure;
 use crate::error::EngineError;
 use crate::failure::is_damage;
 pub(super) use crate::failure::{corrupt, io, reading, stopped};
+
+/// Maps an error of fjall when it opens a database.
+pub(super) fn opening(dir: &Path, error: Error) -> OpenFailure {
+    match error {
+        Error::JournalRecovery(error) => OpenFailure::DamagedLog {
+            reason: format!("the log in {dir:?} is damaged: {error}"),
+        },
+        Error::InvalidVersion(_) => {
+            let reason = "another version of fjall has written it; nothing was changed: use the program that wrote it";
+            corrupt(dir, reason).into()
+        }
+        error => name("open", dir, error).into(),
+    }
+}
 
 /// Maps an error of fjall.
 pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineError {

@@ -1,13 +1,13 @@
 //! An engine on disk: one LSM tree per table; all tables share one log and one memory budget.
 //!
 //! The trees are fjall's. This module adds: a record cache that an event loop can read without ever waiting for a disk;
-//! a reserve of disk space, so that a full disk leads to refused writes and not to a broken tree; and recovery after
-//! fjall has given up, by opening it again. Batches of a `write` that returned are in the page cache of the operating
+//! a reserve of disk space, so that a full disk leads to refused writes and not to a broken tree; recovery after
+//! fjall has given up, by opening it again; and a check that the log is as long as at the last sync. Other damage in files is
+//! noticed only as far as fjall notices it. Batches of a `write` that returned are in the page cache of the operating
 //! system; after `sync` has returned, they are on the disk.
 
 mod failure;
-mod journal;
-mod lists;
+mod log_files;
 mod opened;
 mod table;
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use fjall::PersistMode;
 use parking_lot::{Mutex, RwLock};
 
-use self::opened::{Opened, Slot};
+use self::opened::{OpenFailure, Opened, Slot};
 use self::table::DiskTable;
 use crate::batch::WriteBatch;
 use crate::budget::CacheBudget;
@@ -52,7 +52,8 @@ pub struct DiskOptions {
     pub disk_reserve_bytes: u64,
     /// Threads for flushes and compaction.
     pub threads: usize,
-    /// What to do if the log is damaged.
+    /// What to do if fjall refuses the log, or the log is shorter than at the last sync. A log that fjall refuses is cut
+    /// off after the last sync, and if the damage is before that, all of it is set aside. The tables stay.
     pub damaged_log: DamagedLog,
 }
 
@@ -121,29 +122,47 @@ impl DiskEngine {
             HighWater::open(dir, None)?;
         }
         let database = opened::database_in(dir, &options)?;
-        journal::check_version(&database)?;
-        let journal = journal::examine(&database)?;
-        let damage = journal.damage.as_ref();
-        let mut losses: Vec<String> = damage.map(journal::Damage::describe).into_iter().collect();
-        losses.extend(missing(&database, marks.as_deref(), was_there, &journal.files));
+        let mut losses = match marks.as_deref() {
+            None => vec![format!(
+                "the length of the log in {database:?} is not known: its high-water file is missing or damaged"
+            )],
+            Some(marks) if !was_there && !marks.is_empty() => vec![format!("the database {database:?} is missing")],
+            Some(marks) => log_files::missing(&database, marks)?,
+        };
         let lost = LossNote::open(dir)?;
-        if !losses.is_empty() {
-            let losses = losses.join("; ");
-            if options.damaged_log == DamagedLog::Refuse {
-                return Err(failure::corrupt(dir, losses));
+        let note = |losses: &[String]| match options.damaged_log {
+            _ if losses.is_empty() => Ok(()),
+            DamagedLog::Refuse => Err(failure::corrupt(dir, losses.join("; "))),
+            DamagedLog::GoOn => lost.add(&losses.join("; ")),
+        };
+        note(&losses)?;
+        let marks = marks.unwrap_or_default();
+        log_files::ensure(&database)?;
+        let mut cuts = [marks.last().copied(), None].into_iter();
+        let slot = loop {
+            match Slot::open(&database, &options) {
+                Ok(slot) => break slot,
+                Err(OpenFailure::DamagedLog { reason }) => {
+                    let cut = cuts.next().ok_or_else(|| failure::corrupt(dir, &reason))?;
+                    note(std::slice::from_ref(&reason))?;
+                    log_files::cut_off(&database, cut)?;
+                    losses.push(reason);
+                }
+                Err(failure) => return Err(failure.of(&database)),
             }
-            lost.add(&losses)?;
-        }
-        if let Some(damage) = damage {
-            damage.cut_off()?;
+        };
+        if losses.is_empty() {
+            // fjall drops a damaged part of a log without a word.
+            let files = log_files::all_marks(&database)?;
+            losses.extend(log_files::shortened(&database, &marks, &files));
+            note(&losses)?;
         }
         let high_water = HighWater::open(dir, identity)?;
-        let last = journal.files.last().copied();
-        if !losses.is_empty() || marks.is_none_or(|marks| marks.len() > 1) {
+        let last = log_files::last_mark(&database, None)?;
+        if !losses.is_empty() || marks.len() > 1 {
             // From here on the database deletes files by itself.
             high_water.note_durably(last.as_slice())?;
         }
-        let slot = Slot::open(&database, &options)?;
         let shared = Shared {
             dir: database,
             cache: RecordCache::new(&options.cache),
@@ -170,37 +189,6 @@ impl DiskEngine {
     pub fn cached_bytes(&self) -> u64 {
         self.shared.cache.bytes()
     }
-}
-
-/// Compares the files of a log with its marks, and describes the lost parts.
-fn missing(dir: &Path, marks: Option<&[Mark]>, was_there: bool, files: &[Mark]) -> Vec<String> {
-    let Some(marks) = marks else {
-        let lost = format!("the length of the log in {dir:?} is not known: its high-water file is missing or damaged");
-        return vec![lost];
-    };
-    if !was_there && !marks.is_empty() {
-        return vec![format!("the database {dir:?} is missing")];
-    }
-    let last = files.last().map_or(0, |last| last.number);
-    // Several marks are written only on a clean close: then no file was written or deleted afterwards, and all of them
-    // must exist.
-    let are_all = marks.len() > 1;
-    let lost = |mark: &Mark| {
-        let file = files.iter().find(|file| file.number == mark.number);
-        let name = format!("{}.jnl", mark.number);
-        match file.map(|file| file.length) {
-            Some(length) if length < mark.length => Some(format!(
-                "the log {:?} ends at byte {length}, and at byte {} when it was synced last",
-                dir.join(name),
-                mark.length
-            )),
-            None if are_all || files.is_empty() || mark.number > last => {
-                Some(format!("the log {:?} is missing", dir.join(name)))
-            }
-            _ => None,
-        }
-    };
-    marks.iter().filter_map(lost).collect()
 }
 
 impl Shared {
@@ -298,7 +286,7 @@ impl Shared {
     fn mark(&self) -> Option<Mark> {
         let _writer = self.writer.try_lock()?;
         let mut noted = self.noted.lock();
-        *noted = journal::last_mark(&self.dir, *noted).ok()?;
+        *noted = log_files::last_mark(&self.dir, *noted).ok()?;
         *noted
     }
 
@@ -350,7 +338,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if self.slot.close()
             && self.synced.check(&self.dir).is_ok()
-            && let Ok(marks) = journal::all_marks(&self.dir)
+            && let Ok(marks) = log_files::all_marks(&self.dir)
         {
             // If this fails, less of a loss can be detected.
             let _ = self.high_water.note(&marks);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::{Mutex, RwLock};
 
-use super::{DiskOptions, failure, lists};
+use super::{DiskOptions, failure};
 use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
@@ -57,6 +57,30 @@ pub(super) struct Opened {
     database: Database,
 }
 
+/// The reason why a database could not be opened.
+pub(super) enum OpenFailure {
+    /// fjall refuses its log.
+    DamagedLog {
+        reason: String,
+    },
+    Other(EngineError),
+}
+
+impl From<EngineError> for OpenFailure {
+    fn from(error: EngineError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl OpenFailure {
+    pub(super) fn of(self, dir: &Path) -> EngineError {
+        match self {
+            Self::DamagedLog { reason } => failure::corrupt(dir, reason),
+            Self::Other(error) => error,
+        }
+    }
+}
+
 /// The directory of the database; created if it does not exist. A crash while fjall creates a database would leave one
 /// that fjall cannot open, so the directory gets its name only when it is complete.
 pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, EngineError> {
@@ -67,7 +91,7 @@ pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, 
     if begun.exists() {
         fs::remove_dir_all(&begun).map_err(|error| failure::io("delete", &begun, error))?;
     }
-    drop(Opened::open(&begun, options)?);
+    drop(Opened::open(&begun, options).map_err(|failure| failure.of(&begun))?);
     let renamed = fondaco_durable::rename(&begun, &complete);
     renamed.map_err(|error| failure::io("create", &complete, error))?;
     Ok(complete)
@@ -86,7 +110,7 @@ impl Slot {
         opened.and_then(Arc::into_inner).map(drop).is_some()
     }
 
-    pub(super) fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
+    pub(super) fn open(dir: &Path, options: &DiskOptions) -> Result<Self, OpenFailure> {
         let opened = Arc::new(Opened::open(dir, options)?);
         Ok(Self {
             opened: RwLock::new(Some(opened)),
@@ -160,15 +184,15 @@ impl Slot {
         }
         // The failed write may have been written nevertheless.
         cache.clear();
-        let opened = Arc::new(Opened::open(dir, options)?);
+        let opened = Opened::open(dir, options).map_err(|failure| failure.of(dir))?;
+        let opened = Arc::new(opened);
         *slot = Some(opened.clone());
         Ok(opened)
     }
 }
 
 impl Opened {
-    fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
-        lists::check(dir)?;
+    fn open(dir: &Path, options: &DiskOptions) -> Result<Self, OpenFailure> {
         let builder = Database::builder(dir)
             .cache_size(options.block_cache_bytes)
             .max_journaling_size(options.log_bytes_max.max(64 << 20))
@@ -189,7 +213,7 @@ impl Opened {
         Ok(Self {
             keyspaces: RwLock::default(),
             tables: Mutex::default(),
-            database: opened.map_err(|error| failure::name("open", dir, error))?,
+            database: opened.map_err(|error| failure::opening(dir, error))?,
         })
     }
 

@@ -48,5 +48,4 @@ durable! {
     shortened::a_missing_log_is_a_loss,
     shortened::neither_a_clean_stop_nor_a_kill_is_a_loss,
     unreadable::an_unreadable_record_is_damage_of_its_key,
-    unreadable::only_data_that_is_unreadable_at_startup_is_lost,
 }

@@ -7,7 +7,7 @@ use fondaco_engine::{EngineError, WriteBatch};
 use fondaco_testing::fail_reads;
 
 use super::engines::{Kind, Opened, Options};
-use super::rot::{GOING_ON, content, copy_without_keys, files, is_log, last_log, written};
+use super::rot::{GOING_ON, content, copy_without_keys, files, is_log, last_log, read, written};
 
 /// The file and the offset of these bytes.
 fn find(files: &[PathBuf], bytes: &[u8]) -> (PathBuf, u64) {
@@ -77,7 +77,9 @@ pub fn an_unreadable_record_is_damage_of_its_key(kind: Kind) {
     drop(unreadable);
 }
 
-pub fn only_data_that_is_unreadable_at_startup_is_lost(kind: Kind) {
+#[test]
+fn only_data_that_is_unreadable_at_startup_is_lost() {
+    let kind = Kind::Log;
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let copy = tempfile::tempdir().unwrap();
@@ -102,8 +104,23 @@ pub fn only_data_that_is_unreadable_at_startup_is_lost(kind: Kind) {
         .iter()
         .filter(|(key, value)| table.get(key).unwrap().as_deref() != Some(&value[..]))
         .count();
-    if kind == Kind::Log {
-        // A place of 4 KiB, and the batches that overlap it, of up to 4 KiB each.
-        assert!((1..=20).contains(&differing), "{differing} of {}", records.len());
+    // A place of 4 KiB, and the batches that overlap it, of up to 4 KiB each.
+    assert!((1..=20).contains(&differing), "{differing} of {}", records.len());
+}
+
+#[test]
+fn a_tree_whose_log_is_unreadable_does_not_open_and_loses_nothing() {
+    let kind = Kind::Tree;
+    let dir = tempfile::tempdir().unwrap();
+    let records = written(kind, dir.path());
+    let log = last_log(dir.path());
+    let middle = content(&log).len() as u64 / 2;
+    let unreadable = fail_reads(&log, middle..middle + 1);
+    for options in [Options::default(), GOING_ON] {
+        let error = kind.open(dir.path(), options).err().unwrap();
+        assert!(error.to_string().contains("os error 5"), "{error}");
     }
+    drop(unreadable);
+    let Opened { engine, lost_writes } = kind.open(dir.path(), Options::default()).unwrap();
+    assert_eq!((lost_writes, read(&*engine, &records)), (None, 0));
 }
