@@ -6,16 +6,15 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, header};
-use hyper::body::{Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -149,9 +148,12 @@ async fn converse<S>(
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
-                response.map(|body| AnswerBody {
-                    body,
-                    _answered: answered,
+                // It is answered when all of the body has been sent, and dropped.
+                response.map(|body| {
+                    body.map_err(move |error| {
+                        let _ = &answered;
+                        error
+                    })
                 })
             })
         }
@@ -184,31 +186,5 @@ struct Answered(Arc<Connection>);
 impl Drop for Answered {
     fn drop(&mut self) {
         self.0.finish();
-    }
-}
-
-/// The body of an answer; the request is answered when all of it has been sent.
-struct AnswerBody {
-    body: Body,
-    _answered: Answered,
-}
-
-impl HttpBody for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
