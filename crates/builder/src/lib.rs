@@ -1,8 +1,9 @@
 //! The offline builder: Parquet, Avro, JSON lines and CSV in, one immutable version out.
 //!
-//! [`build`] reads all rows of the input, makes a key and a value of each, sorts them into the order of the format with
-//! a bounded amount of memory, and writes the chunks of a version and, as the last step, its manifest. It is plain
-//! synchronous code in a few threads. It is independent of nodes and pushes, and does not decide where data is served.
+//! [`build`] reads all rows of the input, makes a key and a value of each, and sorts them into the order of the
+//! format with a bounded amount of memory. Then it writes the chunks of a version and, as the last step, its
+//! manifest. It is plain synchronous code in a few threads. It is independent of nodes and pushes, and does not
+//! decide where data is served.
 //!
 //! Data flows through the modules in this order: `input` → `sort` → `output`. [`build_graph`] builds graphs from lists
 //! of edges: its data passes through several sorts. [`build_increment`] makes a version from an earlier one and a

@@ -1,8 +1,8 @@
 //! The driver of all operations: it connects their logic to the connections, or the replica in the process, with the
 //! client's clock and alarm.
 //!
-//! The caller waits until an operation is answered. A write or read of a versioned store may then continue in a task of
-//! its own, for replicas that were slow or had stale records; the number of such tasks is bounded.
+//! The caller waits until an operation is answered. A write or read of a versioned store may then continue in a task
+//! of its own, for replicas that were slow or had stale records. The number of such tasks is bounded.
 
 use std::borrow::Cow;
 use std::future::{Future, poll_fn};

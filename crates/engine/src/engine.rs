@@ -115,8 +115,8 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the tables are on disks of this machine, in the node's data directory: an older copy of the directory
-    /// has older tables, and a loss of power loses writes that were not synced.
+    /// Whether the tables are on disks of this machine, in the node's data directory. If so, an older copy of the
+    /// directory has older tables, and a loss of power loses writes that were not synced.
     fn is_local(&self) -> bool {
         false
     }

@@ -171,9 +171,9 @@ impl PeerPort {
     /// Uses the peer's clock from now on, if it differs so much from this one that the peer refuses signatures. If the
     /// peer lies about its clock, the signatures are still valid nowhere else.
     fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
-        let told = answer.headers().get(TIME_HEADER);
-        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
-        let Some(ahead) = told.and_then(|told| told.checked_signed_diff(now_unix_ms())) else {
+        let header = answer.headers().get(TIME_HEADER);
+        let sent_ms: Option<u64> = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        let Some(ahead) = sent_ms.and_then(|sent_ms| sent_ms.checked_signed_diff(now_unix_ms())) else {
             return false;
         };
         let before = self.ahead_ms.swap(ahead, Relaxed);

@@ -1,8 +1,8 @@
 //! Complete files that wait to become durable.
 //!
-//! Each file needs a sync of its own, and on a busy disk each sync takes many milliseconds; but the file system serves
-//! concurrent syncs by one write of its journal. So files wait here, and are synced in parallel. A file gets its own
-//! name after its sync, and not before.
+//! Each file needs a sync of its own, and on a busy disk each sync takes many milliseconds. But the file system
+//! serves concurrent syncs by one write of its journal. So files wait here, and are synced in parallel. A file gets
+//! its own name after its sync, and not before.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

@@ -35,8 +35,8 @@ pub(crate) struct Rebuild {
     base: PathBuf,
 }
 
-/// The chunks of a plan that can be made, by the name of the file whose turn it is then: that of the data, or of the
-/// index if only that differs.
+/// The chunks of a plan that can be rebuilt, by the name of the first file that differs: that of the data, or else
+/// that of the index.
 #[derive(Default)]
 pub(crate) struct Rebuilds(HashMap<String, Rebuild>);
 

@@ -19,8 +19,8 @@ const DROP_STEP_BYTES: u64 = 1 << 20;
 
 /// How a fetch uses the page cache for data files.
 ///
-/// Measured under a memory limit of 600 MiB, with 200 MiB of hot pages, fetching 1.5 GB: if its pages are kept, a fetch
-/// evicts all hot pages; if they are dropped behind it, none, and it takes equally long.
+/// Measured under a memory limit of 600 MiB, with 200 MiB of hot pages, fetching 1.5 GB. A fetch that keeps its pages
+/// evicts all hot pages. One that drops them behind it evicts none, and takes equally long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
     /// Pages stay: the new version fits into memory besides the served ones, and will be hot at once.

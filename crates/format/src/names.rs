@@ -73,8 +73,8 @@ pub fn is_named_by_content(name: &str) -> bool {
         })
 }
 
-/// Whether a chunk's file, other than data, index and patch, may be of this kind: 1 to 32 of the characters a to z, 0
-/// to 9 and `-`, and not an extension of files that are being fetched.
+/// Whether a chunk's file, other than data, index and patch, may be of this kind. A kind has 1 to 32 of the
+/// characters a to z, 0 to 9 and `-`, and is not an extension of files that are being fetched.
 pub(crate) fn is_further_kind(kind: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=KIND_BYTES_MAX).contains(&kind.len())

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! All numbers are little-endian. The changes are records in the order of (hash, key), with values as they are stored in
-//! the new chunk: a record of the base with the same key is replaced. With bit 30 of the word with its length, and no
-//! value, a record deletes its key, if the base has it.
+//! the new chunk: a record of the base with the same key is replaced. A record with bit 30 in the word of its length,
+//! and without a value, deletes its key, if the base has it.
 //!
 //! The rebuilt files are right only if they have the checksums of the manifest: the caller has to verify that.
 
@@ -168,8 +168,8 @@ pub struct Merged {
     pub absent: u64,
 }
 
-/// Hands over the records of a chunk after changes, in their order: its data file before, if there was one, and the
-/// changes, both with the paths that name them in errors.
+/// Passes on the records of a chunk after changes, in their order. It reads the former data file, if there was one,
+/// and the changes, both with the paths that name them in errors.
 ///
 /// # Errors
 /// Damage of one of the files, a failed read, or an error of `each`.

@@ -110,7 +110,7 @@ impl Network {
     /// # Errors
     /// The error to answer with: ids over the largest, or not in this order.
     pub fn new(first: &[u64], second: &[u64]) -> Result<Self, String> {
-        let encode = |ids| fondaco_ids::encode(ids).map_err(told);
+        let encode = |ids| fondaco_ids::encode(ids).map_err(error_text);
         Ok(Self {
             first: encode(first)?,
             second: encode(second)?,
@@ -180,7 +180,7 @@ pub async fn distances(
     let keys = far.iter().map(|&at| relation.key(targets[at])).collect();
     for (at, set) in far.into_iter().zip(source.sets(keys, Ask::NonUnion).await?) {
         if let Some(set) = set
-            && intersects(parse(&set)?, network.second(), &mut Budget::of_ids(usize::MAX)).map_err(told)?
+            && intersects(parse(&set)?, network.second(), &mut Budget::of_ids(usize::MAX)).map_err(error_text)?
         {
             distances[at] = Some(3);
         }
@@ -319,7 +319,7 @@ fn ids(answer: SetAnswer) -> Vec<u64> {
 }
 
 fn parse(set: &[u8]) -> Result<IdSet<'_>, String> {
-    IdSet::parse(set).map_err(told)
+    IdSet::parse(set).map_err(error_text)
 }
 
 /// A set that was encoded here.
@@ -327,7 +327,7 @@ fn open(set: &[u8]) -> IdSet<'_> {
     IdSet::open(set).unwrap_or_else(|error| unreachable!("an encoded set is one: {error}"))
 }
 
-fn told(error: IdsError) -> String {
+fn error_text(error: IdsError) -> String {
     format!("ERR {error}")
 }
 

@@ -197,13 +197,13 @@ mod tests {
         let certificate = self_signed(|_| {});
         let error = verify(&certificate, &certificate, "other.example").unwrap_err();
         assert!(error.to_string().contains("not valid for name"), "{error}");
-        let told = refused_certificate(&io::Error::other(error)).unwrap();
-        assert!(told.contains("not valid for name \"other.example\""), "{told}");
+        let message = refused_certificate(&io::Error::other(error)).unwrap();
+        assert!(message.contains("not valid for name \"other.example\""), "{message}");
         // The same names, with another key.
         let other = self_signed(|_| {});
         let error = verify(&certificate, &other, "node.example").unwrap_err();
-        let told = refused_certificate(&error).unwrap();
-        assert!(told.contains("self-signed"), "{told}");
+        let message = refused_certificate(&error).unwrap();
+        assert!(message.contains("self-signed"), "{message}");
         assert_eq!(refused_certificate(&io::Error::other("no certificate")), None);
     }
 

@@ -1,8 +1,8 @@
 //! Inline requests: lines of words, typed by a person or sent by a health check.
 //!
 //! The quoting rules are those of Redis (`sdssplitargs`): `"…"` knows `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a`, and keeps
-//! any other escaped byte; `'…'` only knows `\'`; a quote may open in the middle of a word, and the closing quote ends
-//! the word. A NUL is an ordinary byte, while Redis stops reading there.
+//! any other escaped byte; `'…'` only knows `\'`. A quote may open in the middle of a word, and the closing quote
+//! ends the word. A NUL is an ordinary byte, while Redis stops reading there.
 
 use crate::{Arguments, ProtocolError};
 use memchr::memchr2;

@@ -1,8 +1,8 @@
 //! The ids of vertices.
 //!
-//! Names of the current version keep their ids. New names are numbered in the order of their hashes. Threads number the new
-//! names of each bucket from 0; the ids are known when all buckets are done, since the ids of a bucket follow those of the
-//! buckets before it. So they depend neither on threads nor on the number of buckets.
+//! Names of the current version keep their ids. New names are numbered in the order of their hashes. Threads number
+//! the new names of each bucket from 0. The ids of a bucket follow those of the buckets before it, so they are known
+//! when all buckets are done. So they depend neither on threads nor on the number of buckets.
 
 use fondaco_ids::ID_MAX;
 

@@ -1,6 +1,6 @@
 //! Reads Parquet, one row group at a time and only the needed columns.
 //!
-//! Texts and binaries are read as views of the decompressed pages: their bytes are copied once, into the sort, and a
+//! Texts and binaries are read as views of the decompressed pages. Their bytes are copied once, into the sort, and a
 //! value that a dictionary holds once is not multiplied in memory. All row groups that are read at a time share a
 //! memory budget for their pages: a row group waits for its share.
 

@@ -1,7 +1,7 @@
 //! Buckets of records, in memory blocks as long as the budget lasts, and in files beyond it.
 //!
-//! Invariant: the blocks of all buckets and appenders together take at most the budget, with one exception: a record
-//! larger than the rest of the budget gets its block when nothing is left to spill.
+//! Invariant: the blocks of all buckets and appenders together take at most the budget. There is one exception: a
+//! record larger than the rest of the budget gets its block when nothing is left to spill.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -311,11 +311,11 @@ impl<Q: Request> Ask<Q> {
         if let Some(long_values) = self.long_values.take() {
             self.request.note_lengths(&reply, &long_values);
         }
-        self.tell(Ok(reply));
+        self.deliver(Ok(reply));
     }
 
     pub(super) fn fail(mut self, failure: Failure) {
-        self.tell(Err(failure));
+        self.deliver(Err(failure));
     }
 
     /// Ends it: it was not sent in time.
@@ -323,7 +323,7 @@ impl<Q: Request> Ask<Q> {
         self.fail(Failure::Unsent("its deadline passed before it could be sent".into()));
     }
 
-    fn tell(&mut self, outcome: Result<Q::Reply, Failure>) {
+    fn deliver(&mut self, outcome: Result<Q::Reply, Failure>) {
         if let Some(inbox) = self.inbox.take() {
             inbox.push(self.id, outcome);
         }
@@ -348,6 +348,6 @@ impl<Q: Request> Drop for Ask<Q> {
         if let Some(in_flight) = self.in_flight.take() {
             in_flight.fetch_sub(1, Relaxed);
         }
-        self.tell(Err(Failure::Lost("the connection was closed".into())));
+        self.deliver(Err(Failure::Lost("the connection was closed".into())));
     }
 }

@@ -62,8 +62,8 @@ pub(crate) enum Stream {
 }
 
 impl Transport {
-    /// Runs a background task: on the local set of the requests, if the client is local, otherwise on the runtime in which it
-    /// was made, whichever its requests are made in.
+    /// Runs a background task. A local client runs it on the local set of the requests. Other clients run it on the
+    /// runtime in which they were made, even if requests are made in another one.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         match &self.runtime {
             _ if self.is_local => tokio::task::spawn_local(task),

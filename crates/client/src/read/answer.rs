@@ -41,7 +41,7 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The node lacks the version or the keys: the topology is old, or the node is.
-    Elsewhere,
+    Redirected,
     /// The node cannot answer now; another one may. The node's health is not affected.
     KeysFailed,
     /// The node does not answer as it should; another one may.
@@ -54,7 +54,7 @@ impl Verdict {
     /// The meaning of an error, by its code. An unknown code is a failure: another node may answer.
     pub(super) fn of(error: &[u8]) -> Self {
         match error.split(|&byte| byte == b' ').next().unwrap_or_default() {
-            b"VERSIONGONE" | b"NOTHERE" | b"NOSTORE" | b"NOVERSION" => Self::Elsewhere,
+            b"VERSIONGONE" | b"NOTHERE" | b"NOSTORE" | b"NOVERSION" => Self::Redirected,
             b"TIMEOUT" | b"OVERLOADED" | b"BUSY" | b"CORRUPT" => Self::KeysFailed,
             b"NOPERM" | b"NOAUTH" | b"WRONGPASS" | b"BADKEY" | b"LIMIT" | b"WRONGTYPE" => Self::Refused,
             _ => Self::NodeFailed,

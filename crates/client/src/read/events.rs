@@ -186,7 +186,7 @@ impl Read {
         let Came {
             refused,
             failed,
-            elsewhere,
+            redirected,
             last,
             ..
         } = came;
@@ -200,7 +200,7 @@ impl Read {
             let message = Arc::clone(&message);
             self.give_up_key(key as usize, ClientError::Refused { node, message }, moment);
         }
-        if !elsewhere.is_empty() {
+        if !redirected.is_empty() {
             if !std::mem::replace(&mut self.parts[part].in_flux, true) {
                 self.backoff.want_refresh();
             }
@@ -208,8 +208,8 @@ impl Read {
             self.adopt(moment);
             // Unless the whole store is being read at another version by now, or was abandoned.
             if self.parts[part].generation == generation {
-                let elsewhere = self.to_be_settled(elsewhere);
-                self.retry(elsewhere, Purpose::Redirect, moment, unavailable);
+                let redirected = self.to_be_settled(redirected);
+                self.retry(redirected, Purpose::Redirect, moment, unavailable);
             }
         }
         let failed = self.to_be_settled(failed);
@@ -338,14 +338,14 @@ struct Came {
     values: usize,
     refused: KeyPlaces,
     failed: KeyPlaces,
-    elsewhere: KeyPlaces,
+    redirected: KeyPlaces,
     last: Option<Bytes>,
 }
 
 impl Came {
     fn error(&mut self, key: u32, error: Bytes) {
         match Verdict::of(&error) {
-            Verdict::Elsewhere => self.elsewhere.push(key),
+            Verdict::Redirected => self.redirected.push(key),
             Verdict::KeysFailed | Verdict::NodeFailed => self.failed.push(key),
             Verdict::Refused => self.refused.push(key),
         }

@@ -4,9 +4,9 @@
 //! successes over a window falls below a threshold. A suspended node is probed, at first soon, then ever less often;
 //! one answered probe brings it back. Suspension is advice: if no other node is left, a suspended node is asked.
 //!
-//! Slowness is not failure: hedging handles that. But a node is *late* if it owes an answer for longer than usual, and
-//! has sent nothing to any request since, e.g. during a garbage collection pause: until it sends something, new
-//! requests go elsewhere, so that a pause delays only the requests that it began with.
+//! Slowness is not failure: hedging handles that. But a node is *late* if it owes an answer for longer than usual,
+//! and has sent nothing to any request since, e.g. during a garbage collection pause. Until it sends something, new
+//! requests go to other nodes. So a pause delays only the requests that were under way when it began.
 //!
 //! Time is a parameter. All numbers are independent atomics, read and written without ordering: two concurrent requests
 //! may lose a count, never a suspension.

@@ -1,10 +1,10 @@
 //! The threshold for hedging, learned from latencies.
 //!
 //! There is one quantile for each size class (by powers of four of the number of keys), because a thousand keys take
-//! longer than one. It is estimated in steps: up a little when a sample is above it, down a little when it is below, in
-//! the proportion that leaves the wanted share above. This needs one number per class, follows changes, and, unlike a
-//! histogram, only needs to know *whether* an answer took longer: a request that is unanswered at the threshold is a
-//! complete sample.
+//! longer than one. It is estimated in steps: up a little when a sample is above it, down a little when it is below,
+//! in the proportion that leaves the wanted share above. This needs one number per class, and follows changes. Unlike
+//! a histogram, it only needs to know *whether* an answer took longer: a request that is unanswered at the threshold
+//! is a complete sample.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -38,7 +38,7 @@ pub(super) struct Seeds {
 }
 
 /// A server's answer.
-enum Told {
+enum TopologyAnswer {
     Newer,
     Unchanged,
 }
@@ -71,11 +71,11 @@ impl Seeds {
         let mut urgent = false;
         while !self.found.is_closed() {
             match self.ask().await {
-                Ok(told) => {
+                Ok(answer) => {
                     failures = 0;
                     // The client knew from a node that the topology is old, but this server has no newer one: it is
                     // behind.
-                    if self.roams || urgent && matches!(told, Told::Unchanged) {
+                    if self.roams || urgent && matches!(answer, TopologyAnswer::Unchanged) {
                         self.next_server();
                     }
                 }
@@ -95,7 +95,7 @@ impl Seeds {
         }
     }
 
-    async fn ask(&mut self) -> io::Result<Told> {
+    async fn ask(&mut self) -> io::Result<TopologyAnswer> {
         let timeout = self.transport.connect_timeout;
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -109,7 +109,7 @@ impl Seeds {
         let (reply, items) = answered.await.map_err(io::Error::other)??;
         if let [ReplyItem::Null] = items[..] {
             self.connection = Some(connection);
-            return Ok(Told::Unchanged);
+            return Ok(TopologyAnswer::Unchanged);
         }
         let Some([tag, topology]) = first_bulks(&reply, &items) else {
             return Err(io::Error::other("the answer is not a tag and a topology"));
@@ -130,7 +130,11 @@ impl Seeds {
             }
             changed
         });
-        Ok(if changed { Told::Newer } else { Told::Unchanged })
+        Ok(if changed {
+            TopologyAnswer::Newer
+        } else {
+            TopologyAnswer::Unchanged
+        })
     }
 
     /// The tag stays: all servers give the same topology the same tag.

@@ -136,7 +136,7 @@ impl Tree {
         };
         let (revision, owner) = (entry.revision, Some(session));
         self.nodes.insert(path.clone(), Node { entry, owner });
-        self.tell(path);
+        self.notify_watches(path);
         Ok(revision)
     }
 
@@ -253,12 +253,12 @@ impl Tree {
                 }
                 None => drop(self.nodes.remove(&path)),
             }
-            self.tell(&path);
+            self.notify_watches(&path);
         }
         self.settle_elections();
     }
 
-    fn tell(&self, path: &EntryPath) {
+    fn notify_watches(&self, path: &EntryPath) {
         let concerned = |watching: &&Watching| watching.prefixes.iter().any(|prefix| path.is_within(prefix));
         for watching in self.watches.iter().filter(concerned) {
             watching.feed.changed(path);

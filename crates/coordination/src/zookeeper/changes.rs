@@ -73,7 +73,7 @@ pub(super) async fn commit(
     let mut synced = false;
     let mut conflict = &changes[0];
     for _ in 0..ROUNDS_MAX {
-        let stats = look(client, changes).await?;
+        let stats = read_stats(client, changes).await?;
         if again && let Some(revision) = done_before(client, changes, &stats).await? {
             return Ok(revision);
         }
@@ -145,7 +145,7 @@ pub(super) async fn create_ephemeral(
 }
 
 /// Reads the current state of the nodes, with all requests sent at once.
-async fn look(client: &Client, changes: &[Change]) -> Result<Vec<Option<Stat>>, Error> {
+async fn read_stats(client: &Client, changes: &[Change]) -> Result<Vec<Option<Stat>>, Error> {
     let asked: Vec<_> = changes
         .iter()
         .map(|change| client.check_stat(&node_of(change.path())))

@@ -1,8 +1,8 @@
 //! Keeps a session with ZooKeeper, and publishes its state.
 //!
-//! The client library reconnects by itself while its session may live. After that this module takes over: it tries to
-//! resume the same session without a time limit, because a ZooKeeper that was down as a whole counts session time from
-//! its return. It makes a new one only in two cases:
+//! The client library reconnects by itself while its session may live. After that this module takes over. It tries to
+//! resume the same session without a time limit, because a ZooKeeper that was down as a whole counts session time
+//! from its return. It makes a new one only in two cases:
 //!
 //! - ZooKeeper reports the session as expired.
 //! - A request has no answer for half of the session timeout, while pings are answered. Such a session would live for

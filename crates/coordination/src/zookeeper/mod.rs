@@ -241,7 +241,7 @@ impl Coordination for ZooKeeperCoordination {
         let (watch, feed) = Feed::new();
         let task = self
             .runtime
-            .spawn(watching::tell(self.links.clone(), prefixes.to_vec(), feed));
+            .spawn(watching::feed_events(self.links.clone(), prefixes.to_vec(), feed));
         let task = task.abort_handle();
         Ok(watch.ending_with(OnDrop::new(move || task.abort())))
     }

@@ -1,7 +1,7 @@
 //! Watches: one persistent recursive watch of ZooKeeper for each prefix.
 //!
-//! They are set again at each connection, followed by the event that everything may have changed, since changes without
-//! a connection are not reported. (The library sets other watches again by itself, but not persistent ones.)
+//! They are set again at each connection. Then comes the event that everything may have changed, since changes
+//! without a connection are not reported. (The library sets other watches again by itself, but not persistent ones.)
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::watch::Feed;
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// Feeds a watch until the session ends.
-pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPath>, feed: Feed) {
-    let mut told = JoinSet::new();
+pub(super) async fn feed_events(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPath>, feed: Feed) {
+    let mut forwarders = JoinSet::new();
     let mut connections_seen = 0;
     loop {
         let link = links.borrow_and_update().clone();
@@ -28,9 +28,9 @@ pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPa
             (_, SessionState::Closed) => break,
             (Some(client), _) if link.connections != connections_seen => match set(&client, &prefixes).await {
                 Ok(watchers) => {
-                    let before = std::mem::take(&mut told);
+                    let before = std::mem::take(&mut forwarders);
                     for watcher in watchers {
-                        told.spawn(forward(watcher, feed.clone()));
+                        forwarders.spawn(forward(watcher, feed.clone()));
                     }
                     drop(before);
                     connections_seen = link.connections;
@@ -49,7 +49,7 @@ pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPa
             (Some(_), _) => {}
             (None, _) if connections_seen > 0 => {
                 // Their watchers may end with their session's task.
-                told = JoinSet::new();
+                forwarders = JoinSet::new();
                 feed.suspended();
             }
             (None, _) => {}

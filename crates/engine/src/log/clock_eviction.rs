@@ -1,4 +1,4 @@
-//! The memory of cached values, and their eviction by the clock algorithm: the hand goes through all keys in order,
+//! The memory of cached values, and their eviction by the clock algorithm. The hand goes through all keys in order,
 //! again and again, and evicts values that were not used since it last passed.
 //!
 //! The keys of stores begin with their hashes, so their order is independent of their use.

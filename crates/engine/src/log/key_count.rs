@@ -10,8 +10,8 @@ use crate::error::EngineError;
 /// tree above, and the overhead of the allocator.
 const KEY_BYTES: u64 = 110;
 
-/// A batch is refused only when the limit is exceeded by this fraction (one sixteenth): callers that check before they
-/// build a batch, as replicas do, can complete the batches in progress.
+/// A batch is refused only when the limit is exceeded by this fraction (one sixteenth). So callers that check before
+/// they build a batch, as replicas do, can complete the batches in progress.
 const SPARE_PART: u64 = 16;
 
 /// The keys of all tables.

@@ -11,8 +11,8 @@
 //! Keys are sorted by table, then by key. Of several frames of one key, the last one in the segment comes first. So the
 //! keys of all segments can be [merged](super::merge) in order, with one block of each in memory.
 //!
-//! The checksum of the head is the XXH3 of everything before it. The checksum of a block is the XXH3 of its keys,
-//! seeded with the number of the segment in the upper half and the offset of the block in the file in the lower half.
+//! The checksum of the head is the XXH3 of everything before it. The checksum of a block is the XXH3 of its keys. The
+//! seed has the number of the segment in the upper half and the offset of the block in the file in the lower half.
 //!
 //! The file is written after its segment has been synced. If it is missing or damaged, the segment is read instead. It
 //! is deleted before its segment, so a file of keys without a segment means that the segment is lost.

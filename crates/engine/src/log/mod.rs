@@ -3,8 +3,8 @@
 //! Each write is appended to the log once. The space of overwritten records is freed later, by moving the live records
 //! of a segment to the end of the log. So a write costs an append and a change in memory, and a read of a record that
 //! is not in memory costs one disk read. The price is memory for all keys, and reading them when the engine is opened.
-//! The idea comes from Bitcask (Sheehy and Smith, A Log-Structured Hash Table for Fast Key/Value Data, 2010), but with
-//! a tree as the index, for scans in key order; the cleaning is that of log-structured file systems.
+//! The idea comes from Bitcask (Sheehy and Smith, A Log-Structured Hash Table for Fast Key/Value Data, 2010). But the
+//! index is a tree, for scans in key order. The cleaning is that of log-structured file systems.
 
 mod catalog;
 mod cleaner;

@@ -1,5 +1,5 @@
-//! The list of tables. A table of ours is a row with a name and a number, and a server table named after the number:
-//! dropping a table deletes its row, without waiting for readers, and numbers are never reused.
+//! The list of tables. A table of ours is a row with a name and a number, and a server table named after the number.
+//! Dropping a table deletes its row, without waiting for readers. Numbers are never reused.
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error};

@@ -1,8 +1,8 @@
 //! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database that belongs to one node.
 //!
 //! The database belongs to this node until another node opens it: from then on, this node neither writes nor reads it
-//! (`owner`, `writer`). If the server goes back to an older state, for example by a failover to a lagging replica, the
-//! node detects that with a count of writes, which both the database and the node keep.
+//! (`owner`, `writer`). Both the database and the node keep a count of writes. With it the node detects that the
+//! server went back to an older state, for example by a failover to a lagging replica.
 //!
 //! This engine is for operators who already run such a server, with backups and expertise, and want their records
 //! there. When `write` returns, its batch has been committed. Whether it survives a loss of power depends on the

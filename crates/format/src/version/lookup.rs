@@ -106,7 +106,7 @@ impl Deref for Value<'_> {
 impl Version {
     /// Looks up a key, waiting for the disk if necessary: usually once, and never for data in memory.
     ///
-    /// The result may refer to a mapped file: call [`Value::is_intact`] after the last use of its bytes to check
+    /// The result may refer to a mapped file. Call [`Value::is_intact`] after the last use of its bytes: it checks
     /// whether the disk could provide all of them. [`Version::get_owned`] does this itself.
     ///
     /// # Errors

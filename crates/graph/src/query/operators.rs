@@ -161,7 +161,7 @@ impl Operator<'_> {
                 };
                 format!(
                     "expand {into} (non-union, one group): {}",
-                    told(&expand.relations, expand.length)
+                    edges_text(&expand.relations, expand.length)
                 )
             }
             Self::Reach(reach) => {
@@ -173,13 +173,13 @@ impl Operator<'_> {
                 let what = if reach.count.is_some() { "count" } else { "the set" };
                 format!(
                     "{what} of distinct vertices, united by the nodes (synchronous union, one group): {}",
-                    told(relations, length)
+                    edges_text(relations, length)
                 )
             }
             Self::Shortest { expand, .. } => {
                 format!(
                     "shortest path from both ends (non-union, one group): {}",
-                    told(&expand.relations, expand.length)
+                    edges_text(&expand.relations, expand.length)
                 )
             }
             Self::Path { .. } => "path".into(),
@@ -208,7 +208,7 @@ impl Operator<'_> {
     }
 }
 
-fn told(relations: &[Followed], length: Option<(u32, u32)>) -> String {
+fn edges_text(relations: &[Followed], length: Option<(u32, u32)>) -> String {
     let names: Vec<&str> = relations.iter().map(|relation| &*relation.name).collect();
     let length = length.map_or(String::new(), |(least, most)| format!("*{least}..{most}"));
     format!("[:{}{length}]", names.join("|"))

@@ -432,7 +432,7 @@ impl Translator<'_> {
             return Err(self.wrong("the procedure takes no arguments", span));
         }
         let slot = self.new_slot();
-        let mut told = column.to_owned();
+        let mut variable = column.to_owned();
         if let Some(yields) = &call.yield_clause {
             if let Some(condition) = &yields.where_clause {
                 return Err(self.refuse("WHERE behind YIELD", condition.span, "put it behind WITH"));
@@ -443,16 +443,16 @@ impl Translator<'_> {
                         return Err(self.wrong(&format!("the procedure yields {column}"), item.span));
                     }
                     if let Some(alias) = alias {
-                        told.clone_from(&alias.kind.text);
+                        variable.clone_from(&alias.kind.text);
                     }
                 }
             }
         }
-        if self.names.insert(told.clone(), slot).is_some() {
-            return Err(self.wrong(&format!("the variable {told} has a value already"), span));
+        if self.names.insert(variable.clone(), slot).is_some() {
+            return Err(self.wrong(&format!("the variable {variable} has a value already"), span));
         }
         translated.push(Clause::Procedure { procedure, slot });
-        Ok((told, slot))
+        Ok((variable, slot))
     }
 }
 

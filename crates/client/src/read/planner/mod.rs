@@ -1,8 +1,8 @@
 //! Strategies: which of its holders each key of a request is asked of.
 //!
 //! A strategy may see the whole request. Keys of one store and partition that may be asked of the same nodes form a
-//! [`Lot`]; the candidates of a lot are holders that are healthy, not late, and were not asked for these keys yet. A
-//! strategy is pure: it takes turns from the [`Turns`] of the client, and random numbers from a seed. The invariant: each key
+//! [`Lot`]. Its candidates are holders that are healthy, not late, and were not asked for these keys yet. A strategy
+//! is pure: it takes turns from the [`Turns`] of the client, and random numbers from a seed. The invariant: each key
 //! gets a candidate of its lot, so no strategy can drop a key.
 //!
 //! Retries and hedges use the strategy of their request, for the keys that they ask for again.

@@ -46,7 +46,11 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc("6.0.0", O_SUBCOMMAND, "Commands about users and their rights")
         .subcommands(ACL),
     CommandSpec::new(Id::Module, "module", -2, Group::Server)
-        .doc("4.0.0", O_SUBCOMMAND, "Commands about modules: there are none")
+        .doc(
+            "4.0.0",
+            O_SUBCOMMAND,
+            "Commands about modules, which this server does not have",
+        )
         .subcommands(MODULE),
     CommandSpec::new(Id::Memory, "memory", -2, Group::Server)
         .doc("4.0.0", O_SUBCOMMAND, "Commands about memory")
@@ -111,7 +115,7 @@ const ACL: &[CommandSpec] = &[
 
 const MODULE: &[CommandSpec] = &[
     CommandSpec::new(Id::ModuleList, "module|list", 2, Group::Server)
-        .doc("4.0.0", O_1, "Lists modules: there are none")
+        .doc("4.0.0", O_1, "Lists modules: always an empty list")
         .flags(Flags::ADMIN.and(Flags::NO_SCRIPT))
         .tips(&["nondeterministic_output_order"]),
     help(Id::ModuleHelp, "module|help", "5.0.0"),
