@@ -1,4 +1,4 @@
-//! Which entries a cache keeps and evicts.
+//! The entries that a cache keeps, and those that it evicts.
 
 use fondaco_engine::{CacheEngine, Engine, Table, WriteBatch};
 
