@@ -117,7 +117,7 @@ const GUARDS: [Guard; 13] = [
 
 /// The servers of one build.
 enum Running {
-    Node(Fondaco),
+    Node(Box<Fondaco>),
     Cluster(Box<Cluster>),
     Nothing,
 }
@@ -250,7 +250,7 @@ fn start(build: &Bench, place: Place, records: u64) -> Result<Running> {
             node.control()
                 .create_versioned(VERSIONED, &["--engine", "log", "--durability", "log"])?;
             load::fill(node.resp(), &format!("{VERSIONED}:"), dataset)?;
-            Running::Node(node)
+            Running::Node(Box::new(node))
         }
         Place::Router => {
             let cluster = Cluster::serving(build, "guards-cluster", REPLICAS, dataset)?;

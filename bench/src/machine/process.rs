@@ -18,12 +18,11 @@ const TERMINATE_WAIT: Duration = Duration::from_secs(20);
 
 /// A program to start, with its settings.
 pub struct Launch {
-    program: OsString,
-    arguments: Vec<OsString>,
-    cpus: Option<String>,
-    group: Option<PathBuf>,
+    /// Programs that each become the next one, with their arguments.
+    wrappers: Vec<OsString>,
+    /// The program and its arguments.
+    line: Vec<OsString>,
     log: Option<PathBuf>,
-    title: String,
 }
 
 /// A running process, ended on drop.
@@ -84,19 +83,12 @@ pub struct Usage {
 }
 
 impl Launch {
-    /// A program to start.
+    /// A program to start. It is killed when the thread that started it ends: start processes from the main thread.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        let program = program.as_ref().to_owned();
-        let title = Path::new(&program)
-            .file_name()
-            .map_or_else(|| "a process".into(), |name| name.to_string_lossy().into_owned());
         Self {
-            program,
-            arguments: Vec::new(),
-            cpus: None,
-            group: None,
+            wrappers: ["setpriv", "--pdeathsig", "KILL"].map(OsString::from).into(),
+            line: vec![program.as_ref().to_owned()],
             log: None,
-            title,
         }
     }
 
@@ -107,14 +99,13 @@ impl Launch {
 
     /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
-        self.arguments
-            .extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        self.line.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
         self
     }
 
     /// Pins the process to these cores: `0`, `0,1`.
     pub fn on_cpus(mut self, cpus: &str) -> Self {
-        self.cpus = Some(cpus.to_owned());
+        self.wrappers.extend(["taskset", "-c", cpus].map(OsString::from));
         self
     }
 
@@ -123,9 +114,13 @@ impl Launch {
         self.within_group(group.map(MemoryGroup::processes_file))
     }
 
-    /// Starts the process in the control group with this file of processes.
+    /// Starts the process in the control group with this file of processes: a shell joins it, and becomes the next program.
     pub fn within_group(mut self, processes_file: Option<PathBuf>) -> Self {
-        self.group = processes_file;
+        if let Some(file) = processes_file {
+            let enter = ["sh", "-c", "echo $$ > \"$0\" && exec \"$@\""].map(OsString::from);
+            self.wrappers.extend(enter);
+            self.wrappers.push(file.into());
+        }
         self
     }
 
@@ -133,25 +128,6 @@ impl Launch {
     pub fn log_to(mut self, log: impl Into<PathBuf>) -> Self {
         self.log = Some(log.into());
         self
-    }
-
-    /// The command: a shell joins the group, `taskset` chooses the cores, and each is replaced by the next with exec,
-    /// so the program's id is that of the child. The process is killed when the thread that started it ends: start
-    /// processes from the main thread.
-    fn command(&self) -> Command {
-        let mut line: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(OsString::from).into();
-        if let Some(group) = &self.group {
-            let enter: OsString = "echo $$ > \"$0\" && exec \"$@\"".into();
-            line.extend(["sh".into(), "-c".into(), enter, group.clone().into()]);
-        }
-        if let Some(cpus) = &self.cpus {
-            line.extend(["taskset".into(), "-c".into(), cpus.into()]);
-        }
-        line.push(self.program.clone());
-        line.extend(self.arguments.iter().cloned());
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).stdin(Stdio::null());
-        command
     }
 
     fn log_stdio(&self) -> Result<Stdio> {
@@ -179,14 +155,15 @@ impl Launch {
 
     /// Starts it with these.
     pub fn spawn(&self, stdin: Stdio, stdout: Stdio) -> Result<Process> {
-        let mut command = self.command();
-        command.stdin(stdin).stdout(stdout).stderr(self.log_stdio()?);
-        let child = command
-            .spawn()
-            .with_context(|| format!("could not start {:?}", command.get_program()))?;
+        // Each wrapper becomes the next program with exec, so that the program's id is that of the child.
+        let mut line = self.wrappers.iter().chain(&self.line);
+        let mut command = Command::new(line.next().context("a launch without a program")?);
+        command.args(line).stdin(stdin).stdout(stdout).stderr(self.log_stdio()?);
+        let title = Path::new(&self.line[0]).file_name().unwrap_or_default();
+        let title = title.to_string_lossy().into_owned();
         Ok(Process {
-            child,
-            title: self.title.clone(),
+            child: command.spawn().with_context(|| format!("could not start {title}"))?,
+            title,
             log: self.log.clone(),
         })
     }
@@ -201,7 +178,7 @@ impl Launch {
         reader
             .join()
             .map_err(|_| anyhow::anyhow!("the reader of its output panicked"))?
-            .with_context(|| format!("could not read what {} printed", self.title))
+            .with_context(|| format!("could not read what {} printed", process.title))
     }
 
     /// Runs it to its end, which must be a success within `limit`.

@@ -70,3 +70,23 @@ impl Rounds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_name_are_the_rounds_of_one_figure() {
+        let mut rounds = Rounds::default();
+        for (ours, peer) in [(10.0, 20.0), (30.0, 30.0), (20.0, 80.0)] {
+            rounds.add("ours", "s", ours);
+            rounds.add("peer", "s", peer);
+        }
+        let line = rounds.compare("work", "ours", "peer", "the peer").at_most(0.4);
+        assert_eq!(line.ours.rounds, [10.0, 30.0, 20.0]);
+        assert_eq!(line.peers[0].1.rounds, [20.0, 30.0, 80.0]);
+        assert_eq!(line.ratio, Some((0.5, "the peer".to_owned())));
+        assert!(!line.reached() && line.at_least(0.5).targets[1].reached);
+        assert!(rounds.median("never measured").is_nan());
+    }
+}
