@@ -51,7 +51,7 @@ pub struct Access {
 pub struct User {
     /// The name.
     pub name: String,
-    /// What is known of the password.
+    /// The password, as far as it is known.
     pub password: Password,
     /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
     pub stores: Vec<String>,
@@ -83,7 +83,7 @@ impl fmt::Debug for PeerAccess {
     }
 }
 
-/// What is known of a password.
+/// A password, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Password {
     /// Its digest, of a user of the configuration: a program with a long and random password, which may also prove that

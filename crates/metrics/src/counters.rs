@@ -258,7 +258,7 @@ pub struct NodeMetrics {
     pub cold_reads: AtomicU64,
     /// How many keys are in flight from other nodes.
     pub forwards: AtomicU64,
-    /// What is asked of graphs.
+    /// Queries of graphs.
     pub graphs: GraphMetrics,
     pub(crate) request_rate: rate::RequestRate,
     spans: Arc<SpanQueue>,
@@ -338,7 +338,7 @@ impl NodeMetrics {
         self.loops.iter().map(errors).sum()
     }
 
-    /// What partitions and keys were asked for since this was taken last, `elapsed` ago. One caller only.
+    /// The load of partitions and keys since this was last called, `elapsed` ago. One caller only.
     pub fn take_loads(&self, elapsed: Duration) -> Loads {
         loads::take(self.loops.iter().map(|metrics| &metrics.loads), elapsed)
     }
@@ -369,7 +369,7 @@ impl NodeMetrics {
         self.forwards.load(Relaxed)
     }
 
-    /// Counters of what is asked of graphs: the name, the meaning, and the count.
+    /// Counters of the queries of graphs: the name, the meaning, and the count.
     pub fn graphs(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         self.graphs.each().into_iter()
     }

@@ -1,4 +1,4 @@
-//! Counters of what is asked of graphs. Many threads write them.
+//! Counters of the queries of graphs. Many threads write them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

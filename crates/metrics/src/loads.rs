@@ -1,4 +1,4 @@
-//! Which partitions and keys are asked for: a sample of the requests.
+//! The load of partitions and keys, from a sample of the requests.
 //!
 //! Every request would cost too much to look at. Each event loop looks at one of so many that it looks at some two thousand
 //! a second, and counts that one for all; a loop that gets fewer looks at each. How many that are is chosen anew at each
@@ -48,7 +48,7 @@ pub struct Loads {
     stand_for: u64,
 }
 
-/// What was asked of a partition of a store, about.
+/// The estimated load of a partition of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
     /// Keys read and written.
@@ -110,7 +110,7 @@ impl LoopLoads {
         }
     }
 
-    /// What was counted since it was taken last, `elapsed` ago.
+    /// The counts since they were last taken, `elapsed` ago.
     fn take(&self, elapsed: Duration) -> Loads {
         let taken = std::mem::take(&mut *self.counted.lock());
         let rate = taken.stand_for as f64 / elapsed.as_secs_f64().max(1e-3);
@@ -152,7 +152,7 @@ impl Loads {
     }
 }
 
-/// What all loops counted since it was taken last, `elapsed` ago.
+/// The counts of all loops since they were last taken, `elapsed` ago.
 pub(crate) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, elapsed: Duration) -> Loads {
     loops.fold(Loads::default(), |mut sum, one| {
         sum.merge(one.take(elapsed));

@@ -45,9 +45,9 @@ pub enum Setting {
     GraphRowsMax,
     /// The most vertices that a query of a graph goes through.
     GraphExpandedMax,
-    /// What the cluster does about load by itself: 0 nothing, 1 it proposes plans, 2 it runs them.
+    /// The cluster's own reaction to load: 0 nothing, 1 it proposes plans, 2 it runs them.
     BalanceMode,
-    /// What is moved when nodes struggle: 0 one partition of one node, 1 one of each, 2 as many as it takes.
+    /// The partitions that are moved when nodes struggle: 0 one partition of one node, 1 one of each, 2 as many as it takes.
     BalancePolicy,
     /// Over how long load is averaged: nodes report ten times in it, and a decision is made every three fifths of it.
     BalanceWindowMs,

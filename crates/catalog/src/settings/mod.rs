@@ -22,7 +22,7 @@ pub struct Settings {
     values: [AtomicU64; SETTINGS.len()],
     /// The value of the one that is a text.
     traces_endpoint: ArcSwap<String>,
-    /// What requests look at: 0 without a collector, and otherwise one more than the billionths that are sampled.
+    /// The number that requests look at: 0 without a collector, and otherwise one more than the billionths that are sampled.
     traces: AtomicU64,
 }
 

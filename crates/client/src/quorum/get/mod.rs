@@ -64,7 +64,7 @@ type Questions = SmallVec<[Question; 1]>;
 #[derive(Debug)]
 pub struct Get {
     keys: Arc<Vec<WireKey>>,
-    /// What is read of each key: its record, or the members of its set.
+    /// The part that is read of each key: its record, or the members of its set.
     part: RecordPart,
     options: ReadOptions,
     home: Arc<Home>,
