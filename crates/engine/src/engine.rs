@@ -194,11 +194,6 @@ pub trait Table: Send + Sync {
         Ok(())
     }
 
-    /// Prefetches what memory has of these keys: they will be looked up soon.
-    fn prefetch(&self, keys: &[&[u8]]) {
-        let _ = keys;
-    }
-
     /// All keys from `from`, inclusive, to `to`, exclusive, with their values, in order: a snapshot at the time of the
     /// call. Only a cache shows changes made during the scan. An open scan delays the storage's cleaning: split long
     /// scans into pieces.

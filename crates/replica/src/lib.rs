@@ -21,6 +21,7 @@
 
 mod anti_entropy;
 mod background;
+mod disk_space;
 mod driven;
 mod error;
 mod hints;
@@ -34,7 +35,6 @@ mod peers;
 mod reads;
 mod replicas;
 mod shared;
-mod space;
 mod store;
 mod table_key;
 mod worker;
@@ -48,6 +48,7 @@ pub use membership::losses::Loss;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;
+pub use reads::in_memory::Recalled;
 pub use reads::listing::{KeysListed, RecordsPage};
 pub use replicas::{ReplicaStatus, Replicas};
 pub use table_key::{REPLICA_KEY_BYTES_MAX, tree_position};

@@ -32,7 +32,7 @@ pub(crate) struct Partition {
     id: PartitionId,
     /// How many partitions there were when it was made.
     count: PartitionCount,
-    /// What it was split into.
+    /// The partitions that it was split into.
     halves: OnceLock<[Arc<Partition>; 2]>,
     /// Whether requests are still accepted for it.
     is_held: AtomicBool,

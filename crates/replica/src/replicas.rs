@@ -16,6 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::anti_entropy::{reconciling, tombstone_collection, tree_builder};
 use crate::background::Background;
+use crate::disk_space::DiskSpace;
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;
 use crate::hints::handoff;
@@ -29,7 +30,6 @@ use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::reads::Readers;
 use crate::shared::Shared;
-use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
 use crate::writes::committer::{Committers, ShardDots};
@@ -368,7 +368,7 @@ impl Shared {
             changing: Mutex::default(),
             incarnation: Incarnation::open(&host, opening)?,
             metrics,
-            space: Space::new(&host, options.reserve_bytes),
+            disk_space: DiskSpace::new(&host, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
             dots: (0..options.shards.max(1)).map(|_| ShardDots::default()).collect(),
             readers: Readers::new(READS_WAITING_MAX, is_driven),

@@ -17,6 +17,7 @@ use fondaco_protocol::replica::{
 };
 use parking_lot::Mutex;
 
+use crate::disk_space::DiskSpace;
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;
 use crate::host::Host;
@@ -28,7 +29,6 @@ use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::Peers;
 use crate::reads::{Readers, Wanted};
-use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::table_key::partition_at;
 use crate::worker::Signal;
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) changing: Mutex<()>,
     pub(crate) incarnation: Incarnation,
     pub(crate) metrics: ReplicaMetrics,
-    pub(crate) space: Space,
+    pub(crate) disk_space: DiskSpace,
     pub(crate) shards: Vec<Queue<Work>>,
     /// One for each shard.
     pub(crate) dots: Vec<ShardDots>,
@@ -119,7 +119,7 @@ impl Shared {
     /// Whether more may be written to the disk than is there now.
     pub(crate) fn check_space(&self) -> Result<(), String> {
         let engines = &self.engines;
-        self.space
+        self.disk_space
             .check(|| engines.iter().map(|engine| engine.pending_disk_bytes()).sum())
     }
 
@@ -343,13 +343,13 @@ impl Shared {
         drop(self.shards[shard].push_always(Work::Between(Box::new(action)), 0));
     }
 
-    /// Which shard a partition belongs to.
+    /// The shard of a partition.
     pub(crate) fn shard_of(&self, partition: &Partition) -> usize {
         let (count, id) = (self.first_count(), partition.id());
         count.covering(id, partition.count()).get() as usize % self.shards.len()
     }
 
-    /// Which shard the partition of a position belongs to.
+    /// The shard of the partition of a position.
     pub(crate) fn shard_at(&self, position: u64) -> usize {
         partition_at(self.first_count(), position).get() as usize % self.shards.len()
     }

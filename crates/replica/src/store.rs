@@ -197,7 +197,7 @@ impl Holding {
         }
     }
 
-    /// Admits a command for a partition of so many.
+    /// Admits a command for a partition of this many.
     ///
     /// # Errors
     /// `OLDTABLE` if there are more or fewer: one of the two nodes has yet to hear of a split.

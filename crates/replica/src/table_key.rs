@@ -36,7 +36,7 @@ pub(crate) fn within(count: PartitionCount, position: u64) -> u64 {
     position << count.bits()
 }
 
-/// The position of a key within its partition of so many, given its slot and its hash: its first bits select the nodes of
+/// The position of a key within its partition of this many, given its slot and its hash: its first bits select the nodes of
 /// the partition's hash tree that it is below.
 pub fn tree_position(partitions: PartitionCount, slot: Slot, hash: u64) -> u64 {
     within(partitions, position(slot, hash))
@@ -47,7 +47,7 @@ pub(crate) fn record_key(position: u64, key: &[u8]) -> Bytes {
     record_key_before(position, key, 0).into()
 }
 
-/// The same, in a buffer with room for so many more bytes.
+/// The same, in a buffer with room for this many more bytes.
 pub(crate) fn record_key_before(position: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
     bytes.put_u64(position);

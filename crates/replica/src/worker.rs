@@ -18,7 +18,7 @@ use crate::error::ReplicasError;
 use crate::host::Host;
 
 /// How soon it is restarted after a panic.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Wakes a chore, and says whether it should go on.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl Worker {
                 while catch_unwind(AssertUnwindSafe(|| block_on(&theirs, work()))).is_err() {
                     tracing::error!(name, "a thread of the replicas panicked, and is restarted");
                     panicked();
-                    block_on(&theirs, async { _ = theirs.pause(AGAIN).await });
+                    block_on(&theirs, async { _ = theirs.pause(RETRY_DELAY).await });
                     if theirs.has_ended() {
                         return;
                     }

@@ -280,10 +280,6 @@ impl Table for TableHandle {
         Ok(())
     }
 
-    fn prefetch(&self, keys: &[&[u8]]) {
-        self.table.read().tree.prefetch(keys);
-    }
-
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
         self.table.open.check()?;
         let scan = LogScan::begin(&self.shared, &self.table, from, to);

@@ -304,11 +304,6 @@ impl Tree {
         }
     }
 
-    /// Prefetches the memory that searches for these keys read, and the first bytes of their records.
-    pub(super) fn prefetch(&self, keys: &[&[u8]]) {
-        keys.chunks(TOGETHER).for_each(|keys| drop(self.approach(keys)));
-    }
-
     /// Finds the leaves of keys and the guessed indexes in them. All keys complete a step before any starts the next
     /// one, which reads the memory that this step has prefetched: so the cache misses of all keys overlap.
     fn approach(&self, keys: &[&[u8]]) -> SmallVec<[Approach<'_>; TOGETHER]> {

@@ -29,7 +29,7 @@ const UNDER_WAY_MAX: usize = 1024;
 /// The threads, which end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Compute {
-    /// What computes. A worker may be busy for as long as the deadline of its work.
+    /// The threads that compute. A worker may be busy for as long as the deadline of its work.
     workers: OwnRuntime,
     /// Where the client's connections are served, so that no computation delays them.
     links: OwnRuntime,

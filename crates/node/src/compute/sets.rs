@@ -12,11 +12,11 @@ use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
 use fondaco_protocol::WireKey;
 
 use super::Stop;
-use crate::forward::told;
+use crate::forward::error_reply;
 use crate::server::ServerState;
 use crate::server::refusal;
 
-/// After so many keys it is asked whether to go on, and whether too much was read.
+/// After this many keys it is asked whether to go on, and whether too much was read.
 const KEYS_BETWEEN_CHECKS: usize = 64;
 
 /// The answers for keys, one element for each.
@@ -50,7 +50,7 @@ impl Limits {
         }
     }
 
-    /// Checks that a computation does not answer more than is allowed: for each key, so many flags.
+    /// Checks that a computation does not answer more than is allowed: for each key, this many flags.
     ///
     /// # Errors
     /// The error to answer with.
@@ -76,9 +76,9 @@ impl Sets {
         }
     }
 
-    async fn elsewhere(&self, keys: &[Bytes], what: &What, asking: &ReadOptions) -> Result<Computed, String> {
+    async fn at_other_nodes(&self, keys: &[Bytes], what: &What, asking: &ReadOptions) -> Result<Computed, String> {
         if self.catalog.versioned(self.store).is_none() {
-            refusal::check_elsewhere(&self.catalog, self.store)?;
+            refusal::check_other_nodes(&self.catalog, self.store)?;
         }
         let found = async {
             let store = &self.catalog.stores()[self.store as usize].name;
@@ -99,9 +99,9 @@ impl Sets {
         found
             .await
             .map_err(|error: ClientError| match self.stop.left().is_zero() {
-                // What nodes had not answered by the deadline says nothing about them.
+                // Answers that are missing at the deadline say nothing about their nodes.
                 true => "TIMEOUT the nodes have not answered in time: ask for less, or allow more time".to_owned(),
-                false => told(&error).to_string(),
+                false => error_reply(&error).to_string(),
             })
     }
 
@@ -115,7 +115,7 @@ impl Sets {
         })
     }
 
-    /// What is wanted of keys of a version that is open here.
+    /// Computes over keys of a version that is open here.
     ///
     /// # Errors
     /// The error to answer with.
@@ -131,18 +131,18 @@ impl Sets {
 }
 
 impl Keys for Sets {
-    /// What is wanted of keys: here of those that are here, from other nodes of the others.
+    /// Computes over keys: here over those that are here, at other nodes over the others.
     async fn find(&self, keys: &[Bytes], what: &What, asking: &ReadOptions) -> Result<Computed, String> {
         let version = self.catalog.current(self.store);
         let open = (version != NOT_OPEN).then(|| self.catalog.version(version));
         let is_here = |key: &Bytes| open.is_some_and(|version| version.probe(key).is_held());
-        let (here, elsewhere): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(|&at| is_here(&keys[at]));
+        let (here, remote): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(|&at| is_here(&keys[at]));
         let of = |places: &[usize]| places.iter().map(|&at| keys[at].clone()).collect::<Vec<_>>();
         let part = |places: &[usize]| what.of_part(places.first() == Some(&0));
         let others = async {
-            match elsewhere[..] {
+            match remote[..] {
                 [] => Ok(Computed::default()),
-                _ => self.elsewhere(&of(&elsewhere), &part(&elsewhere), asking).await,
+                _ => self.at_other_nodes(&of(&remote), &part(&remote), asking).await,
             }
         };
         let own = async {
@@ -157,10 +157,10 @@ impl Keys for Sets {
         let pinned = self.pinned();
         if !here.is_empty() && others.pinned.is_some() && others.pinned != pinned {
             // A swap came in between: one version of all keys can be had from others alone.
-            return self.elsewhere(keys, what, asking).await;
+            return self.at_other_nodes(keys, what, asking).await;
         }
         let mut elements = vec![None; keys.len()];
-        for (at, element) in here.iter().zip(own).chain(elsewhere.iter().zip(others.elements)) {
+        for (at, element) in here.iter().zip(own).chain(remote.iter().zip(others.elements)) {
             elements[*at] = element;
         }
         Ok(Computed {
@@ -177,7 +177,7 @@ impl Keys for Sets {
     }
 }
 
-/// What is wanted of keys of a version; `None` if a page of its files became unreadable meanwhile: then it is to be tried
+/// Computes over keys of a version; `None` if a page of its files became unreadable meanwhile: then it is to be tried
 /// again.
 fn over_version(
     version: &Version,

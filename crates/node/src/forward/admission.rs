@@ -1,7 +1,7 @@
-//! What an event loop takes on of keys that other nodes have, and what it refuses.
+//! Admission control of an event loop for keys that other nodes have.
 //!
 //! Bounded are the keys under way, the bytes of their values until these are sent to clients, and the
-//! keys of a store a second. What goes beyond is refused at once, before it waits in any queue.
+//! keys of a store a second. A request beyond a bound is refused at once, before it waits in any queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::server::ServerState;
 const VALUES_SHARE: u64 = 2;
 
 impl Forwarder {
-    /// Whether so many keys more may be asked for.
+    /// Whether this many keys more may be asked for.
     ///
     /// # Errors
     /// The error to answer with: too many are under way, or too many values wait to be sent.
@@ -55,7 +55,7 @@ impl Forwarder {
         HeldBudget::of(Some(Arc::clone(&self.room)))
     }
 
-    /// Charges a store's quota with so many keys that a client reads, wherever they are.
+    /// Charges a store's quota with this many keys that a client reads, wherever they are.
     ///
     /// # Errors
     /// The error to answer with: the quota is used up.
@@ -75,7 +75,7 @@ impl Forwarder {
         ))
     }
 
-    /// Charges a store's quota of writes with so many keys.
+    /// Charges a store's quota of writes with this many keys.
     ///
     /// # Errors
     /// The error to answer with: the quota is used up.

@@ -10,10 +10,10 @@ use quick_cache::{Equivalent, Weighter};
 
 use super::StoreVersion;
 
-/// What an entry costs besides key and value, in bytes: itself, its place in the table, and what the
+/// The cost of an entry besides key and value, in bytes: itself, its place in the table, and what the
 /// allocator rounds up.
 const ENTRY_BYTES: u64 = 160;
-/// What a key with its value comes to, as a guess for the size of the table.
+/// The bytes of a key with its value, as a guess for the size of the table.
 const ITEM_BYTES_GUESS: u64 = 512;
 /// An entry that would take more than this share of a cache is not kept.
 const SHARE_MAX: u64 = 64;
@@ -64,7 +64,7 @@ pub(super) struct HotKeys {
 }
 
 impl HotKeys {
-    /// A cache of so many bytes, entries' own cost included.
+    /// A cache of this many bytes, entries' own cost included.
     pub(super) fn new(bytes_max: u64) -> Self {
         let items_guess = (bytes_max / ITEM_BYTES_GUESS).clamp(16, 1 << 20) as usize;
         Self {
@@ -73,17 +73,17 @@ impl HotKeys {
         }
     }
 
-    /// What the cache may hold, in bytes.
+    /// The capacity of the cache, in bytes.
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// What it holds, in bytes.
+    /// The size of the cache, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.entries.weight()
     }
 
-    /// What is known of a key: `None` if nothing, `Some(None)` if it is absent.
+    /// The entry of a key: `None` if there is none, `Some(None)` if it is absent.
     pub(super) fn get(&self, key: EntryRef<'_>) -> Option<Option<Bytes>> {
         self.entries.get(&key).cloned()
     }

@@ -47,7 +47,7 @@ pub(crate) struct Wanted<'a> {
 /// The value of a key, or why it is not known, as an error that begins with its code.
 pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
 
-/// What a replica or another node has answered for a key.
+/// The answer of a replica or of another node for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) value: ValueAnswer,
@@ -72,7 +72,7 @@ impl StoreVersion {
     }
 }
 
-/// What several keys were answered with.
+/// The answers for several keys.
 #[derive(Default)]
 pub(crate) struct Answers {
     /// One for each key, in order.
@@ -82,9 +82,9 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// The same error for each of so many keys.
+    /// The same error for each of this many keys.
     fn failed(keys: usize, error: &ClientError) -> Self {
-        let error = told(error);
+        let error = error_reply(error);
         let answer = || Answered::failed(Arc::clone(&error));
         Self {
             each: std::iter::repeat_with(answer).take(keys).collect(),
@@ -102,7 +102,7 @@ impl Answered {
     }
 }
 
-/// What one event loop has of other nodes.
+/// The connection of one event loop to other nodes.
 pub(crate) struct Forwarder {
     shared: Arc<ServerState>,
     metrics: Arc<LoopMetrics>,
@@ -114,7 +114,7 @@ pub(crate) struct Forwarder {
     single_flights: SingleFlights,
     /// How many keys are under way.
     under_way: Arc<AtomicUsize>,
-    /// What is left for values until they are sent to clients.
+    /// The room for values until they are sent to clients.
     room: Arc<ValueBudget>,
 }
 
@@ -154,7 +154,7 @@ impl Forwarder {
     /// key, in order.
     pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
-        // What hybrid stores answer changes within a version.
+        // The answers of hybrid stores change within a version.
         let changes = keys
             .iter()
             .any(|key| catalog.stores()[key.store as usize].kind == StoreKind::Hybrid);
@@ -288,7 +288,7 @@ impl Forwarder {
                 (Ok(_), None) => Answered::failed("ERR the version that a value is of is not known".into()),
                 (Err(error), _) => {
                     failures += 1;
-                    Answered::failed(told(&error))
+                    Answered::failed(error_reply(&error))
                 }
             });
         }
@@ -390,13 +390,13 @@ fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, Cli
 }
 
 /// An error of the client library as it is answered.
-pub(crate) fn told(error: &ClientError) -> Arc<str> {
+pub(crate) fn error_reply(error: &ClientError) -> Arc<str> {
     if let ClientError::Graph(error) = error {
         // It has its code already.
         return error.as_str().into();
     }
     let code = match error {
-        // What clients of Redis Cluster know, and try again after.
+        // An error that clients of Redis Cluster know, and try again after.
         ClientError::NoReplica { .. } | ClientError::NoTopology { .. } => "CLUSTERDOWN",
         error => error.code(),
     };

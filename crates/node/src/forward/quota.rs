@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fondaco_catalog::StoreId;
 
-/// What has not been read for this long may be read at once.
+/// The allowance of this time may be used at once.
 const BURST_NS: u64 = 1_000_000_000;
 
 /// The accounts of all stores that there can be.
@@ -25,7 +25,7 @@ impl Quotas {
         }
     }
 
-    /// Takes so many keys of a store of which so many may be read a second; false if too many were.
+    /// Takes this many keys from the quota of a store, in keys a second; false if it is used up.
     ///
     /// A store that has not used up the second before gets all that is asked for, and may owe the rest.
     pub(crate) fn take(&self, store: StoreId, keys: usize, keys_per_second: u64, now_ns: u64) -> bool {

@@ -8,7 +8,7 @@ use fondaco_format::ScanPosition;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_resp::ReplyItem;
 
-use super::{Forwarder, told};
+use super::{Forwarder, error_reply};
 
 /// Keys, and the hash to go on from in their partition; `None` at its end.
 pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);
@@ -32,11 +32,11 @@ impl Forwarder {
             store: name.clone(),
             partition,
         };
-        let mut error = told(&down).to_string();
+        let mut error = error_reply(&down).to_string();
         let Some(membership) = catalog.membership() else {
             return Err(error);
         };
-        let client = self.client().map_err(|error| told(&error).to_string())?;
+        let client = self.client().map_err(|error| error_reply(&error).to_string())?;
         let topology = membership.topology();
         let holders = topology.stores.get(name).into_iter();
         let holders = holders.flat_map(|store| topology.replicas(store, partition));
@@ -56,7 +56,7 @@ impl Forwarder {
                     Some(listed) => return Ok(listed),
                     None => error = format!("ERR node {node} answered FONDACO.SCAN with something else"),
                 },
-                Err(failed) => error = told(&failed).to_string(),
+                Err(failed) => error = error_reply(&failed).to_string(),
             }
         }
         Err(error)
@@ -69,7 +69,7 @@ impl Forwarder {
     /// # Errors
     /// The error to answer with: of the first node that did not tell.
     pub(crate) async fn count(&self, membership: &Membership, store: &StoreName) -> Result<u64, String> {
-        let client = self.client().map_err(|error| told(&error).to_string())?;
+        let client = self.client().map_err(|error| error_reply(&error).to_string())?;
         let topology = membership.topology();
         let partitions = topology.partitions.partitions();
         let leaders = partitions.filter_map(|partition| Some(membership.live_owners(partition).next()?.0));
@@ -78,7 +78,7 @@ impl Forwarder {
         for node in leaders {
             let request = [b"FONDACO.SIZE", store.as_str().as_bytes()];
             let answer = client.ask(node, &request, self.deadline()).await;
-            let (_, items) = answer.map_err(|failed| told(&failed).to_string())?;
+            let (_, items) = answer.map_err(|failed| error_reply(&failed).to_string())?;
             match items[..] {
                 [ReplyItem::Integer(count @ 0..)] => keys += count as u64,
                 _ => return Err(format!("ERR node {node} answered FONDACO.SIZE with something else")),

@@ -15,7 +15,7 @@ use super::cache::{EntryKey, EntryRef};
 #[derive(Default, Clone)]
 pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<Answered>>>>>);
 
-/// What to do for a key.
+/// The role of a request for a key.
 pub(super) enum FlightPlace {
     /// Read it, and land the flight.
     First(Flight),

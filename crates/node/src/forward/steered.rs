@@ -1,4 +1,4 @@
-//! What a request says about the nodes that it is to ask.
+//! The options of a request for the nodes to ask.
 
 use fondaco_client::ReadOptions;
 use fondaco_client::read::{FanOut, named};

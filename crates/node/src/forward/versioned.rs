@@ -1,53 +1,37 @@
 //! Keys of versioned stores: read and written at the quorums of their replicas, wherever those are, this node
 //! included.
 
-use std::sync::Arc;
-
 use fondaco_catalog::{Catalog, VersionedStore};
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
-use fondaco_model::versioned::{Record, Resolution, Update};
+use fondaco_model::versioned::{Record, Update};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
-use fondaco_replica::Replicas;
+use fondaco_replica::{Recalled, Replicas};
 
-use super::{Answered, Answers, Forwarder, UnderWay, ValueAnswer, Wanted, told, wire_keys};
+use super::{Answered, Answers, Forwarder, UnderWay, Wanted, error_reply, wire_keys};
 use crate::single_value::value_of;
 
 impl Forwarder {
-    /// The value of a key, if this node has it in memory and need ask no other: its store is read from one
-    /// replica.
-    pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
-        let (replicas, topology) = self.asks_one(catalog, store)?;
-        let record = replicas.recall(store.id.get(), store.slots.slot(key), key, topology.epoch)?;
-        let Some(record) = record else { return Some(Ok(None)) };
-        let settings = &store.settings;
-        // Most records do not end, and need no clock.
-        let now_unix_ms = record.next_expiry_unix_ms().map_or(0, |_| now_unix_ms());
-        let current = value_of(&record, settings.resolution, now_unix_ms);
-        Some(
-            current
-                .map(|current| current.map(|current| current.value))
-                .map_err(Arc::from),
-        )
+    /// Whether keys of a store may be answered by this node's own replica alone.
+    pub(crate) fn may_recall(&self, catalog: &Catalog, store: &VersionedStore) -> bool {
+        self.asks_one(catalog, store).is_some()
     }
 
-    /// The same of several keys, one after the other, for who takes no more than the bytes of values that there is not
-    /// more to: `take` is given each, or none where there is none, and says whether it wants more. It ends with the first
-    /// that is not so.
-    pub(crate) fn recall_plain(
+    /// Looks up keys of a store in this node's memory, if one replica may answer. `take` gets the index of each key that this
+    /// node may answer for, in order, with the state of the key, and returns whether it wants more.
+    #[inline]
+    pub(crate) fn recall<'a>(
         &self,
         catalog: &Catalog,
         store: &VersionedStore,
-        keys: &[&[u8]],
-        take: impl FnMut(Option<&[u8]>) -> bool,
+        keys: impl Iterator<Item = &'a [u8]>,
+        take: impl FnMut(usize, Recalled<'_>) -> bool,
     ) {
-        if let Some((replicas, topology)) = self.asks_one(catalog, store)
-            && store.settings.resolution != Resolution::Counter
-        {
-            let keys = keys.iter().map(|key| (store.slots.slot(key), *key));
-            replicas.recall_plain(store.id.get(), keys, topology.epoch, take);
+        if let Some((replicas, topology)) = self.asks_one(catalog, store) {
+            let keys = keys.map(|key| (store.slots.slot(key), key));
+            replicas.recall(store.id.get(), keys, topology.epoch, take);
         }
     }
 
@@ -60,20 +44,6 @@ impl Forwarder {
         }
         let topology = catalog.membership()?.topology();
         Some((self.shared.config.replicas.as_deref()?, topology))
-    }
-
-    /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's
-    /// store, if this node has them.
-    pub(crate) fn prefetch<'a>(&self, catalog: &'a Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) {
-        let first = wire_keys.clone().next().and_then(|key| catalog.versioned_on_wire(key));
-        let (Some((store, _)), Some(replicas)) = (first, &self.shared.config.replicas) else {
-            return;
-        };
-        let keys = wire_keys.filter_map(|wire_key| {
-            let (of, key) = catalog.versioned_on_wire(wire_key)?;
-            (of.id == store.id).then(|| (store.slots.slot(key), key))
-        });
-        replicas.prefetch(store.id.get(), keys);
     }
 
     /// The values of keys of versioned stores, one answer for each key, in order.
@@ -91,7 +61,7 @@ impl Forwarder {
         };
         let now_unix_ms = now_unix_ms();
         let value = |wanted: &Wanted<'_>, record: Result<Record, ClientError>| {
-            let record = record.map_err(|error| told(&error))?;
+            let record = record.map_err(|error| error_reply(&error))?;
             let store = catalog.versioned(wanted.store);
             let resolution = store.map(|store| store.settings.resolution).unwrap_or_default();
             let current = value_of(&record, resolution, now_unix_ms)?;
@@ -107,25 +77,33 @@ impl Forwarder {
         }
     }
 
-    /// The record of a key: what the replicas that were asked hold together.
+    /// The records of keys: the data that the replicas that were asked hold together. One for each key, in order.
+    ///
+    /// # Errors
+    /// The error of all of them.
+    pub(crate) async fn read_records(
+        &self,
+        keys: Vec<WireKey>,
+    ) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
+        let (records, _room) = self.client()?.get_records(keys, &self.read_options()).await?;
+        Ok(records)
+    }
+
+    /// The record of a key.
     ///
     /// # Errors
     /// The error to answer with.
     pub(crate) async fn read_record(&self, key: WireKey) -> Result<Record, String> {
-        let failed = |error: ClientError| told(&error).to_string();
-        let client = self.client().map_err(failed)?;
-        let (mut records, _room) = client
-            .get_records(vec![key], &self.read_options())
-            .await
-            .map_err(failed)?;
+        let read = self.read_records(vec![key]).await;
         // One key has one record.
-        records.pop().unwrap_or(Ok(Record::default())).map_err(failed)
+        let record = read.and_then(|mut records| records.pop().unwrap_or(Ok(Record::default())));
+        record.map_err(|error| error_reply(&error).to_string())
     }
 
     /// Writes a key.
     ///
     /// # Errors
-    /// Whatever keeps it from being written; a conflict, if that was asked for.
+    /// The reason why it was not written; a conflict, if that was asked for.
     pub(crate) async fn write_record(
         &self,
         key: WireKey,
@@ -155,7 +133,7 @@ impl Forwarder {
     /// Changes a key: what is decided on what is there is written, if no other write comes meanwhile.
     ///
     /// # Errors
-    /// Whatever keeps it from being read or written; a conflict, when others were faster again and again.
+    /// The reason why it was not read or written; a conflict, when others were faster again and again.
     pub(crate) async fn edit_record(
         &self,
         key: WireKey,

@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 use super::Graph;
 use crate::compute::Stop;
-use crate::forward::told;
+use crate::forward::error_reply;
 use crate::server::ServerState;
 
-/// What is to be of a graph.
+/// The changes to a graph.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// A type of edges.
@@ -41,10 +41,10 @@ pub(crate) enum Change {
     Repair { cursor: RepairCursor },
 }
 
-/// What was done.
+/// The outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// What was to be done.
+    /// The changes that were asked for.
     All,
     /// So many were there.
     Number(u64),
@@ -62,7 +62,7 @@ pub(crate) async fn change(
     change: &Change,
     stop: Stop,
 ) -> Result<Changed, String> {
-    let refused = |error: ClientError| told(&error).to_string();
+    let refused = |error: ClientError| error_reply(&error).to_string();
     let catalog = Arc::clone(&shared.catalog.load());
     let name = catalog.stores().iter().find(|known| known.id == store);
     let name = name.ok_or("NOSTORE the graph was dropped meanwhile")?.name.clone();

@@ -28,7 +28,7 @@ pub(crate) use changes::{Change, Changed, change};
 pub(crate) use networks::Networks;
 pub(crate) use operation::{Answered, Operation, Question};
 
-/// What all queries of this process share.
+/// The state that all queries of this process share.
 #[derive(Debug)]
 pub(crate) struct Graphs {
     pub(crate) networks: Networks,
@@ -136,7 +136,7 @@ pub(crate) fn check_type(catalog: &Catalog, store: &ServingStore) -> Result<(), 
     ))
 }
 
-/// Has work on a graph done on the threads for that: within so many milliseconds, if that is less than the settings allow.
+/// Has work on a graph done on the threads for that: within this many milliseconds, if that is less than the settings allow.
 ///
 /// # Errors
 /// The error to answer with.
@@ -157,10 +157,10 @@ pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = Result<T, Stri
     })?
 }
 
-/// What is asked of a graph.
+/// A request on a graph.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// What social networks ask.
+    /// A question about a social network.
     Question(Question),
     /// A query in openCypher.
     Query(Query),
@@ -177,7 +177,7 @@ pub(crate) struct Query {
     pub(crate) partial: bool,
 }
 
-/// What a graph answers.
+/// The answer to a request on a graph.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Question(Answered),

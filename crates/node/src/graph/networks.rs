@@ -19,7 +19,7 @@ use fondaco_model::VersionNumber;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// What an entry costs besides its sets, in bytes: itself, its name, and its place in the table.
+/// The cost of an entry besides its sets, in bytes: itself, its name, and its place in the table.
 const ENTRY_BYTES: u64 = 256;
 /// How many entries it has, as a guess for the size of the table.
 const ITEMS_GUESS: usize = 8192;
@@ -74,7 +74,7 @@ pub(super) struct Computing<'a> {
     forgotten: u64,
 }
 
-/// What the cache has of a network.
+/// The state of a network in the cache.
 pub(super) enum Kept {
     /// This; if so said, it is to be computed again in the background.
     Network { network: Arc<Network>, renew: bool },
@@ -100,7 +100,7 @@ impl Networks {
         }
     }
 
-    /// The network, if it is kept and not too old. A network older than `fresh` is to be renewed by the first that is told so.
+    /// The network, if it is kept and not too old. A network older than `fresh` is renewed by the first caller that gets it.
     pub(super) fn get(&self, name: &Name, fresh: Duration, oldest: Duration) -> Kept {
         let Some(entry) = self.cache.get(name) else {
             return Kept::Nothing;
@@ -171,7 +171,7 @@ impl Networks {
     /// The network, computed by one of those that miss it at the same time.
     ///
     /// # Errors
-    /// What the computation says.
+    /// The outcome of the computation.
     pub(super) async fn get_or_compute(
         &self,
         name: Name,
@@ -324,7 +324,7 @@ mod tests {
         computing.keep(Some(network()));
         untouched.keep(Some(network()));
         assert!(!is_kept(&one), "a change came while it was computed");
-        assert!(is_kept(&other), "a change of other networks is none of this one");
+        assert!(is_kept(&other), "a change of other networks does not concern this one");
         let compute = async {
             forget();
             Ok(network())

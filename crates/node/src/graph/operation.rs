@@ -9,7 +9,7 @@ use fondaco_ids::{SetAnswer, SetQuery};
 
 use super::Graph;
 
-/// What is asked of vertices, and of edges of one type.
+/// A question about vertices, and edges of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) operation: Operation,
@@ -125,7 +125,7 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
                 Vec::new()
             };
             lines.push(format!("one list of {} vertices (one node)", found.len()));
-            Answered::Vertices(Some(graph.told(&limited(found, question)?, question).await?))
+            Answered::Vertices(Some(graph.error_reply(&limited(found, question)?, question).await?))
         }
         Operation::Size => {
             let network = network_of().await?;
@@ -139,8 +139,8 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
             let first = limited(network.first().iter().collect(), question)?;
             let second = limited(network.second().iter().collect(), question)?;
             Answered::Two([
-                graph.told(&first, question).await?,
-                graph.told(&second, question).await?,
+                graph.error_reply(&first, question).await?,
+                graph.error_reply(&second, question).await?,
             ])
         }
         Operation::Distances => {
@@ -160,14 +160,14 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
                 "lists of the vertices before the last, if it is not next to the first (non-union, one group)".into(),
             );
             match shortest_path(source, relation, (first, &network), to).await? {
-                Some(path) => Answered::Vertices(Some(graph.told(&path, question).await?)),
+                Some(path) => Answered::Vertices(Some(graph.error_reply(&path, question).await?)),
                 None => Answered::Vertices(None),
             }
         }
         Operation::Common => {
             let found = common(source, relation, &graph.description, (first, known(1)?)).await?;
             lines.push(way(found.way));
-            Answered::Vertices(Some(graph.told(&limited(found.ids, question)?, question).await?))
+            Answered::Vertices(Some(graph.error_reply(&limited(found.ids, question)?, question).await?))
         }
         Operation::HasCommon => {
             let (found, found_by) = has_common(source, relation, &graph.description, (first, known(1)?)).await?;
@@ -203,7 +203,7 @@ impl Graph {
     }
 
     /// Vertices as they are answered: by name, or by id.
-    async fn told(&self, ids: &[u64], question: &Question) -> Result<Vec<Bytes>, String> {
+    async fn error_reply(&self, ids: &[u64], question: &Question) -> Result<Vec<Bytes>, String> {
         if question.as_ids {
             return Ok(ids.iter().map(|id| Bytes::from(id.to_string())).collect());
         }

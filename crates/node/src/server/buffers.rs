@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// What a connection has without being charged, in bytes.
+/// The bytes that a connection may have without being charged.
 pub const FREE_BYTES: u64 = 256 * 1024;
 
 /// The budget. Clones share it.
@@ -27,7 +27,7 @@ struct Shared {
     exempt: Arc<Semaphore>,
 }
 
-/// What one connection is charged with, until it is dropped.
+/// The charge of one connection, until it is dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: BufferBudget,
@@ -36,7 +36,7 @@ pub struct Charge {
 }
 
 impl BufferBudget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Shared {
             bytes_max,
@@ -77,7 +77,7 @@ impl BufferBudget {
 }
 
 impl Charge {
-    /// Whether the connection may have buffers of so many bytes without [waiting](Self::room_for).
+    /// Whether the connection may have buffers of this many bytes without [waiting](Self::room_for).
     #[inline]
     pub fn has_room_for(&self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(self.bytes);
@@ -92,7 +92,7 @@ impl Charge {
         self.has_room_for(bytes)
     }
 
-    /// Waits until the connection may have buffers of so many bytes. That it has them is said by [`set`](Self::set).
+    /// Waits until the connection may have buffers of this many bytes. That it has them is said by [`set`](Self::set).
     pub async fn room_for(&mut self, bytes: u64) {
         if self.has_room_for(bytes) {
             return;
@@ -124,7 +124,7 @@ impl Charge {
         self.exempt = None;
     }
 
-    /// The connection has buffers of so many bytes from now on.
+    /// The connection has buffers of this many bytes from now on.
     #[inline]
     pub fn set(&mut self, bytes: u64) {
         let bytes = bytes.saturating_sub(FREE_BYTES);

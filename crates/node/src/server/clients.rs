@@ -36,7 +36,7 @@ pub(crate) struct Client {
     described: Mutex<Described>,
 }
 
-/// What a client says of itself.
+/// The description that a client gives of itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Described {
     pub(crate) name: String,
@@ -46,7 +46,7 @@ pub(crate) struct Described {
     pub(crate) protocol: i64,
 }
 
-/// What a client is doing.
+/// The activity of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It has sent no request that is not answered.

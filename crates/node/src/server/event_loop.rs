@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use super::ServerState;
-use super::commands::versioned::{self, Batcher};
 use super::connection::serve;
 use super::loop_memory::LoopMemory;
+use super::queue::{self, Batcher};
 use super::traced::Sampler;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
@@ -34,7 +34,7 @@ const BLOCKING_THREADS_MAX: usize = 16;
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What belongs to one loop.
+/// The state of one event loop.
 pub(super) struct LoopContext {
     pub(super) shared: Arc<ServerState>,
     pub(super) metrics: Arc<LoopMetrics>,
@@ -104,7 +104,7 @@ pub(super) fn start(
                 });
                 if let Some(replica) = replica {
                     tokio::task::spawn_local(Arc::clone(&replica).hand_over());
-                    tokio::task::spawn_local(versioned::tell(Rc::clone(&context), replica));
+                    tokio::task::spawn_local(queue::tell(Rc::clone(&context), replica));
                 }
                 if let Some((listener, inboxes)) = accepting {
                     tokio::task::spawn_local(accept(Rc::clone(&context), listener, inboxes));

@@ -1,11 +1,12 @@
 //! Memory that all connections of a loop use in turns: it is in the processor's cache then, and a connection that waits
 //! for requests has none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use bytes::BytesMut;
 
-use super::commands::versioned::Pipeline;
+use super::queue::RequestQueue;
+use super::queue::memory::MemoryReads;
 
 /// How many of a kind are kept. One is in use at a time where all can be answered at once, and one of each connection that is
 /// ready where writes are gathered.
@@ -30,10 +31,12 @@ pub(super) struct LoopMemory {
     /// For [`INPUT_BYTES_MAX`].
     long_inputs: Kept<BytesMut>,
     outputs: Kept<Vec<u8>>,
-    pipelines: Kept<Box<Pipeline>>,
+    queues: Kept<Box<RequestQueue>>,
+    /// One for all: it is in use only while requests are taken.
+    reads: Cell<MemoryReads>,
 }
 
-/// What was given back last is taken first.
+/// The last that was given back is taken first.
 struct Kept<T>(RefCell<Vec<T>>);
 
 impl<T> Default for Kept<T> {
@@ -47,7 +50,7 @@ impl<T> Kept<T> {
         self.0.borrow_mut().pop()
     }
 
-    /// Keeps it, if fewer than so many are kept.
+    /// Keeps it, if fewer than this many are kept.
     fn keep(&self, one: T, kept_max: usize) {
         let mut kept = self.0.borrow_mut();
         if kept.len() < kept_max {
@@ -105,16 +108,28 @@ impl LoopMemory {
         self.outputs.keep(buffer, kept_max);
     }
 
-    /// A pipeline in which nothing is.
-    pub(super) fn pipeline(&self) -> Box<Pipeline> {
-        self.pipelines.take().unwrap_or_default()
+    /// An empty queue.
+    pub(super) fn queue(&self) -> Box<RequestQueue> {
+        self.queues.take().unwrap_or_default()
     }
 
-    /// Keeps a pipeline for others, if nothing is in it.
-    pub(super) fn give_back_pipeline(&self, pipeline: Box<Pipeline>) {
-        if pipeline.is_worth_keeping() {
-            self.pipelines.keep(pipeline, KEPT);
+    /// Keeps a queue for others, if it is empty.
+    pub(super) fn give_back_queue(&self, queue: Box<RequestQueue>) {
+        if queue.is_worth_keeping() {
+            self.queues.keep(queue, KEPT);
         }
+    }
+
+    /// Memory for look-ups that memory may answer, without any.
+    #[inline]
+    pub(super) fn reads(&self) -> MemoryReads {
+        self.reads.take()
+    }
+
+    /// Keeps it for the next turn.
+    #[inline]
+    pub(super) fn give_back_reads(&self, reads: MemoryReads) {
+        self.reads.set(reads);
     }
 }
 
@@ -163,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_to_read_gets_more_room() {
+    fn a_client_that_has_more_to_read_gets_more_room() {
         let loop_memory = LoopMemory::default();
         loop_memory.give_back_input(BytesMut::with_capacity(INPUT_BYTES));
         loop_memory.give_back_input(BytesMut::with_capacity(INPUT_BYTES - 1));

@@ -4,9 +4,10 @@
 //! - `connection`: one client, from reading to writing;
 //! - `buffers`: how much memory all connections may take together;
 //! - `loop_memory`: memory that the connections of a loop use in turns;
-//! - `window`: the look-ups of a pipeline, done together;
+//! - `queue`: the requests of a connection on versioned stores, in order, each with one source of its answer;
+//! - `window`: look-ups in versions, done together;
 //! - `clients`: the connected clients, for `CLIENT` and for dropping silent and slow ones;
-//! - `guesses`: wrong passwords, slowed down and logged;
+//! - `wrong_passwords`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
 //! - `traced`: which requests are traced, and their spans;
 //! - `commands`: everything that is not a look-up.
@@ -19,13 +20,14 @@ mod commands;
 mod connection;
 mod event_loop;
 mod events;
-mod guesses;
 mod loop_memory;
+mod queue;
 pub(crate) mod refusal;
 mod session;
-mod sources;
 mod traced;
+mod versions;
 mod window;
+mod wrong_passwords;
 
 use std::borrow::Cow;
 use std::io;
@@ -45,9 +47,9 @@ use crate::forward::Quotas;
 use crate::graph::{GraphQueries, Graphs};
 pub use buffers::BufferBudget;
 use clients::Clients;
-use guesses::Guesses;
+use wrong_passwords::WrongPasswords;
 
-/// What a server is started with.
+/// The configuration that a server is started with.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Where to listen; port 0 lets the system choose.
@@ -62,7 +64,7 @@ pub struct ServerConfig {
     pub access: Arc<SharedAccess>,
     /// How other nodes are reached.
     pub peers: PeerAccess,
-    /// What this node holds of versioned stores; nothing of a router.
+    /// The replicas of versioned stores on this node; `None` on a router.
     pub replicas: Option<Arc<Replicas>>,
     /// Memory for what clients send and are sent. The longest request may take half of it.
     pub buffers: BufferBudget,
@@ -90,7 +92,7 @@ pub enum ServerError {
     Loop(#[source] io::Error),
 }
 
-/// What all event loops of a server share.
+/// The state that all event loops of a server share.
 pub(crate) struct ServerState {
     pub(crate) config: ServerConfig,
     pub(crate) address: SocketAddr,
@@ -98,7 +100,7 @@ pub(crate) struct ServerState {
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) clients: Clients,
-    pub(crate) guesses: Guesses,
+    pub(crate) wrong_passwords: WrongPasswords,
     pub(crate) slow_log: SlowLog,
     pub(crate) quotas: Quotas,
     /// Of writes.
@@ -145,7 +147,7 @@ impl Listening {
         Ok(Self { listener, address })
     }
 
-    /// Which port.
+    /// The port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -189,7 +191,7 @@ impl Server {
             graphs: Graphs::new(Arc::clone(&metrics)),
             metrics,
             clients: Clients::default(),
-            guesses: Guesses::default(),
+            wrong_passwords: WrongPasswords::default(),
             slow_log: SlowLog::default(),
             quotas: Quotas::new(),
             write_quotas: Quotas::new(),

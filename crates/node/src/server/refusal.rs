@@ -73,7 +73,7 @@ pub(crate) fn no_version(store: &ServingStore) -> String {
 
 /// Whether other nodes can be asked for a store whose current version is not open here.
 #[cold]
-pub(crate) fn check_elsewhere(catalog: &Catalog, store: u16) -> Result<(), String> {
+pub(crate) fn check_other_nodes(catalog: &Catalog, store: u16) -> Result<(), String> {
     let others = catalog.membership().is_some_and(|membership| {
         let mut nodes = membership.topology().nodes.keys();
         nodes.any(|&node| !membership.is(node))

@@ -1,4 +1,4 @@
-//! What a connection has agreed on: protocol, user, and which replies it wants.
+//! The state that a connection has agreed on: protocol, user, and the replies that it wants.
 
 use bytes::BytesMut;
 use fondaco_catalog::{Catalog, SharedAccess, User};
@@ -6,7 +6,7 @@ use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
-use super::traced::Told;
+use super::traced::Announced;
 use super::{ServerState, refusal};
 use crate::forward::Forwarder;
 
@@ -31,13 +31,13 @@ pub(crate) struct Session {
     pub(crate) follows_slots: bool,
     /// Whether its next request is to be answered here all the same.
     pub(crate) asking: bool,
-    /// What the client says of the trace of its next request on data.
-    pub(crate) told: Option<Told>,
+    /// The trace of the next request on data, if the client has announced one.
+    pub(crate) announced_trace: Option<Announced>,
     /// Whether the connection ends after the replies that are due.
     pub(crate) closing: bool,
 }
 
-/// Which replies a client wants (`CLIENT REPLY`).
+/// The replies that a client wants (`CLIENT REPLY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replies {
     On,
@@ -48,7 +48,7 @@ pub(crate) enum Replies {
     Skip,
 }
 
-/// What is checked before a request is let in: the stores of the moment, the client's rights, and the room for keys under way.
+/// The state that a request is checked against before it is let in: the present stores, the client's rights, and the room for keys under way.
 pub(super) struct Admission<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) session: &'a Session,
@@ -69,7 +69,7 @@ impl Session {
             released: None,
             follows_slots: false,
             asking: false,
-            told: None,
+            announced_trace: None,
             closing: false,
         }
     }
@@ -84,12 +84,12 @@ impl Session {
     #[inline]
     pub(crate) fn follow_users(&mut self, users: &SharedAccess) {
         if self.turn != users.turn() {
-            self.look_again(users);
+            self.reload_user(users);
         }
     }
 
     #[cold]
-    fn look_again(&mut self, users: &SharedAccess) {
+    fn reload_user(&mut self, users: &SharedAccess) {
         self.turn = users.turn();
         let access = users.load();
         match &self.user {
@@ -106,7 +106,7 @@ impl Session {
         self.authenticated = true;
     }
 
-    /// Whether the client is to be told where keys are, instead of being brought them.
+    /// Whether the client gets the addresses of nodes that have keys, instead of their values.
     #[inline]
     pub(crate) fn goes_where_keys_are(&self) -> bool {
         self.follows_slots && !self.asking

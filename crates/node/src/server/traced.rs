@@ -15,7 +15,7 @@ use fondaco_protocol::{Envelope, TraceContext};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 
-use super::commands::versioned::replica_command;
+use super::queue::replica_command;
 use super::window::{Tally, Window};
 
 /// Chooses requests at random, so that each has the same chance: how many are passed over is drawn when one is taken.
@@ -27,7 +27,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Whether the next request is taken, where so many billionths are.
+    /// Whether the next request is taken, where this many billionths are.
     #[inline]
     pub(super) fn takes(&self, share: u64) -> bool {
         if self.share.replace(share) != share {
@@ -60,9 +60,9 @@ fn passed_over(share: u64) -> u64 {
     }
 }
 
-/// What a connection knows of the trace of its next request on data.
+/// The trace of the next request on data, as its client has announced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Announced {
     /// The client is traced, and this is its span.
     Sampled(TraceContext),
     /// The client is not traced.

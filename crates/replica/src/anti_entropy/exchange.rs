@@ -343,7 +343,7 @@ mod tests {
         run_within(own, other, NODES_MAX, usize::MAX)
     }
 
-    /// The same, with at most so many nodes in a reply, and so many keys of leaves.
+    /// The same, with at most this many nodes in a reply, and this many keys of leaves.
     fn run_within(own: &mut Side, other: &mut Side, answered_max: usize, entries_max: usize) -> Moved {
         let mut exchange = Exchange::new();
         let mut moved = Moved::default();

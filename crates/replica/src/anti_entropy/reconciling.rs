@@ -20,7 +20,7 @@ use crate::table_key::{StoreIdentity, range};
 use crate::writes::commit::{Task, engine_error};
 
 /// The longest sleep before the schedule is checked again.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_PERIOD: Duration = Duration::from_millis(500);
 
 /// How many keys of a partition that is no longer held are deleted at a time.
 const CLEAR_KEYS: usize = 1024;
@@ -51,7 +51,7 @@ pub(crate) async fn run(mut background: Background) {
         }
         note_if_whole(shared, &holding, falls);
         drop(holding);
-        if !background.sleep(LOOK_EVERY).await {
+        if !background.sleep(CHECK_PERIOD).await {
             return;
         }
     }
@@ -77,7 +77,7 @@ pub(crate) async fn run_moves(mut background: Background) {
             }
         }
         drop(holding);
-        if !background.sleep(LOOK_EVERY).await {
+        if !background.sleep(CHECK_PERIOD).await {
             return;
         }
     }

@@ -60,7 +60,7 @@ impl HintBook {
             .collect()
     }
 
-    /// A scan that began when so many hints had been added found none for a node.
+    /// A scan that began when this many hints had been added found none for a node.
     pub(crate) fn none_for(&self, node: NodeId, added: u64) {
         let mut book = self.lock();
         if book.nodes.get(&node).is_some_and(|waiting| waiting.added == added) {

@@ -2,7 +2,7 @@
 //! record names is kept and reported: the record may have been lost.
 //!
 //! It waits for writes in progress, and for the engine, which may take minutes while the storage is slow. Nothing waits
-//! for it: the agent goes on, and a store whose table is being deleted is opened later.
+//! for it: the agent continues, and a store whose table is being deleted is opened later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::worker::Signal;
 pub(crate) const STORE_PREFIX: &str = "store-2-";
 
 /// The delay before a failed deletion is retried.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The tables that a cluster state names.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ pub(crate) async fn run(background: Background) {
                 Err(error) => tracing::warn!(%error, "cannot delete the tables of dropped stores yet: retrying"),
             }
         }
-        if !background.sleep(AGAIN).await {
+        if !background.sleep(RETRY_DELAY).await {
             return;
         }
     }
@@ -166,7 +166,7 @@ fn drop_others(shared: &Shared, wanted: &Arc<Tables>) -> Result<(), ReplicasErro
     Ok(())
 }
 
-/// Waits until all queued writes are committed. Returns whether the process goes on.
+/// Waits until all queued writes are committed. Returns whether the process continues.
 async fn wait_committed(background: &Background) -> bool {
     for shard in 0..background.shared.shards.len() {
         // Nothing is queued at a shard that has ended.

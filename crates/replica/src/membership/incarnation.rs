@@ -52,8 +52,7 @@ struct Stored {
     /// The count of the directory, if it is counted.
     #[serde(default)]
     count: Option<u64>,
-    /// What a loss of power may have taken of writes that were acknowledged before they were on the disk, by kind of
-    /// engine.
+    /// The writes, acknowledged before they were on the disk, that a loss of power may have taken, by kind of engine.
     #[serde(default)]
     unsynced: BTreeMap<String, String>,
 }
@@ -308,7 +307,7 @@ impl Incarnation {
     }
 }
 
-/// What losses of power may have taken of each engine's writes: known losses, and one since the last process.
+/// The writes of each engine that losses of power may have taken: known losses, and one since the last process.
 fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
     let last = LastProcess {
         has_ended: stored.ended,

@@ -14,24 +14,24 @@ use crate::shared::Shared;
 use crate::writes::committer::ShardDots;
 
 /// How often engines are checked.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 /// The delay before a failed attempt is retried.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Resumes engines that wait after a loss, until it is ended.
 pub(crate) async fn run(background: Background) {
     let shared = &background.shared;
     // The indexes of engines whose loss has been recorded everywhere.
-    let mut told = BTreeSet::new();
+    let mut recorded = BTreeSet::new();
     loop {
-        let mut pause = LOOK_EVERY;
+        let mut pause = CHECK_PERIOD;
         for at in 0..shared.engines.len() {
             if shared.engines[at].waits_after_loss()
-                && let Err(error) = go_on(shared, at, &mut told)
+                && let Err(error) = resume(shared, at, &mut recorded)
             {
                 tracing::warn!(%error, engine = %shared.kinds[at], "an engine that has lost data cannot resume yet");
-                pause = AGAIN;
+                pause = RETRY_DELAY;
             }
         }
         if !background.signal.pause(pause).await {
@@ -40,8 +40,8 @@ pub(crate) async fn run(background: Background) {
     }
 }
 
-fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), ReplicasError> {
-    if !told.contains(&at) {
+fn resume(shared: &Shared, at: usize, recorded: &mut BTreeSet<usize>) -> Result<(), ReplicasError> {
+    if !recorded.contains(&at) {
         let lost = shared.engines[at].lost_writes();
         tracing::error!(
             lost,
@@ -49,10 +49,10 @@ fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), R
             "acknowledged writes were lost on this node: other replicas may have them"
         );
         shared.lose(|engine_at| engine_at == at)?;
-        told.insert(at);
+        recorded.insert(at);
     }
     shared.engines[at].go_on()?;
-    told.remove(&at);
+    recorded.remove(&at);
     Ok(())
 }
 

@@ -4,70 +4,82 @@
 
 use std::num::NonZeroU64;
 
+use bytes::Bytes;
 use fondaco_engine::{Extent, Hot};
 use fondaco_model::Slot;
-use fondaco_model::versioned::Record;
+use fondaco_model::versioned::{Record, Resolution};
 use fondaco_protocol::replica::ReplicaCommand;
+use smallvec::SmallVec;
 
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};
-use crate::table_key::{JoinedKeys, with_record_key};
+use crate::table_key::JoinedKeys;
+
+/// Longer records that are not plain are read on the ordinary path: copying them would delay writers.
+const COPIED_BYTES_MAX: usize = 8 * 1024;
+
+/// The state of a key in memory.
+#[derive(Debug)]
+pub enum Recalled<'a> {
+    /// Its [plain](Record::plain_value) value, which is not copied.
+    Plain(&'a [u8]),
+    /// Its record: it expires, or has several values or the sums of a counter.
+    Record(Record),
+    /// The key has no record.
+    Absent,
+    /// Not known: the ordinary path reads the record from the disk, or reports why it cannot.
+    Unknown,
+}
 
 impl Replicas {
-    /// The record of a key, if memory knows it: `None` if it does not, if the node does not own the partition, or if
-    /// the routing table of this epoch is older than the node's.
-    pub fn recall(&self, store: u16, slot: Slot, key: &[u8], epoch: u64) -> Option<Option<Record>> {
-        let holding = self.holding();
-        let store = holding.served(store)?;
-        let position = store.position_in(slot, key);
-        if !holding.may_tell_by(store, position, epoch) {
-            return None;
-        }
-        match with_record_key(position, key, |key| store.table.get_hot(key)).ok()? {
-            Hot::Found(record) => Record::decode(record).ok().map(Some),
-            Hot::Absent => Some(None),
-            Hot::Cold => None,
-        }
-    }
-
-    /// The same for several keys, each with its slot, in order, for callers that need only
-    /// [plain](Record::plain_value) values, which are not copied: `take` gets each value, or `None` for an absent key,
-    /// and returns whether it wants more. It ends with the first key that memory cannot answer so.
-    pub fn recall_plain<'a>(
+    /// Looks up keys of a store, each with its slot, for coordinators that use the routing table of this epoch. `take`
+    /// gets the index of each key that this node may answer for, in order, with the state of the key, and returns
+    /// whether it wants more.
+    #[inline]
+    pub fn recall<'a>(
         &self,
         store: u16,
         keys: impl Iterator<Item = (Slot, &'a [u8])>,
         epoch: u64,
-        mut take: impl FnMut(Option<&[u8]>) -> bool,
+        mut take: impl FnMut(usize, Recalled<'_>) -> bool,
     ) {
         let holding = self.holding();
         let Some(store) = holding.served(store) else {
             return;
         };
-        let mut joined = JoinedKeys::default();
-        keys.map(|(slot, key)| (store.position_in(slot, key), key))
-            .take_while(|(position, _)| holding.may_tell_by(store, *position, epoch))
-            .for_each(|(position, key)| joined.push(position, key));
-        // A record that fails here is looked up on the ordinary path, which reports why.
-        let _ = store
-            .table
-            .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot, _| match hot {
-                Hot::Found(record) => Record::plain_value(record).is_some_and(|value| take(Some(value))),
-                Hot::Absent => take(None),
-                Hot::Cold => false,
-            });
+        let (mut joined, mut indexes) = (JoinedKeys::default(), SmallVec::<[usize; 32]>::new());
+        for (index, (slot, key)) in keys.enumerate() {
+            let position = store.position_in(slot, key);
+            if holding.may_tell_by(store, position, epoch) {
+                joined.push(position, key);
+                indexes.push(index);
+            }
+        }
+        let may_be_plain = store.settings.resolution != Resolution::Counter;
+        let mut indexes = indexes.into_iter();
+        // A failure is reported by the ordinary path.
+        let _ = store.table.look_at_hot(&joined.keys(), Extent::Whole, &mut |hot, _| {
+            // The table calls this once a key, in order.
+            let Some(index) = indexes.next() else { return false };
+            let recalled = match hot {
+                Hot::Found(record) => match Record::plain_value(record).filter(|_| may_be_plain) {
+                    Some(value) => Recalled::Plain(value),
+                    None => decoded(record),
+                },
+                Hot::Absent => Recalled::Absent,
+                Hot::Cold => Recalled::Unknown,
+            };
+            take(index, recalled)
+        });
     }
+}
 
-    /// Prefetches the records of keys that are looked up soon, each with its slot, into the processor's caches.
-    pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (Slot, &'a [u8])>) {
-        let holding = self.holding();
-        let Some(store) = holding.served(store) else {
-            return;
-        };
-        let mut joined = JoinedKeys::default();
-        keys.for_each(|(slot, key)| joined.push(store.position_in(slot, key), key));
-        store.table.prefetch(&joined.keys());
+#[cold]
+fn decoded(record: &[u8]) -> Recalled<'static> {
+    if record.len() > COPIED_BYTES_MAX {
+        return Recalled::Unknown;
     }
+    Record::decode(Bytes::copy_from_slice(record)).map_or(Recalled::Unknown, Recalled::Record)
 }
 
 impl Holding {

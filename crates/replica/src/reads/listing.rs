@@ -38,7 +38,7 @@ pub struct RecordsPage {
 }
 
 impl Replicas {
-    /// Keys of a partition of so many that have a value, from a hash on: about this many, or fewer at the end. It reads the disk.
+    /// Keys of a partition of this many that have a value, from a hash on: about this many, or fewer at the end. It reads the disk.
     /// `None` if this node does not own the partition or has lost data of it; a partition that it is about to own may
     /// be incomplete, too.
     ///

@@ -16,7 +16,7 @@ use crate::writes::commit::engine_error;
 /// The most members of one set that are read.
 const MEMBERS_MAX: usize = 1 << 24;
 
-/// After so many records, the time is looked at.
+/// After this many records, the time is looked at.
 const RECORDS_BETWEEN_CHECKS: usize = 1 << 10;
 
 /// The members of the set with this key; nothing, if it never had any.

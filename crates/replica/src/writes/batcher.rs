@@ -73,7 +73,7 @@ struct Together<W> {
 /// Outcomes that shards return to a loop.
 struct Ended<W> {
     done: Mutex<Done<W>>,
-    told: Notify,
+    filled: Notify,
 }
 
 struct Done<W> {
@@ -96,7 +96,7 @@ impl<W: DirectWrite> WriteBatcher<W> {
             begun: Notify::new(),
             ended: Arc::new(Ended {
                 done: Mutex::default(),
-                told: Notify::new(),
+                filled: Notify::new(),
             }),
         }
     }
@@ -136,7 +136,7 @@ impl<W: DirectWrite> WriteBatcher<W> {
     /// Answers requests, and reports the outcomes of direct writes, for ever.
     pub async fn tell(self: Arc<Self>, mut ended: impl FnMut(Vec<(W, DirectEnd)>)) {
         loop {
-            self.ended.told.notified().await;
+            self.ended.filled.notified().await;
             let Done { requests, writes } = std::mem::take(&mut *lock(&self.ended.done));
             requests.into_iter().for_each(|(answer, reply)| answer(reply));
             if !writes.is_empty() {
@@ -278,7 +278,7 @@ impl<W> Drop for Together<W> {
         };
         // Waking another thread costs a system call.
         if is_first {
-            self.ended.told.notify_one();
+            self.ended.filled.notify_one();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::replica::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_replica::{Recalled, ReplicaCounter, ReplicaOptions};
 use fondaco_testing::until;
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, pair, put, putting, quiet, request, value};
@@ -323,7 +323,13 @@ fn memory_answers_only_owners_with_the_same_table() {
     let mut cluster = of_two();
     let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k1");
     let tells = |cluster: &Cluster, number: u32, epoch: u64| {
-        cluster.node(number).recall(STORE_ID, slot, b"k1", epoch).is_some()
+        let (mut is_told, keys) = (false, std::iter::once((slot, &b"k1"[..])));
+        let node = cluster.node(number);
+        node.recall(STORE_ID, keys, epoch, |_, state| {
+            is_told = !matches!(state, Recalled::Unknown);
+            true
+        });
+        is_told
     };
     assert!(tells(&cluster, 1, 1));
     plan(&mut cluster, &[3, 1]);

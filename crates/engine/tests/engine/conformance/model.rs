@@ -81,7 +81,6 @@ pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
                 Operation::LookAt(first, wanted) => {
                     let keys: Vec<Vec<u8>> = (0..40).map(|further| key(first.wrapping_add(further))).collect();
                     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                    table.prefetch(&keys);
                     let mut seen = Vec::new();
                     let extent = [Extent::Beginning, Extent::Whole][usize::from(wanted % 2)];
                     let looked = table.look_at_hot(&keys, extent, &mut |hot, _| {

@@ -32,7 +32,7 @@ struct SlotRange {
     nodes: Vec<Shown>,
 }
 
-/// What is shown of the cluster.
+/// The part of the cluster that is shown.
 struct Overview {
     epoch: u64,
     /// All nodes, those without slots and those that are not there too.
@@ -85,7 +85,7 @@ pub(super) fn note(call: Call<'_>, reply: &mut Reply<'_>) {
     reply.ok();
 }
 
-/// `FONDACO.TOPOLOGY`: the tag and the JSON, or null if the caller has them already. A user is told of no store that it
+/// `FONDACO.TOPOLOGY`: the tag and the JSON, or null if the caller has them already. A user sees no store that it
 /// may not read.
 pub(super) fn topology(call: &Call<'_>, reply: &mut Reply<'_>) {
     let catalog = call.context.shared.catalog.load();

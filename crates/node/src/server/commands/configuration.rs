@@ -6,7 +6,7 @@ use fondaco_resp::{Reply, glob_matches};
 
 use super::{Call, Refusal, SYNTAX_ERROR};
 
-/// What clients and `redis-benchmark` ask a Redis for, and what is true of every fondaco.
+/// Parameters of Redis that clients and `redis-benchmark` ask for, with the values that hold for every fondaco.
 const FIXED: [(&str, &str); 3] = [("appendonly", "no"), ("databases", "1"), ("save", "")];
 
 pub(super) fn config(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {

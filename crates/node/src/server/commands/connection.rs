@@ -8,9 +8,9 @@ use fondaco_resp::{Protocol, Reply, parse_integer};
 use super::information::mode;
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword, wrong_number_of_arguments};
 use crate::server::clients::Client;
-use crate::server::guesses::{self, WRONG_PASSWORDS_MAX};
 use crate::server::session::{Replies, Session};
-use crate::server::traced::Told;
+use crate::server::traced::Announced;
+use crate::server::wrong_passwords::{self, WRONG_PASSWORDS_MAX};
 use fondaco_resp::command::{CommandId, quoted};
 
 /// The version of Redis whose commands and replies these are.
@@ -32,7 +32,7 @@ pub(super) fn trace(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal
     let parent = TraceContext::parse_traceparent(call.arguments[1]).map_err(|error| format!("ERR {error}"))?;
     // Nothing is traced without a collector.
     let is_on = call.context.shared.settings.traces_share().is_some();
-    call.session.told = is_on.then(|| parent.map_or(Told::Unsampled, Told::Sampled));
+    call.session.announced_trace = is_on.then(|| parent.map_or(Announced::Unsampled, Announced::Sampled));
     reply.ok();
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(super) async fn prove(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(
 async fn refuse_password(call: &mut Call<'_>, name: Option<&[u8]>) -> Refusal {
     let shared = &call.context.shared;
     call.context.metrics.add(Counter::AuthenticationFailures, 1);
-    if let Some(count) = shared.guesses.note(shared.now_ms()) {
+    if let Some(count) = shared.wrong_passwords.note(shared.now_ms()) {
         // Only names that are known: people give their password in the place of the name, too.
         let access = shared.config.access.load();
         let user = access.known_name(name).unwrap_or("unknown");
@@ -142,7 +142,7 @@ async fn refuse_password(call: &mut Call<'_>, name: Option<&[u8]>) -> Refusal {
     }
     call.session.wrong_passwords += 1;
     let count = call.session.wrong_passwords;
-    tokio::time::sleep(guesses::pause(count)).await;
+    tokio::time::sleep(wrong_passwords::pause(count)).await;
     if count < WRONG_PASSWORDS_MAX {
         return WRONG_PASSWORD.into();
     }

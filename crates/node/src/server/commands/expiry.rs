@@ -8,7 +8,7 @@ use super::operation::{Answer, Asked, Change, Circumstances, Operation, Parser, 
 use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::single_value::Current;
 
-/// What is asked about the expiry of one value.
+/// An operation on the expiry of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Lifetimes {
     /// `EXPIRE` and its kin.
@@ -39,7 +39,7 @@ pub(in crate::server) struct Expire {
     only: ExpireOnly,
 }
 
-/// Which values are given the new expiry.
+/// The values that are given the new expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExpireOnly {
     Always,

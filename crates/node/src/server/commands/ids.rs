@@ -25,13 +25,13 @@ use crate::compute::{Limits, NoResult, Sets};
 use crate::forward::Steered;
 use crate::server::refusal;
 use crate::server::session::Admission;
-use crate::server::sources::Pinned;
+use crate::server::versions::Pinned;
 
 /// A query as a client asked it.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     query: SetQuery,
-    /// Which arguments are its keys.
+    /// The arguments that are its keys.
     keys: Range<usize>,
     /// The most ids of the answer, if the client says so.
     ids_max: Option<usize>,
@@ -228,7 +228,7 @@ fn not_an_id() -> Refusal {
 ///
 /// # Errors
 /// The error to answer with: the value is no set, or would be changed as text.
-pub(super) fn checked(mut operation: Operation, store: &StoreName) -> Result<Operation, Refusal> {
+pub(in crate::server) fn checked(mut operation: Operation, store: &StoreName) -> Result<Operation, Refusal> {
     let value = match &mut operation {
         Operation::Strings(Strings::Set(set)) => &mut set.value,
         Operation::Siblings(Siblings::Put { value, .. }) => value,

@@ -68,7 +68,7 @@ fn keys_led(shared: &ServerState, store: &ServingStore, membership: &Membership)
     }
 }
 
-/// How many keys a store has, here and elsewhere. Where nothing of a versioned store is here, as on routers, the nodes
+/// How many keys a store has, here and on other nodes. Where nothing of a versioned store is here, as on routers, the nodes
 /// are asked.
 async fn keys_of(call: &Call<'_>, catalog: &Catalog, store: &ServingStore) -> Result<u64, Refusal> {
     let Some(membership) = catalog.membership().filter(|_| store.kind == StoreKind::Versioned) else {
@@ -81,7 +81,7 @@ async fn keys_of(call: &Call<'_>, catalog: &Catalog, store: &ServingStore) -> Re
     }
 }
 
-/// About how many keys a versioned store has in so many partitions, if all have as many as those that are held
+/// About how many keys a versioned store has in this many partitions, if all have as many as those that are held
 /// here; `None` if none is. Deleted ones count until they are forgotten.
 fn keys_written(shared: &ServerState, store: &ServingStore, partitions: usize) -> Option<u64> {
     scaled(shared, store, partitions, |status| (status.keys, status.counted))
@@ -98,7 +98,7 @@ fn keys_expiring(shared: &ServerState, store: &ServingStore, catalog: &Catalog) 
     .unwrap_or(0)
 }
 
-/// A number of some partitions, and how many these are, for so many partitions; `None` without any.
+/// A number of some partitions, and how many these are, for this many partitions; `None` without any.
 fn scaled(
     shared: &ServerState,
     store: &ServingStore,
@@ -297,7 +297,7 @@ fn store_line(store: &ServingStore, keys: u64, catalog: &Catalog) -> String {
     }
 }
 
-/// What kind of server clients see.
+/// The kind of server that clients see.
 pub(super) fn mode(catalog: &Catalog) -> &'static str {
     let is_one_of_many = |membership: &Membership| !membership.is_router() && membership.topology().nodes.len() > 1;
     match catalog.membership() {
@@ -306,7 +306,7 @@ pub(super) fn mode(catalog: &Catalog) -> &'static str {
     }
 }
 
-/// How much memory of the process is resident, mapped files included; 0 where that cannot be told.
+/// How much memory of the process is resident, mapped files included; 0 where that is not known.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()

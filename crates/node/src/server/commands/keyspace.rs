@@ -85,7 +85,7 @@ pub(super) async fn keys_in_slot(call: &Call<'_>, reply: &mut Reply<'_>) -> Resu
     Ok(())
 }
 
-/// The keys of a slot, at most so many unless they are counted, and their number.
+/// The keys of a slot, at most this many unless they are counted, and their number.
 async fn in_slot(
     call: &Call<'_>,
     slot: Slot,

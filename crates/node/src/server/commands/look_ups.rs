@@ -12,7 +12,7 @@ use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use crate::forward::Steered;
 use crate::single_value::Current;
 
-/// What a look-up asks about a value.
+/// The question of a look-up about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum LookUp {
     /// `GET`, `MGET`, `FONDACO.MGET`
@@ -33,7 +33,7 @@ pub(in crate::server) enum LookUp {
     Encoding,
     /// `OBJECT REFCOUNT`
     References,
-    /// `MEMORY USAGE`, of a key with so many bytes.
+    /// `MEMORY USAGE`, of a key with this many bytes.
     Memory { key_bytes: usize },
 }
 
@@ -41,14 +41,14 @@ pub(in crate::server) enum LookUp {
 #[derive(Debug, Clone)]
 pub(in crate::server) struct LookUps {
     pub(in crate::server) look_up: LookUp,
-    /// Which arguments are its keys.
+    /// The arguments that are its keys.
     pub(in crate::server) keys: Range<usize>,
     pub(in crate::server) reply: Combined,
-    /// What `FONDACO.MGET` says about the nodes to ask.
+    /// The options of `FONDACO.MGET` for the nodes to ask.
     pub(in crate::server) steered: Option<Steered>,
 }
 
-/// What is said about a value.
+/// The answer about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum Said<'a> {
     Null,
@@ -57,13 +57,7 @@ pub(in crate::server) enum Said<'a> {
     Simple(&'static str),
 }
 
-/// Whether a command asks when values expire. Batch stores know no expiry; of versioned ones, the record has to be read.
-pub(in crate::server) fn asks_expiry(command: CommandId) -> bool {
-    use CommandId as Id;
-    matches!(command, Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime)
-}
-
-/// What a request looks up; `None` if it is no look-up.
+/// Parses a look-up; `None` if the request is no look-up.
 ///
 /// # Errors
 /// The error to answer with, as Redis words it.
@@ -148,7 +142,7 @@ impl LookUps {
 }
 
 impl LookUp {
-    /// What it says about the value of a key, if the key has one, and when that expires, if it does.
+    /// The answer about the value of a key, if the key has one, and its expiry, if it has one.
     #[inline]
     pub(in crate::server) fn of<'a>(
         &self,

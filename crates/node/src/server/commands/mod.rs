@@ -1,24 +1,23 @@
 //! Commands, one file a family: adding one touches the file of its family and the table of commands.
 //!
 //! Commands on keys ([`look_ups`], [`strings`], [`expiry`], [`siblings`]) share the vocabulary of [`operation`], and are
-//! carried out by the window of look-ups, or by the pipeline in [`versioned`]. [`carry_out`] does all others.
+//! carried out by the window of look-ups, or in the queue of requests. [`carry_out`] does all others.
 
 mod cluster;
 mod configuration;
 mod connection;
 pub(super) mod expiry;
 mod graph;
-mod ids;
+pub(super) mod ids;
 mod information;
 mod keyspace;
 pub(super) mod look_ups;
+mod monitoring;
 pub(super) mod operation;
 mod scan;
 pub(super) mod siblings;
 pub(super) mod strings;
-mod tools;
 pub(super) mod transactions;
-pub(super) mod versioned;
 
 use std::rc::Rc;
 
@@ -40,7 +39,7 @@ pub(super) struct Call<'a> {
     pub(super) arguments: &'a [&'a [u8]],
 }
 
-/// Whether a command did what it was told.
+/// Whether a command succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -48,7 +47,7 @@ pub(super) enum Outcome {
 }
 
 /// The error that a command is answered with, its code first.
-type Refusal = String;
+pub(super) type Refusal = String;
 
 /// Whether a command may be given before authentication.
 pub(super) fn without_authentication(command: CommandId) -> bool {
@@ -142,16 +141,16 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::Multi => return transactions::multi(call.session, reply),
         Id::Exec => return transactions::exec(call, reply),
         Id::Discard => return transactions::discard(call.session, reply),
-        Id::Time => tools::time(reply),
-        Id::Role => tools::role(reply),
-        Id::Wait => return tools::wait(&call, reply),
-        Id::Object | Id::ObjectFreq | Id::ObjectIdleTime => return Err(tools::object(&call)),
+        Id::Time => monitoring::time(reply),
+        Id::Role => monitoring::role(reply),
+        Id::Wait => return monitoring::wait(&call, reply),
+        Id::Object | Id::ObjectFreq | Id::ObjectIdleTime => return Err(monitoring::object(&call)),
         Id::ObjectHelp => help(b"object", reply),
-        Id::SlowLog | Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => return tools::slow_log(&call, reply),
+        Id::SlowLog | Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => return monitoring::slow_log(&call, reply),
         Id::SlowLogHelp => help(b"slowlog", reply),
-        Id::Latency | Id::LatencyHistogram | Id::LatencyLatest => return tools::latency(&call, reply),
+        Id::Latency | Id::LatencyHistogram | Id::LatencyLatest => return monitoring::latency(&call, reply),
         Id::LatencyHelp => help(b"latency", reply),
-        Id::Acl | Id::AclWhoAmI | Id::AclList | Id::AclCat => return tools::acl(&call, reply),
+        Id::Acl | Id::AclWhoAmI | Id::AclList | Id::AclCat => return monitoring::acl(&call, reply),
         Id::AclHelp => help(b"acl", reply),
         Id::ModuleList => reply.array(0),
         Id::GraphList => graph::list(&call, reply),

@@ -1,5 +1,5 @@
-//! What a request asks of each of its keys, and how a key is answered: what all families of commands on keys have in
-//! common.
+//! The operation of a request on each of its keys, and the answer for a key: the vocabulary of all families of commands on
+//! keys.
 //!
 //! A family is a file: [`look_ups`](super::look_ups), [`strings`], [`expiry`], [`siblings`]. It reads the arguments of its
 //! commands, says what they make of a value, and what they are answered with. How values are read and written on replicas
@@ -20,7 +20,7 @@ use super::strings::{self, Set, Strings};
 use super::{NOT_AN_INTEGER, Refusal};
 use crate::single_value::Current;
 
-/// What is asked of one key.
+/// An operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Operation {
     LookUp(LookUp),
@@ -132,7 +132,12 @@ impl Operation {
         matches!(self, Self::LookUp(_) | Self::Siblings(Siblings::Get))
     }
 
-    /// What becomes of a number that another client adds to a counter meanwhile.
+    /// Whether it only looks the value up.
+    pub(in crate::server) fn is_look_up(&self) -> bool {
+        matches!(self, Self::LookUp(_))
+    }
+
+    /// The fate of a number that another client adds to a counter meanwhile.
     pub(in crate::server) fn added_meanwhile(&self) -> AddedMeanwhile {
         match self {
             Self::Lifetimes(_) => AddedMeanwhile::Stays,
@@ -162,7 +167,7 @@ impl Operation {
     }
 }
 
-/// What an operation makes of a value.
+/// The change that an operation makes to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Change {
     /// The value stays.
@@ -196,7 +201,7 @@ impl Circumstances {
     }
 }
 
-/// What a key is answered with.
+/// The answer for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Answer {
     Ok,
@@ -269,7 +274,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What a request asks, at one second after 1970; `None` if versioned stores do not carry it out key by key.
+    /// Parses a request, at one second after 1970; `None` if versioned stores do not carry it out key by key.
     pub(in crate::server::commands) fn asked(text: &str) -> Result<Option<Asked>, Refusal> {
         let line = format!("{text}\r\n");
         let mut arguments = Arguments::new();

@@ -1,7 +1,7 @@
 //! `SCAN`: all keys of all stores that the client may read, store by store.
 //!
-//! A cursor holds a store's number, a partition of so many, and the first bits of a hash: a place in the order of
-//! hashes, which every version of a store shares. So a scan that meets a swap goes on in the new
+//! A cursor holds a store's number, a partition of this many, and the first bits of a hash: a place in the order of
+//! hashes, which every version of a store shares. So a scan that meets a swap continues in the new
 //! version, and every key that both versions have is returned at least once. The same cursor means the
 //! same on every node and router. Where there are more or fewer partitions, since they were split, it means the beginning
 //! of the partition that has the first slot of its own: some keys are returned twice, and none is left out.
@@ -46,7 +46,7 @@ const FOUND_BYTES_MAX: usize = 4 << 20;
 /// How many times other nodes are asked for one `SCAN`: then it ends, with few keys or none.
 const ASKED_MAX: usize = 16;
 
-/// What a `SCAN` asks for.
+/// The arguments of a `SCAN`.
 struct Request<'a> {
     cursor: Option<Cursor>,
     pattern: Option<&'a [u8]>,
@@ -54,7 +54,7 @@ struct Request<'a> {
     strings_wanted: bool,
 }
 
-/// Where a scan goes on.
+/// The place at which a scan continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     store: StoreId,
@@ -72,7 +72,7 @@ impl Cursor {
         }
     }
 
-    /// Where it goes on among so many partitions.
+    /// The place at which it continues among this many partitions.
     fn position_among(self, partitions: PartitionCount) -> ScanPosition {
         match self.partitions == partitions {
             true => self.position,
@@ -205,7 +205,7 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
     Ok((next, keys))
 }
 
-/// `FONDACO.SCAN store partitions partition hash count`: where to go on in the partition of so many, or null at its end,
+/// `FONDACO.SCAN store partitions partition hash count`: where to go on in the partition of this many, or null at its end,
 /// and keys.
 pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let [_, name, partitions, partition, hash, count] = call.arguments else {
@@ -369,12 +369,12 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a version holds a partition of so many: if it was built for fewer, the one that has all its keys.
+/// Whether a version holds a partition of this many: if it was built for fewer, the one that has all its keys.
 fn holds(version: &Version, partitions: PartitionCount, partition: PartitionId) -> bool {
     version.holds(version.manifest().partitions.covering(partition, partitions))
 }
 
-/// Keys of a version from a position among so many partitions on, none of the partition `end` or a later one; and where to
+/// Keys of a version from a position among this many partitions on, none of the partition `end` or a later one; and where to
 /// go on, if that is before the partition.
 async fn keys_between(
     version: &Arc<Version>,

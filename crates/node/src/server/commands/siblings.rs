@@ -14,7 +14,7 @@ use super::operation::{Answer, Asked, Operation, Parser, Request};
 use super::{Refusal, SYNTAX_ERROR};
 use crate::single_value::value_of;
 
-/// What is asked of all values of one key.
+/// An operation on all values of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Siblings {
     /// `FONDACO.GET`
@@ -63,11 +63,11 @@ fn put(request: &Request<'_>) -> Result<Asked, Refusal> {
     Ok(one(request, put))
 }
 
-/// What `FONDACO.GET` answers about a record.
+/// The answer of `FONDACO.GET` for a record.
 ///
 /// # Errors
 /// The error to answer with.
-pub(super) fn answer_siblings(record: &Record, resolution: Resolution) -> Result<Answer, Refusal> {
+pub(in crate::server) fn answer_siblings(record: &Record, resolution: Resolution) -> Result<Answer, Refusal> {
     let now_unix_ms = now_unix_ms();
     let values = match resolution {
         // The siblings of a counter are partial sums.
@@ -80,8 +80,8 @@ pub(super) fn answer_siblings(record: &Record, resolution: Resolution) -> Result
     Ok(Answer::Siblings(write_context(record.context()), values))
 }
 
-/// The context as a client is told it.
-pub(super) fn write_context(context: &VectorClock) -> Bytes {
+/// The context as it is sent to a client.
+pub(in crate::server) fn write_context(context: &VectorClock) -> Bytes {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bytes = context.to_bytes();
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
@@ -93,7 +93,7 @@ pub(super) fn write_context(context: &VectorClock) -> Bytes {
 ///
 /// # Errors
 /// The error to answer with.
-pub(super) fn parse_context(text: &[u8]) -> Result<VectorClock, Refusal> {
+pub(in crate::server) fn parse_context(text: &[u8]) -> Result<VectorClock, Refusal> {
     if text.is_empty() {
         return Ok(VectorClock::default());
     }

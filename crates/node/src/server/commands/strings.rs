@@ -10,7 +10,7 @@ use super::operation::{Answer, Asked, Change, Circumstances, Combined, Operation
 use super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, wrong_number_of_arguments};
 use crate::single_value::Current;
 
-/// What is asked of the value of one key.
+/// An operation on the value of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum Strings {
     /// `SET` and its kin.
@@ -44,7 +44,7 @@ pub(in crate::server) enum Condition {
     IfPresent,
 }
 
-/// What a write is answered with.
+/// The answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum SetReply {
     /// `OK`, or null if it was not done.
@@ -178,7 +178,7 @@ impl Set {
     }
 
     /// Whether the value is written whatever the key has now, and that is not asked for.
-    pub(super) fn is_unconditional(&self) -> bool {
+    pub(in crate::server) fn is_unconditional(&self) -> bool {
         self.condition == Condition::Always && self.reply == SetReply::Ok && self.lifetime != Lifetime::Kept
     }
 
@@ -207,7 +207,7 @@ impl Set {
 
 impl Strings {
     /// The bytes of the value that comes with it.
-    pub(super) fn value_bytes(&self) -> usize {
+    pub(in crate::server) fn value_bytes(&self) -> usize {
         match self {
             Self::Set(set) => set.value.len(),
             Self::Append(tail) => tail.len(),
@@ -224,7 +224,7 @@ impl Strings {
         }
     }
 
-    pub(super) fn apply(&self, current: Option<&Current>, here: &Circumstances) -> (Change, Answer) {
+    pub(in crate::server) fn apply(&self, current: Option<&Current>, here: &Circumstances) -> (Change, Answer) {
         let value = current.map(|current| &current.value);
         match self {
             Self::Set(set) => set.apply(current, here),

@@ -22,12 +22,12 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// What its requests take of memory.
+    /// The memory of its requests, in bytes.
     pub(in crate::server) fn bytes(&self) -> usize {
         self.requests.capacity()
     }
 
-    /// Has `EXEC` refuse all of it. What was kept is let go.
+    /// Has `EXEC` refuse all of it. Kept requests are dropped.
     pub(in crate::server) fn refuse(&mut self) {
         self.requests = BytesMut::new();
         self.is_refused = true;

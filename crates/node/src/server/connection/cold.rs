@@ -96,10 +96,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.window.answer_with(&mut place, answer, &mut reply);
                 continue;
             }
-            self.look_ahead_from(&mut reads, at, &catalog, &others);
+            self.read_ahead_from(&mut reads, at, &catalog, &others);
             let found = match reads.take(at) {
                 Some(read) => {
-                    // What it gives is held until it is copied into the replies.
+                    // Its bytes are held until they are copied into the replies.
                     let bytes = read.bytes();
                     self.make_room_for(2 * bytes, started).await?;
                     self.hold(reads.bytes + bytes);
@@ -176,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Whether there is room for so many bytes besides what the connection has.
+    /// Whether there is room for this many bytes besides what the connection has.
     fn has_room_for_more(&self, bytes: usize) -> bool {
         self.charge.has_room_for(self.buffer_bytes() + bytes as u64)
     }
@@ -191,13 +191,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Begins the reads of the next keys that need the disk.
-    pub(super) fn look_ahead(&mut self, catalog: &Arc<Catalog>, others: &Others) -> Reads {
+    pub(super) fn read_ahead(&mut self, catalog: &Arc<Catalog>, others: &Others) -> Reads {
         let mut reads = Reads::none(0);
-        self.look_ahead_from(&mut reads, 0, catalog, others);
+        self.read_ahead_from(&mut reads, 0, catalog, others);
         reads
     }
 
-    fn look_ahead_from(&mut self, reads: &mut Reads, at: usize, catalog: &Arc<Catalog>, others: &Others) {
+    fn read_ahead_from(&mut self, reads: &mut Reads, at: usize, catalog: &Arc<Catalog>, others: &Others) {
         let end = self.window.key_count().min(at + KEYS_AHEAD);
         reads.ahead = reads.ahead.max(at);
         while reads.ahead < end

@@ -21,15 +21,14 @@ use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer, Wanted};
 use crate::server::event_loop::LoopContext;
 use crate::server::events;
 use crate::server::loop_memory::INPUT_BYTES;
-use crate::server::sources::{Batch, Source, Versioned};
 use crate::server::window::{KeyPlace, Window, WindowCursor};
 
-/// What replicas and other nodes have answered for the keys of a window.
+/// The answers of replicas and of other nodes for the keys of a window.
 #[derive(Default)]
 pub(super) struct Others {
     /// For each key of the window; `None` where none was asked.
     answers: Vec<Option<Answered>>,
-    /// What their values take until they are sent.
+    /// The room of their values, until they are sent.
     room: HeldBudget,
 }
 
@@ -42,8 +41,8 @@ const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers a window with keys that are not held here.
     pub(super) async fn run_split(&mut self, catalog: Arc<Catalog>, started: Instant) -> io::Result<()> {
-        // What the disk is needed for goes on meanwhile.
-        let reads = self.look_ahead(&catalog, &Others::default());
+        // Reads from the disk go on meanwhile.
+        let reads = self.read_ahead(&catalog, &Others::default());
         let input_bytes = self.input.len();
         let tracing = self.trace.as_ref().and_then(|trace| trace.tracing());
         let others = {
@@ -75,10 +74,21 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
         answers: (0..window.key_count()).map(|_| None).collect(),
         room: HeldBudget::default(),
     };
+    let forwarder = &context.forwarder;
     let (batch, versioned, events) = tokio::join!(
-        ask::<Batch>(context, window, catalog, &of_batch),
-        ask::<Versioned<'_>>(context, window, catalog, &of_versioned),
-        events::read(&context.forwarder, window, catalog, &of_events),
+        async {
+            match &of_batch[..] {
+                [] => Answers::default(),
+                keys => forwarder.read(catalog, &wanted(window, keys), window.steered()).await,
+            }
+        },
+        async {
+            match &of_versioned[..] {
+                [] => Answers::default(),
+                keys => forwarder.read_versioned(catalog, &wanted(window, keys)).await,
+            }
+        },
+        events::read(forwarder, window, catalog, &of_events),
     );
     others.note(&of_events, events);
     others.note(&of_batch, batch);
@@ -97,14 +107,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     others
 }
 
-async fn ask<S: Source>(context: &LoopContext, window: &Window, catalog: &Catalog, keys: &[usize]) -> Answers {
-    match keys {
-        [] => Answers::default(),
-        _ => S::ask(&context.forwarder, catalog, &wanted(window, keys), window.steered()).await,
-    }
-}
-
-/// Waits until the client is gone. What it sends meanwhile is kept for later.
+/// Waits until the client is gone. Its input meanwhile is kept for later.
 async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, context: &LoopContext) -> io::Error {
     while input.len() < INPUT_ROOM_MAX {
         input.reserve(INPUT_BYTES);

@@ -1,4 +1,4 @@
-//! What a client sends: read into memory of the [loop's](crate::server::loop_memory::LoopMemory), and given back when all of it was
+//! The input of a connection: read into memory of the [loop's](crate::server::loop_memory::LoopMemory), and given back when all of it was
 //! taken. A connection that waits for the first byte of a request has none.
 
 use std::future::poll_fn;
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// are parts of it.
     pub(super) fn make_room(&mut self) {
         self.drop_taken();
-        // What is left of the buffer is used up: so that each of few bytes does not hold a buffer of its own.
+        // The rest of the buffer is used up, so that requests of a few bytes do not hold a buffer each.
         let spare = self.input.capacity() - self.input.len();
         if !self.input.try_reclaim(self.input_room) && spare < SPARE_BYTES_MIN {
             match self.input.is_empty() {

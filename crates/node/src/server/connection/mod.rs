@@ -8,7 +8,7 @@ mod default_store;
 mod forward;
 mod input;
 mod output;
-mod pipeline;
+mod queue;
 mod refusing;
 mod requests;
 mod sampling;
@@ -26,7 +26,6 @@ use default_store::Naming;
 use fondaco_catalog::{Catalog, StoreId};
 use fondaco_client::trace::within;
 use fondaco_format::ColdRead;
-use fondaco_metrics::Counter;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, Reply, Skip};
 use forward::Others;
@@ -35,10 +34,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::buffers::Charge;
 use super::clients::{Entered, Phase};
-use super::commands::versioned::{Gets, Pipeline};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::loop_memory::INPUT_BYTES;
+use super::queue::RequestQueue;
+use super::queue::memory::MemoryReads;
 use super::session::{Replies, Session};
 use super::traced::{Chosen, RequestTrace};
 use super::window::{Tally, Window, WindowCursor};
@@ -65,16 +65,16 @@ where
         arguments: Arguments::new(),
         skip: None,
         naming: Naming::default(),
-        gets: Gets::default(),
+        reads: MemoryReads::default(),
         window: Window::default(),
-        pipeline: None,
+        queue: None,
         has_ended: false,
         output: Vec::new(),
         window_start: 0,
         answered: Vec::new(),
         answered_of: Vec::new(),
         tally: Tally::default(),
-        looked_in_vain: None,
+        waited_in_vain: None,
         chosen: None,
         trace: None,
     };
@@ -87,9 +87,9 @@ struct Connection<S> {
     stream: S,
     client: Entered,
     session: Session,
-    /// What its buffers are charged with.
+    /// The charge for its buffers.
     charge: Charge,
-    /// What it holds besides its buffers.
+    /// The bytes that it holds besides its buffers.
     held_bytes: usize,
     /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::loop_memory::LoopMemory)
     /// and given back when all of it was taken.
@@ -106,30 +106,31 @@ struct Connection<S> {
     /// A request that is skipped: one of its arguments is over the limit.
     skip: Option<Skip>,
     naming: Naming,
-    gets: Gets,
+    /// Look-ups that wait to be answered from memory, while requests are taken.
+    reads: MemoryReads,
     window: Window,
     /// Requests on versioned stores that are under way side by side; `None` while no such request is. Its memory is the loop's.
-    pipeline: Option<Box<Pipeline>>,
+    queue: Option<Box<RequestQueue>>,
     /// Whether the client sends no more.
     has_ended: bool,
     /// Replies that may be sent. Its memory is the loop's, too, and given back when it waits for requests.
     output: Vec<u8>,
     /// Where in the output the replies of the window begin.
     window_start: usize,
-    /// Which commands were answered since the last read, and how often.
+    /// The commands that were answered since the last read, and how often.
     answered: Vec<(CommandId, u64)>,
-    /// Of which stores clients' requests were answered since then, and how often.
+    /// The stores of clients' requests that were answered since then, and how often.
     answered_of: Vec<(StoreId, u64)>,
     tally: Tally,
     /// When it last waited in vain for a newer list of stores.
-    looked_in_vain: Option<Instant>,
+    waited_in_vain: Option<Instant>,
     /// The next request, if it is to be traced.
     chosen: Option<Chosen>,
     /// The spans of the request that is carried out, if it is traced.
     trace: Option<Box<RequestTrace>>,
 }
 
-/// What the input leads to.
+/// The next step after requests were taken from the input.
 enum Turn {
     /// It holds no further request.
     Read,
@@ -141,11 +142,11 @@ enum Turn {
     /// This command is to be carried out; its arguments are parsed.
     Run(CommandId),
     /// Requests are to be carried out side by side; no more are let in for this reason.
-    Pipeline(Pause),
+    Queue(Pause),
     /// The replies are to be written first.
     Write,
     /// The store of the next request is not known: a newer list of stores is to be waited for.
-    LookAgain,
+    AwaitStores,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -166,9 +167,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
-                    Turn::LookAgain => self.look_again().await,
-                    Turn::Pipeline(pause) => {
-                        self.run_pipeline(pause, started).await?;
+                    Turn::AwaitStores => self.await_stores().await,
+                    Turn::Queue(pause) => {
+                        self.run_queue(pause, started).await?;
                         // It may have waited for long.
                         started = Instant::now();
                     }
@@ -258,21 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         for (store, count) in self.answered_of.drain(..) {
             self.context.metrics.record_store(store, took, count);
         }
-        let Tally {
-            hot,
-            cold,
-            absent,
-            failed,
-        } = std::mem::take(&mut self.tally);
-        let counts = [
-            (Counter::HotLookups, hot),
-            (Counter::ColdLookups, cold),
-            (Counter::AbsentLookups, absent),
-            (Counter::FailedLookups, failed),
-        ];
-        for (counter, count) in counts {
-            self.context.metrics.add(counter, count);
-        }
+        std::mem::take(&mut self.tally).count_in(&self.context.metrics);
     }
 }
 

@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Waits until the connection may have buffers of so many bytes.
+    /// Waits until the connection may have buffers of this many bytes.
     #[inline]
     pub(super) async fn wait_for_room(&mut self, bytes: usize) {
         if !self.charge.has_room_for(bytes as u64) {

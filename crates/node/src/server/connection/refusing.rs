@@ -5,21 +5,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_catalog::{Catalog, Membership, Setting};
+use fondaco_catalog::{Membership, Setting};
 use fondaco_metrics::Counter;
 use fondaco_resp::command::is_http;
 use fondaco_resp::{Limits, ProtocolError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+use super::requests::Taking;
 use super::{Connection, Turn};
 use crate::server::event_loop::LoopContext;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Answers the next request, of so many bytes, with an error, when all before it is answered.
+    /// Answers the next request, of this many bytes, with an error, when all before it is answered.
     #[cold]
-    pub(super) fn refuse(&mut self, bytes: usize, refusal: &str, catalog: &Arc<Catalog>) -> Option<Turn> {
-        if let Some(turn) = self.answer_before(catalog) {
+    pub(super) fn refuse(&mut self, bytes: usize, refusal: &str, taking: &Taking<'_>) -> Option<Turn> {
+        if let Some(turn) = self.answer_before(taking) {
             return Some(turn);
         }
         let rest = &self.input[self.consumed..];
@@ -52,24 +53,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Whether the process is one of several, and this client did not wait in vain a moment ago: requests for stores that
     /// do not exist must not become slow.
     #[cold]
-    pub(super) fn may_look_again(&self) -> bool {
+    pub(super) fn may_await_stores(&self) -> bool {
         let catalog = self.context.shared.catalog.load();
         let has_others = |membership: &Arc<Membership>| membership.topology().nodes.len() > 1;
-        let waited = self.looked_in_vain.is_some_and(|at| at.elapsed() < LOOK_INTERVAL);
+        let waited = self
+            .waited_in_vain
+            .is_some_and(|at| at.elapsed() < STORES_WAIT_INTERVAL);
         !waited && catalog.membership().is_some_and(has_others)
     }
 
     /// Waits for a newer list of stores: another process may have answered that the store of the next request exists, and
     /// this one hears of it a moment later.
     #[cold]
-    pub(super) async fn look_again(&mut self) {
+    pub(super) async fn await_stores(&mut self) {
         let context = Rc::clone(&self.context);
         let mut topology = context.shared.catalog.topology();
         let is_missing = || self.names_no_store(&context.shared.catalog.load());
         let was_missing = is_missing();
         let known = async { while topology.changed().await.is_ok() && is_missing() {} };
-        let _ = timeout(LOOK_TIME_MAX, known).await;
-        self.looked_in_vain = (!was_missing || is_missing()).then(Instant::now);
+        let _ = timeout(STORES_WAIT_MAX, known).await;
+        self.waited_in_vain = (!was_missing || is_missing()).then(Instant::now);
     }
 
     /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
@@ -128,17 +131,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
 /// How long a request of a store that is not known waits for a newer list of stores: other processes hear of a new one
 /// within this time.
-const LOOK_TIME_MAX: Duration = Duration::from_millis(250);
+const STORES_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// How often a client's requests wait so.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const STORES_WAIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether a request is refused because its store is not known.
 pub(super) fn is_for_no_store(refusal: &str) -> bool {
     refusal.starts_with("NOSTORE ")
 }
 
-/// Counts a refusal that sends the client elsewhere.
+/// Counts a refusal that sends the client to another node.
 pub(super) fn note_moved(context: &LoopContext, refusal: &str) {
     if refusal.starts_with("MOVED ") {
         context.metrics.add(Counter::Moved, 1);
@@ -148,10 +151,10 @@ pub(super) fn note_moved(context: &LoopContext, refusal: &str) {
 /// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a request may have besides its longest argument: a key, and what stands around.
+/// The bytes that a request may have besides its longest argument: for a key, and for the protocol.
 const BESIDES_BULK_BYTES: usize = 128 * 1024;
 
-/// The longest request where all connections have so many bytes: its buffer may be twice as long.
+/// The longest request where all connections have this many bytes: its buffer may be twice as long.
 pub(super) fn request_bytes_max(buffer_bytes_max: u64) -> usize {
     let bytes = usize::try_from(buffer_bytes_max / 2).unwrap_or(REQUEST_BYTES_MAX);
     bytes.clamp(2 * BESIDES_BULK_BYTES, REQUEST_BYTES_MAX)

@@ -1,11 +1,12 @@
-//! From bytes to requests. Each request is parsed once, and the table of commands and its keys say what answers it:
+//! From bytes to requests. Each request is parsed once, and the table of commands and its keys say what the [`Source`] of its
+//! answer is:
 //!
-//! - memory, at once: `GET`s and `MGET`s of a versioned store;
-//! - the *pipeline*: operations on versioned stores, and what other nodes ask of this one's replica, side by side;
-//! - the *window*: look-ups that are done together;
+//! - the [queue](crate::server::queue) of requests on versioned stores, and of other nodes' requests to this one's replica:
+//!   they are under way side by side, and look-ups that memory can answer are done together;
+//! - the [window](crate::server::window) of look-ups in versions, which are done together, too;
 //! - or the command itself, when all before it is answered.
 //!
-//! What goes to one of them waits until what went to another is answered, so that replies are in order.
+//! A request of the one kind waits until those of another kind before it are answered, so that replies are in order.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,46 +24,54 @@ use super::{Connection, Turn, note};
 use crate::server::commands::look_ups::{self, LookUps};
 use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;
-use crate::server::commands::versioned::{Accepted, AnsweredGets, First, Gets, replica_command};
 use crate::server::commands::without_authentication;
+use crate::server::queue::memory::{First, answer_mget};
+use crate::server::queue::{Accepted, replica_command};
 use crate::server::session::{Admission, Replies};
 use crate::server::window::{OUTPUT_BYTES_MAX, Run};
 
-/// What requests are answered with as long as it is not known which stores there are.
+/// The error for requests as long as the list of stores is not known.
 const LOADING: &str = "LOADING this node does not know its cluster and its stores yet: try again; GET /readyz on its control \
                        port says what it waits for";
 
-/// Why no more requests are let into the pipeline.
+/// Why no more requests are let into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pause {
     /// The input holds no further request.
     Starved,
     /// Enough is under way.
     Full,
-    /// The next request is not for the pipeline, or breaks the protocol.
+    /// The next request is not for the queue, or breaks the protocol.
     Other,
     /// The client sends no more.
     Ended,
 }
 
-/// What answers a request.
-pub(super) enum Route {
-    Pipeline(Piped),
-    /// The window, if the request is a look-up; otherwise the command itself.
-    WindowOrCommand,
+/// The source of the answer to a request.
+pub(super) enum Source {
+    /// The replicas of the keys of versioned stores, or this node's memory.
+    Queue(Queued),
+    /// The versions of stores, and all look-ups that are answered by an array.
+    Window(LookUps),
+    /// The version that `FONDACO.READ` names.
+    Pinned,
+    /// The command itself.
+    Command,
+    /// It is refused with this error, when it is its turn.
+    Refused(String),
 }
 
-/// What a request in the pipeline asks.
-pub(super) enum Piped {
+/// A request for the queue.
+pub(super) enum Queued {
     /// Operations on keys of versioned stores.
     Operations(operation::Parser),
     /// Look-ups of keys of versioned stores.
     LookUps(LookUps),
-    /// What another node asks of this node's replica.
+    /// A request of another node to this node's replica.
     Replica(ReplicaCommand),
 }
 
-/// What is the same for all requests that are taken together.
+/// The context that all requests of a turn share.
 pub(super) struct Taking<'a> {
     /// One for all: a batch look-up never mixes two versions.
     pub(super) catalog: &'a Arc<Catalog>,
@@ -75,6 +84,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// to be done.
     #[inline]
     pub(super) fn take_requests(&mut self, began: Instant) -> Turn {
+        self.reads = self.context.loop_memory.reads();
+        let turn = self.take_until_turn(began);
+        debug_assert!(self.reads.is_empty());
+        let reads = std::mem::take(&mut self.reads);
+        self.context.loop_memory.give_back_reads(reads);
+        turn
+    }
+
+    #[inline]
+    fn take_until_turn(&mut self, began: Instant) -> Turn {
         self.session.follow_users(&self.context.shared.config.access);
         let catalog = self.context.shared.catalog.load();
         let taking = Taking {
@@ -82,11 +101,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             limits: self.limits(),
             began,
         };
-        if let Some(pipeline) = &mut self.pipeline {
+        if let Some(queue) = &mut self.queue {
             if self.has_ended {
-                return Turn::Pipeline(Pause::Ended);
+                return Turn::Queue(Pause::Ended);
             }
-            pipeline.follow(&mut self.output);
+            queue.follow(&mut self.output);
         }
         if self.skip.is_none() {
             self.name_default_store(&catalog, &taking.limits);
@@ -96,19 +115,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if !self.skip_request(&taking.limits) {
                     return Turn::Read;
                 }
-                // What stands behind it was not looked at yet.
+                // The requests behind it were not looked at yet.
                 self.name_default_store(&catalog, &taking.limits);
             }
             let rest = &self.input[self.consumed..];
             if self.session.closing || rest.is_empty() {
                 self.needed = 0;
-                return self.pause(&catalog);
+                return self.pause(&taking);
             }
-            if self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.has_room()) {
-                return Turn::Pipeline(Pause::Full);
+            if self.queue.as_ref().is_some_and(|queue| !queue.has_room()) {
+                self.answer_reads(&taking);
+                return Turn::Queue(Pause::Full);
             }
             if rest.len() < self.needed {
-                return self.pause(&catalog);
+                return self.pause(&taking);
             }
             let parsed = parse_request(rest, &taking.limits, &mut self.arguments);
             self.needed = 0;
@@ -120,14 +140,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 Ok(Parse::Incomplete { needed }) => {
                     self.needed = needed;
-                    return self.pause(&catalog);
+                    return self.pause(&taking);
                 }
-                Ok(Parse::TooLong { consumed, skip }) => self.answer_before(&catalog).or_else(|| {
+                Ok(Parse::TooLong { consumed, skip }) => self.answer_before(&taking).or_else(|| {
                     self.consumed += consumed;
                     self.skip = Some(skip);
                     None
                 }),
-                Err(error) => self.answer_before(&catalog).or_else(|| {
+                Err(error) => self.answer_before(&taking).or_else(|| {
                     self.end_after(error);
                     None
                 }),
@@ -135,21 +155,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Some(turn) = turn {
                 return turn;
             }
-            if self.output.len() > OUTPUT_BYTES_MAX && self.window.is_empty() && self.pipeline.is_none() {
+            let is_answered = self.window.is_empty() && self.queue.is_none() && self.reads.is_empty();
+            if self.output.len() > OUTPUT_BYTES_MAX && is_answered {
                 return Turn::Write;
             }
         }
     }
 
-    /// Takes the next request, of so many bytes, whose arguments are parsed; the turn that must go before, or follow, if one
+    /// Takes the next request, of this many bytes, whose arguments are parsed; the turn that must go before, or follow, if one
     /// must.
     #[inline]
     fn take_request(&mut self, bytes: usize, taking: &Taking<'_>) -> Option<Turn> {
-        let (spec, route) = match self.route(taking.catalog) {
+        let (spec, source) = match self.source(taking.catalog) {
             Ok(found) => found,
             Err(refusal) => {
                 self.chosen = None;
-                return self.refuse(bytes, &refusal, taking.catalog);
+                return self.refuse(bytes, &refusal, taking);
             }
         };
         let command = spec.id;
@@ -163,55 +184,87 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Some(share) = self.context.shared.settings.traces_share()
             && self.is_chosen(spec, share)
         {
-            return self.take_traced(spec, route, bytes, taking);
+            return self.take_traced(spec, source, bytes, taking);
         }
-        let is_for_memory = Gets::answers(command) && self.window.is_empty() && self.session.replies == Replies::On;
-        if is_for_memory && let Some(gets) = self.answer_from_memory(command, bytes, taking) {
-            self.note_gets(command, &gets);
+        if let Source::Queue(queued) = source {
+            let turn = self.run_window(taking.catalog);
+            if turn.is_some() {
+                return turn;
+            }
+            let is_added =
+                matches!(&queued, Queued::LookUps(look_ups) if self.add_read(command, look_ups, bytes, taking));
+            if !is_added {
+                self.push(spec, queued, bytes, taking);
+            }
             return None;
         }
-        if let Route::Pipeline(piped) = route {
-            let turn = self.run_window(taking.catalog);
-            if turn.is_none() {
-                self.push(spec, piped, bytes, taking);
-            }
-            return turn;
+        if command == CommandId::MGet && self.answer_mget(command, bytes, taking) {
+            return None;
         }
-        if self.pipeline.is_some() {
-            return Some(Turn::Pipeline(Pause::Other));
+        self.answer_reads(taking);
+        if self.queue.is_some() {
+            return Some(Turn::Queue(Pause::Other));
         }
+        self.take_look_up(command, source, bytes, taking)
+    }
+
+    /// Takes the next request if it is for the window, or runs it. All requests of the queue are answered.
+    #[inline]
+    fn take_look_up(&mut self, command: CommandId, source: Source, bytes: usize, taking: &Taking<'_>) -> Option<Turn> {
         if command == CommandId::FondacoMGet
             && let Some(turn) = self.run_window(taking.catalog)
         {
             // It has options of its own, and therefore a window of its own.
             return Some(turn);
         }
-        let admission = Admission {
-            catalog: taking.catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
-        let rest = &self.input[self.consumed..];
-        match self.window.add(command, &self.arguments, rest, &admission) {
+        match self.add_to_window(command, source, taking.catalog) {
             Ok(true) => {
                 self.consumed += bytes;
                 let is_ready = self.window.is_full() || self.session.replies != Replies::On;
                 is_ready.then(|| self.run_window(taking.catalog)).flatten()
             }
             Ok(false) => self.run_window(taking.catalog).or_else(|| {
-                if operation::parser(command).is_some() && self.names_no_store(taking.catalog) && self.may_look_again()
+                if operation::parser(command).is_some()
+                    && self.names_no_store(taking.catalog)
+                    && self.may_await_stores()
                 {
-                    return Some(Turn::LookAgain);
+                    return Some(Turn::AwaitStores);
                 }
                 self.request_start = self.consumed;
                 self.consumed += bytes;
                 Some(Turn::Run(command))
             }),
-            Err(refusal) if is_for_no_store(&refusal) && self.may_look_again() => {
-                Some(self.answer_before(taking.catalog).unwrap_or(Turn::LookAgain))
+            Err(refusal) if is_for_no_store(&refusal) && self.may_await_stores() => {
+                Some(self.answer_before(taking).unwrap_or(Turn::AwaitStores))
             }
-            Err(refusal) => self.refuse(bytes, &refusal, taking.catalog),
+            Err(refusal) => self.refuse(bytes, &refusal, taking),
         }
+    }
+
+    /// Adds the next request to the window, if it is a look-up: `Ok(false)` if it is not.
+    ///
+    /// # Errors
+    /// The error to answer instead.
+    #[inline]
+    pub(super) fn add_to_window(
+        &mut self,
+        command: CommandId,
+        source: Source,
+        catalog: &Catalog,
+    ) -> Result<bool, String> {
+        let admission = Admission {
+            catalog,
+            session: &self.session,
+            forwarder: &self.context.forwarder,
+        };
+        let rest = &self.input[self.consumed..];
+        match source {
+            Source::Window(look_ups) => self.window.add(command, look_ups, &self.arguments, rest, &admission),
+            Source::Pinned => self.window.add_pinned(&self.arguments, rest, &admission),
+            Source::Refused(refusal) => Err(refusal),
+            Source::Queue(_) | Source::Command => return Ok(false),
+        }
+        .map(|()| true)
     }
 
     /// Whether the first key of the next request is of a store that is not known.
@@ -221,12 +274,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         colon.is_some_and(|colon| catalog.store_on_wire(&wire_key[..colon]).is_none())
     }
 
-    /// Which command the next request is, and what answers it.
+    /// The command of the next request, and the source of its answer.
     ///
     /// # Errors
-    /// The error to answer with: there is no such command, or the client may not ask it now.
+    /// The error to answer with: there is no such command, or the client may not give it now.
     #[inline]
-    fn route(&self, catalog: &Catalog) -> Result<(&'static CommandSpec, Route), String> {
+    fn source(&self, catalog: &Catalog) -> Result<(&'static CommandSpec, Source), String> {
         let rest = &self.input[self.consumed..];
         let spec = resolve(&self.arguments, rest)?;
         let command = spec.id;
@@ -238,30 +291,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let is_versioned = |at| {
             let wire_key = self.arguments.get(at, rest).unwrap_or_default();
-            catalog.versioned_on_wire(wire_key).is_some()
+            // As a rule it is of the same store as the look-up before it.
+            !self.window.is_of_last_store(wire_key, catalog) && catalog.versioned_on_wire(wire_key).is_some()
         };
-        let route = if let Some(asked) = replica_command(command) {
-            Route::Pipeline(Piped::Replica(asked))
-        } else if let Some(parser) = operation::parser(command)
-            && is_versioned(1)
-        {
-            Route::Pipeline(Piped::Operations(parser))
-        } else if (self.pipeline.is_some() || look_ups::asks_expiry(command))
-            // An error is told when it is its turn.
-            && let Ok(Some(look_ups)) = look_ups::parse(command, &self.arguments, rest)
-            // The keys of one are looked up together, in a window.
-            && look_ups.reply != Combined::Array
-            && look_ups.keys.clone().all(is_versioned)
-        {
-            Route::Pipeline(Piped::LookUps(look_ups))
-        } else {
-            Route::WindowOrCommand
+        let source = match look_ups::parse(command, &self.arguments, rest) {
+            Ok(Some(look_ups)) => {
+                // The keys of an array are looked up together, in a window.
+                let is_queued = look_ups.reply != Combined::Array && look_ups.keys.clone().all(is_versioned);
+                match is_queued {
+                    true => Source::Queue(Queued::LookUps(look_ups)),
+                    false => Source::Window(look_ups),
+                }
+            }
+            Err(refusal) => Source::Refused(refusal),
+            Ok(None) => match (operation::parser(command), replica_command(command)) {
+                (Some(parser), _) if is_versioned(1) => Source::Queue(Queued::Operations(parser)),
+                (_, Some(asked)) => Source::Queue(Queued::Replica(asked)),
+                _ if command == CommandId::FondacoRead => Source::Pinned,
+                _ => Source::Command,
+            },
         };
-        Ok((spec, route))
+        Ok((spec, source))
     }
 
-    /// Answers the next request, and those like it behind it, if memory has all that there is to say.
-    fn answer_from_memory(&mut self, command: CommandId, bytes: usize, taking: &Taking<'_>) -> Option<AnsweredGets> {
+    /// Adds the next request to the look-ups that memory may answer, with the `GET`s behind it; false if memory may not.
+    #[inline]
+    fn add_read(&mut self, command: CommandId, look_ups: &LookUps, bytes: usize, taking: &Taking<'_>) -> bool {
+        if look_ups.keys.len() != 1 || self.session.replies != Replies::On {
+            return false;
+        }
+        let rest = &self.input[self.consumed..];
+        let wire_key = self.arguments.get(look_ups.keys.start, rest).unwrap_or_default();
+        if self.reads.are_of_another_store(wire_key, taking.catalog) {
+            self.answer_reads(taking);
+        }
         let admission = Admission {
             catalog: taking.catalog,
             session: &self.session,
@@ -272,79 +335,189 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             arguments: &self.arguments,
             bytes,
         };
-        let (gets, rest, protocol) = (&mut self.gets, &self.input[self.consumed..], self.session.protocol);
-        let mut answer = |may_answer: &dyn Fn(&[u8]) -> bool, to: &mut Vec<u8>| {
-            let mut reply = Reply::new(to, protocol);
-            gets.answer(first, rest, &taking.limits, &admission, may_answer, &mut reply)
+        let (queue, rest) = (&mut self.queue, &self.input[self.consumed..]);
+        let is_free = |wire_key: &[u8]| queue.as_ref().is_none_or(|queue| queue.is_free(wire_key));
+        let added = self
+            .reads
+            .add(first, look_ups, rest, &taking.limits, &admission, is_free);
+        if added.bytes == 0 {
+            return false;
+        }
+        if let Some(queue) = queue
+            && let Some(store) = self.reads.store(taking.catalog)
+        {
+            queue.push_reads(&mut self.reads, added.from, store.id, taking.began);
+        }
+        self.consumed += added.bytes;
+        self.session.asking = false;
+        if self.reads.is_full() {
+            self.answer_reads(taking);
+        }
+        true
+    }
+
+    /// Answers the look-ups that wait for memory. Those that need more are then in the queue.
+    #[inline]
+    pub(super) fn answer_reads(&mut self, taking: &Taking<'_>) {
+        if !self.reads.is_empty() {
+            self.answer_reads_together(taking);
+        }
+    }
+
+    fn answer_reads_together(&mut self, taking: &Taking<'_>) {
+        let store = self.reads.store(taking.catalog).map(|store| store.id);
+        if self.queue.is_none() {
+            let admission = Admission {
+                catalog: taking.catalog,
+                session: &self.session,
+                forwarder: &self.context.forwarder,
+            };
+            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+            let answered = self.reads.answer(&admission, &mut reply);
+            self.tally.add(answered.tally);
+            for (command, count) in answered.commands {
+                note(&mut self.answered, command, count);
+                self.client.note_command(command);
+            }
+            if let Some(store) = store.filter(|_| answered.requests > 0) {
+                note(&mut self.answered_of, store, answered.requests as u64);
+            }
+            if self.reads.is_empty() {
+                self.reads.clear();
+                return;
+            }
+        }
+        self.begin_queue(taking);
+        let admission = Admission {
+            catalog: taking.catalog,
+            session: &self.session,
+            forwarder: &self.context.forwarder,
         };
-        match &mut self.pipeline {
-            Some(pipeline) => {
+        if let Some(queue) = &mut self.queue {
+            let tally = queue.answer_reads(&self.reads, &admission, self.session.protocol);
+            self.tally.add(tally);
+        }
+        self.reads.clear();
+    }
+
+    /// Begins the queue, if there is none, with the look-ups that wait.
+    #[inline]
+    fn begin_queue(&mut self, taking: &Taking<'_>) {
+        if self.queue.is_some() {
+            return;
+        }
+        let mut queue = self.context.loop_memory.queue();
+        queue.follow(&mut self.output);
+        if let Some(store) = self.reads.store(taking.catalog).filter(|_| !self.reads.is_empty()) {
+            queue.push_reads(&mut self.reads, 0, store.id, taking.began);
+        }
+        self.queue = Some(queue);
+    }
+
+    /// Answers the next request, an `MGET`, if memory has all that it asks for.
+    fn answer_mget(&mut self, command: CommandId, bytes: usize, taking: &Taking<'_>) -> bool {
+        if !self.window.is_empty() || self.session.replies != Replies::On {
+            return false;
+        }
+        self.answer_reads(taking);
+        let admission = Admission {
+            catalog: taking.catalog,
+            session: &self.session,
+            forwarder: &self.context.forwarder,
+        };
+        let first = First {
+            command,
+            arguments: &self.arguments,
+            bytes,
+        };
+        let (rest, protocol) = (&self.input[self.consumed..], self.session.protocol);
+        let mget = match &mut self.queue {
+            Some(queue) => {
                 let accepted = Accepted {
                     command,
                     began: taking.began,
                     bytes,
                     is_muted: false,
                 };
-                pipeline.push_gets(accepted, answer)
+                queue.push_mget(accepted, |is_free, to| {
+                    answer_mget(first, rest, &admission, is_free, &mut Reply::new(to, protocol))
+                })
             }
-            None => answer(&|_| true, &mut self.output),
-        }
-    }
-
-    fn note_gets(&mut self, command: CommandId, gets: &AnsweredGets) {
-        self.consumed += gets.bytes;
-        self.tally.hot += gets.keys;
-        self.tally.absent += gets.absent;
+            None => {
+                let mut reply = Reply::new(&mut self.output, protocol);
+                answer_mget(first, rest, &admission, |_| true, &mut reply)
+            }
+        };
+        let Some(mget) = mget else { return false };
+        self.consumed += bytes;
+        self.tally.hot += mget.keys;
+        self.tally.absent += mget.absent;
         self.session.asking = false;
-        // The pipeline notes those that went through it.
-        if self.pipeline.is_none() {
-            note(&mut self.answered, command, gets.requests);
-            note(&mut self.answered_of, gets.store, gets.requests);
+        // The queue notes the requests that went through it.
+        if self.queue.is_none() {
+            note(&mut self.answered, command, 1);
+            note(&mut self.answered_of, mget.store, 1);
             self.client.note_command(command);
         }
+        true
     }
 
-    /// Lets the next request into the pipeline.
-    pub(super) fn push(&mut self, spec: &'static CommandSpec, piped: Piped, bytes: usize, taking: &Taking<'_>) {
+    /// Lets the next request into the queue.
+    pub(super) fn push(&mut self, spec: &'static CommandSpec, queued: Queued, bytes: usize, taking: &Taking<'_>) {
         let accepted = Accepted {
             command: spec.id,
             began: taking.began,
             bytes,
             is_muted: self.session.replies != Replies::On,
         };
-        // Not copied: what is kept of it for long is.
+        self.begin_queue(taking);
+        if matches!(queued, Queued::Replica(_)) {
+            self.answer_reads(taking);
+        }
+        // Not copied: the parts of it that are kept for long are.
         self.input.advance(std::mem::take(&mut self.consumed));
         let request = Request {
             spec,
             bytes: self.input.split_to(bytes).freeze(),
             arguments: &self.arguments,
             // Other requests do not look at the clock.
-            now_unix_ms: match piped {
-                Piped::Operations(_) => now_unix_ms(),
-                Piped::Replica(_) | Piped::LookUps(_) => 0,
+            now_unix_ms: match queued {
+                Queued::Operations(_) => now_unix_ms(),
+                Queued::Replica(_) | Queued::LookUps(_) => 0,
             },
         };
-        let context = &self.context;
+        let Self {
+            context,
+            session,
+            reads,
+            queue,
+            tally,
+            ..
+        } = self;
         let admission = Admission {
             catalog: taking.catalog,
-            session: &self.session,
+            session,
             forwarder: &context.forwarder,
         };
-        let pipeline = self.pipeline.get_or_insert_with(|| {
-            let mut pipeline = context.loop_memory.pipeline();
-            pipeline.follow(&mut self.output);
-            pipeline
-        });
-        let pushed = match piped {
-            Piped::Replica(asked) => admission
+        let Some(queue) = queue else { return };
+        let pushed = match queued {
+            Queued::Replica(asked) => admission
                 .replica_request(asked, request.parts())
-                .map(|request| pipeline.push_replica(accepted, request)),
-            Piped::Operations(parse) => parse(&request).and_then(|asked| admission.push(asked, accepted, pipeline)),
-            Piped::LookUps(look_ups) => admission.push(look_ups.asked(&request), accepted, pipeline),
+                .map(|request| queue.push_replica(accepted, request)),
+            Queued::Operations(parse) => parse(&request).and_then(|asked| {
+                // A look-up before a write of its key does not see the write.
+                let is_of_others = matches!(&asked.keys[..], [(wire_key, _)] if !reads.contains(wire_key));
+                if !reads.is_empty() && !is_of_others {
+                    tally.add(queue.answer_reads(reads, &admission, session.protocol));
+                    reads.clear();
+                }
+                admission.push(asked, accepted, queue)
+            }),
+            Queued::LookUps(look_ups) => admission.push(look_ups.asked(&request), accepted, queue),
         };
         if let Err(refusal) = pushed {
             note_moved(context, &refusal);
-            pipeline.push_refused(accepted, refusal);
+            queue.push_refused(accepted, refusal);
         }
         self.session.asking = false;
         if self.session.replies == Replies::SkipNext {
@@ -385,19 +558,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.charge_buffers();
     }
 
-    /// Answers all that was taken; the turn that must go before, if one must.
-    pub(super) fn answer_before(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
-        match self.pipeline {
-            Some(_) => Some(Turn::Pipeline(Pause::Other)),
-            None => self.run_window(catalog),
+    /// Answers all requests that were taken; the turn that must go before, if one must.
+    pub(super) fn answer_before(&mut self, taking: &Taking<'_>) -> Option<Turn> {
+        self.answer_reads(taking);
+        match self.queue {
+            Some(_) => Some(Turn::Queue(Pause::Other)),
+            None => self.run_window(taking.catalog),
         }
     }
 
-    /// The turn when there is nothing to be taken.
-    fn pause(&mut self, catalog: &Arc<Catalog>) -> Turn {
-        match self.pipeline {
-            Some(_) => Turn::Pipeline(Pause::Starved),
-            None => self.run_window(catalog).unwrap_or(Turn::Read),
+    /// The turn when the input holds no further request.
+    fn pause(&mut self, taking: &Taking<'_>) -> Turn {
+        self.answer_reads(taking);
+        match self.queue {
+            Some(_) => Turn::Queue(Pause::Starved),
+            None => self.run_window(taking.catalog).unwrap_or(Turn::Read),
         }
     }
 
@@ -408,7 +583,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return None;
         }
         self.window_start = self.output.len();
-        self.window.look_at_events(catalog);
+        self.window.find_events(catalog);
         if self.window.is_split() {
             return Some(Turn::Ask(Arc::clone(catalog)));
         }

@@ -11,7 +11,7 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
-use crate::server::commands::versioned::replica_command;
+use crate::server::queue::replica_command;
 
 /// How many keys of a request are looked at.
 const KEYS_MAX: usize = 256;

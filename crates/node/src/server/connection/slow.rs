@@ -48,7 +48,7 @@ impl<S> Connection<S> {
         };
         let count = count + answered.map(|(_, count)| count).sum::<u64>();
         let shared = &self.context.shared;
-        // What is left of the input begins with the request, unless that was handed on.
+        // The rest of the input begins with the request, unless the queue has it.
         let mut arguments = Arguments::new();
         let begins = parse_request(&self.input, &fondaco_resp::Limits::default(), &mut arguments).is_ok();
         match resolve(&arguments, &self.input) {

@@ -1,15 +1,14 @@
-//! The way of a request that is traced: alone through the window, so that its times and its error are its own.
+//! Requests that are traced. Look-ups go through the window alone, so that their times and their error are their own.
 
 use fondaco_resp::command::CommandSpec;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::requests::{Route, Taking};
+use super::requests::{Source, Taking};
 use super::{Connection, Turn};
-use crate::server::session::Admission;
-use crate::server::traced::{Chosen, RequestTrace, Told, in_envelope, is_between_nodes, is_on_data};
+use crate::server::traced::{Announced, Chosen, RequestTrace, in_envelope, is_between_nodes, is_on_data};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Whether the next request is traced, where so many billionths of them are.
+    /// Whether the next request is traced, where this many billionths of them are.
     #[inline]
     pub(super) fn is_chosen(&mut self, spec: &CommandSpec, share: u64) -> bool {
         // It was chosen when it was looked at before, and had to wait for others.
@@ -21,9 +20,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         } else if !is_on_data(spec) {
             None
         } else {
-            match self.session.told.take() {
-                Some(Told::Sampled(parent)) => Some(Chosen(Some(parent))),
-                Some(Told::Unsampled) => None,
+            match self.session.announced_trace.take() {
+                Some(Announced::Sampled(parent)) => Some(Chosen(Some(parent))),
+                Some(Announced::Unsampled) => None,
                 None => self.context.sampler.takes(share).then_some(Chosen(None)),
             }
         };
@@ -35,32 +34,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) fn take_traced(
         &mut self,
         spec: &'static CommandSpec,
-        route: Route,
+        source: Source,
         bytes: usize,
         taking: &Taking<'_>,
     ) -> Option<Turn> {
-        if let Route::Pipeline(piped) = route {
+        if let Source::Queue(queued) = source {
             let turn = self.run_window(taking.catalog);
             if turn.is_none() {
                 let trace = self.begin_trace(spec, taking);
-                self.push(spec, piped, bytes, taking);
-                if let Some(pipeline) = &mut self.pipeline {
-                    pipeline.trace_last(trace);
+                self.push(spec, queued, bytes, taking);
+                if let Some(queue) = &mut self.queue {
+                    queue.trace_last(trace);
                 }
             }
             return turn;
         }
-        if let Some(turn) = self.answer_before(taking.catalog) {
+        if let Some(turn) = self.answer_before(taking) {
             return Some(turn);
         }
         let mut trace = self.begin_trace(spec, taking);
-        let admission = Admission {
-            catalog: taking.catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
-        let rest = &self.input[self.consumed..];
-        match self.window.add(spec.id, &self.arguments, rest, &admission) {
+        match self.add_to_window(spec.id, source, taking.catalog) {
             Ok(true) => {
                 self.consumed += bytes;
                 trace.begin_look_up(&self.window, self.tally);
@@ -75,7 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             Err(refusal) => {
                 trace.fail(refusal.as_bytes());
-                self.refuse(bytes, &refusal, taking.catalog)
+                self.refuse(bytes, &refusal, taking)
             }
         }
     }

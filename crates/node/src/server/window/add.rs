@@ -1,7 +1,7 @@
 //! Putting requests into a window: what they ask for is found, checked, and begun to be loaded.
 //!
 //! A request is added whole or not at all. Its keys are probed in the catalog of the turn, those that are
-//! not held here are counted as elsewhere, and a request that this process may not pass on is refused
+//! not held here are counted as remote, and a request that this process may not pass on is refused
 //! before it waits for anything.
 
 use fondaco_catalog::Catalog;
@@ -10,58 +10,46 @@ use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
 
 use super::{Key, KeyPlace, Request, Window};
-use crate::server::commands::look_ups::{self, LookUp};
+use crate::server::commands::look_ups::{LookUp, LookUps};
 use crate::server::commands::operation::Combined;
-use crate::server::commands::versioned::is_replica;
+use crate::server::queue::is_replica;
 use crate::server::refusal;
 use crate::server::session::Admission;
-use crate::server::sources::{Batch, Located, Pinned, Source, Versioned};
+use crate::server::versions::{Pinned, place_of};
 
-/// What a window held before a request was added to it.
+/// The lengths of a window before a request was added to it.
 #[derive(Clone, Copy)]
-struct Mark {
+struct Lengths {
     keys: usize,
     bytes: usize,
-    elsewhere: usize,
-    known: usize,
+    remote: usize,
 }
 
 impl Window {
-    /// Adds a request, if it is a look-up: `Ok(false)` if it is not.
+    /// Adds a look-up.
     ///
     /// # Errors
-    /// The error to answer instead: no such store, no right to read it, a number that is none, another
-    /// node to go to.
+    /// The error to answer instead: no such store, no right to read it, another node to go to.
     #[inline]
     pub(in crate::server) fn add(
         &mut self,
         command: CommandId,
+        look_ups: LookUps,
         arguments: &Arguments,
         buffer: &[u8],
         admission: &Admission<'_>,
-    ) -> Result<bool, String> {
-        if command == CommandId::FondacoRead {
-            return self.add_pinned(arguments, buffer, admission).map(|()| true);
-        }
-        let Some(look_ups) = look_ups::parse(command, arguments, buffer)? else {
-            return Ok(false);
-        };
+    ) -> Result<(), String> {
         self.steered = look_ups.steered;
-        let keys = look_ups.keys;
-        let before = self.mark();
-        if keys.len() > 1 {
-            let wire_keys = keys.clone().filter_map(|at| arguments.get(at, buffer));
-            admission.forwarder.prefetch(admission.catalog, wire_keys);
-        }
-        for at in keys {
+        let before = self.lengths();
+        for at in look_ups.keys {
             let wire_key = arguments.get(at, buffer).unwrap_or_default();
             if let Err(error) = self.add_key(wire_key, admission) {
                 self.return_to(before);
                 return Err(error);
             }
         }
-        if self.elsewhere > before.elsewhere
-            && let Err(error) = self.check_elsewhere(before, admission)
+        if self.remote > before.remote
+            && let Err(error) = self.check_remote(before, admission)
         {
             self.return_to(before);
             return Err(error);
@@ -80,24 +68,22 @@ impl Window {
             timeout_ms: None,
             rate: None,
         });
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
-    fn mark(&self) -> Mark {
-        Mark {
+    fn lengths(&self) -> Lengths {
+        Lengths {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
-            elsewhere: self.elsewhere,
-            known: self.known.len(),
+            remote: self.remote,
         }
     }
 
-    fn return_to(&mut self, mark: Mark) {
-        self.keys.truncate(mark.keys);
-        self.key_bytes.truncate(mark.bytes);
-        self.elsewhere = mark.elsewhere;
-        self.known.truncate(mark.known);
+    fn return_to(&mut self, before: Lengths) {
+        self.keys.truncate(before.keys);
+        self.key_bytes.truncate(before.bytes);
+        self.remote = before.remote;
         self.steered = None;
     }
 
@@ -116,34 +102,17 @@ impl Window {
         if key.is_empty() {
             return Err(refusal::EMPTY_KEY.into());
         }
-        let located = match catalog.versioned(store) {
-            None => Batch { store }.locate(key, admission)?,
-            Some(versioned) => Versioned(versioned).locate(key, admission)?,
-        };
-        self.push_located(key, store, located, catalog);
+        let place = place_of(key, store, catalog)?;
+        self.push_key(key, store, place, catalog);
         Ok(())
     }
 
     #[inline]
-    fn push_located(&mut self, key: &[u8], store: u16, located: Located, catalog: &Catalog) {
-        let place = match located {
-            Located::Version { version, probe } => {
-                self.has_events |= catalog.overlay(version).is_some();
-                KeyPlace::Version { version, probe }
-            }
-            Located::Known(answer) => {
-                self.known.push(answer);
-                KeyPlace::Known(self.known.len() as u32 - 1)
-            }
-            Located::Replicas => KeyPlace::Replicas,
-            Located::Nodes => KeyPlace::Nodes,
-        };
-        self.elsewhere += usize::from(matches!(place, KeyPlace::Replicas | KeyPlace::Nodes));
-        self.push_key(key, store, place);
-    }
-
-    #[inline]
-    fn push_key(&mut self, key: &[u8], store: u16, place: KeyPlace) {
+    fn push_key(&mut self, key: &[u8], store: u16, place: KeyPlace, catalog: &Catalog) {
+        match place {
+            KeyPlace::Version { version, .. } => self.has_events |= catalog.overlay(version).is_some(),
+            _ => self.remote += 1,
+        }
         let start = self.key_bytes.len() as u32;
         self.key_bytes.extend_from_slice(key);
         self.keys.push(Key {
@@ -156,7 +125,15 @@ impl Window {
 
     /// Adds a `FONDACO.READ`: a look-up in the version that it names, of the store with the number that it
     /// names, which is never forwarded.
-    fn add_pinned(&mut self, arguments: &Arguments, buffer: &[u8], admission: &Admission<'_>) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The error to answer instead: arguments that are malformed, no right to read the store, a version that is not open.
+    pub(in crate::server) fn add_pinned(
+        &mut self,
+        arguments: &Arguments,
+        buffer: &[u8],
+        admission: &Admission<'_>,
+    ) -> Result<(), String> {
         let argument = |at| arguments.get(at, buffer).unwrap_or_default();
         let Pinned {
             store,
@@ -170,7 +147,7 @@ impl Window {
         for at in 5..arguments.len() {
             let (key, catalog) = (argument(at), admission.catalog);
             let probe = catalog.version(version).probe(key);
-            self.push_located(key, store, Located::Version { version, probe }, catalog);
+            self.push_key(key, store, KeyPlace::Version { version, probe }, catalog);
         }
         self.requests.push(Request {
             command: CommandId::FondacoRead,
@@ -183,11 +160,11 @@ impl Window {
         Ok(())
     }
 
-    /// Whether the request whose keys begin at a mark may be passed on to other nodes.
+    /// Whether the request that was added last may be passed on to other nodes.
     #[cold]
-    fn check_elsewhere(&self, mark: Mark, admission: &Admission<'_>) -> Result<(), String> {
+    fn check_remote(&self, before: Lengths, admission: &Admission<'_>) -> Result<(), String> {
         let (catalog, session) = (admission.catalog, admission.session);
-        let keys = &self.keys[mark.keys..];
+        let keys = &self.keys[before.keys..];
         if session.goes_where_keys_are()
             && let Some(membership) = catalog.membership()
             && !membership.is_router()
@@ -206,13 +183,13 @@ impl Window {
                 return Err(refusal::moved(membership, store, slot, admission.forwarder));
             }
         }
-        admission.forwarder.check_room(self.elsewhere)
+        admission.forwarder.check_room(self.remote)
     }
 
-    /// Charges the quotas of stores with the keys from a mark on.
+    /// Charges the quotas of stores with the keys of the request that was added last.
     #[cold]
-    fn charge(&self, mark: Mark, admission: &Admission<'_>) -> Result<(), String> {
-        let mut rest = &self.keys[mark.keys..];
+    fn charge(&self, before: Lengths, admission: &Admission<'_>) -> Result<(), String> {
+        let mut rest = &self.keys[before.keys..];
         while let Some(first) = rest.first() {
             let run = rest.iter().take_while(|key| key.store == first.store).count();
             let (own, others) = rest.split_at(run);
@@ -228,7 +205,7 @@ impl Window {
     }
 }
 
-/// What all of these are; `None` if they differ.
+/// The one value of all items; `None` if they differ.
 fn only<T: PartialEq>(mut items: impl Iterator<Item = T>) -> Option<T> {
     let first = items.next()?;
     items.all(|item| item == first).then_some(first)

@@ -13,13 +13,13 @@ use crate::server::refusal;
 impl Window {
     /// Looks the window's keys up in overlays, as far as those are in memory.
     #[inline]
-    pub(in crate::server) fn look_at_events(&mut self, catalog: &Catalog) {
+    pub(in crate::server) fn find_events(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.has_events) {
-            self.look_at_overlays(catalog);
+            self.search_overlays(catalog);
         }
     }
 
-    fn look_at_overlays(&mut self, catalog: &Catalog) {
+    fn search_overlays(&mut self, catalog: &Catalog) {
         let mut start = 0;
         while let Some(first) = self.keys.get(start) {
             let version = version_of(first);
@@ -55,7 +55,7 @@ impl Window {
             // It has ceased to answer a moment ago.
             Found::Behind => {
                 self.keys[at].place = KeyPlace::Nodes;
-                self.elsewhere += 1;
+                self.remote += 1;
                 return;
             }
         };

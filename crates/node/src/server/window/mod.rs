@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use fondaco_catalog::{Catalog, StoreId};
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
+use fondaco_metrics::{Counter, LoopMetrics};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
@@ -27,7 +28,7 @@ use super::commands::operation::Combined;
 use super::refusal;
 use crate::forward::{Steered, ValueAnswer};
 
-/// When a window holds so many keys, it is run before more requests are read.
+/// When a window holds this many keys, it is run before more requests are read.
 pub(in crate::server) const WINDOW_KEYS: usize = 64;
 /// How many keys ahead of the one that is searched records are prefetched.
 const PREFETCH_DISTANCE: usize = 8;
@@ -43,12 +44,12 @@ pub(in crate::server) struct Window {
     /// The bytes of all keys: what they were parsed from may be gone before they are answered.
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
-    elsewhere: usize,
+    remote: usize,
     /// Whether there may be later events on top of what versions have for keys.
     has_events: bool,
     /// How many keys of hybrid stores the disk has to be read for first.
     cold_events: usize,
-    /// The answers that are known for keys of versioned stores.
+    /// The answers of later events.
     known: Vec<ValueAnswer>,
     /// The options of a `FONDACO.MGET`, which is alone in its window.
     steered: Option<Steered>,
@@ -76,12 +77,12 @@ struct Key {
     place: KeyPlace,
 }
 
-/// Where the answer for a key of a window is: as [`Located`], in little space.
+/// The place of the answer for a key.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) enum KeyPlace {
     /// In an open version, or in the later events on top of it.
     Version { version: u16, probe: Probe },
-    /// At this place among those that the window knows.
+    /// In memory, in the later events on top of a version: at this place among the answers that the window knows.
     Known(u32),
     /// In the later events of this open version, or in the version itself.
     Events(u16),
@@ -91,7 +92,7 @@ pub(in crate::server) enum KeyPlace {
     Nodes,
 }
 
-/// Where a window goes on: at a key of a request, with what was counted of the request so far.
+/// The place at which a window is resumed: a key of a request, with the sum of the request so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::server) struct WindowCursor {
     request: usize,
@@ -112,7 +113,7 @@ pub(in crate::server) enum Run {
     Long(WindowCursor),
 }
 
-/// What look-ups came to, for the counters.
+/// The outcomes of look-ups, for the counters.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in crate::server) struct Tally {
     pub(in crate::server) hot: u64,
@@ -122,6 +123,22 @@ pub(in crate::server) struct Tally {
 }
 
 impl Tally {
+    /// Adds the counts of further look-ups.
+    pub(in crate::server) fn add(&mut self, other: Self) {
+        self.hot += other.hot;
+        self.cold += other.cold;
+        self.absent += other.absent;
+        self.failed += other.failed;
+    }
+
+    /// Adds these counts to the counters of a loop.
+    pub(in crate::server) fn count_in(self, metrics: &LoopMetrics) {
+        metrics.add(Counter::HotLookups, self.hot);
+        metrics.add(Counter::ColdLookups, self.cold);
+        metrics.add(Counter::AbsentLookups, self.absent);
+        metrics.add(Counter::FailedLookups, self.failed);
+    }
+
     /// Counts the answer for a key of a versioned store.
     pub(in crate::server) fn count_replicas(&mut self, answer: &ValueAnswer) {
         match answer {
@@ -146,7 +163,7 @@ impl Window {
         self.keys.len() >= WINDOW_KEYS || self.steered.is_some()
     }
 
-    /// What its requests say about the nodes to ask.
+    /// The options of its requests for the nodes to ask.
     pub(in crate::server) fn steered(&self) -> Steered {
         self.steered.unwrap_or_default()
     }
@@ -155,10 +172,20 @@ impl Window {
         self.keys.len()
     }
 
+    /// Whether a key on the wire is of the same store as the last key, which is a batch or hybrid store.
+    #[inline]
+    pub(in crate::server) fn is_of_last_store(&self, wire_key: &[u8], catalog: &Catalog) -> bool {
+        self.keys.last().is_some_and(|last| {
+            let name = catalog.stores()[usize::from(last.store)].name.as_str().as_bytes();
+            let is_same = wire_key.starts_with(name) && wire_key.get(name.len()) == Some(&b':');
+            is_same && catalog.versioned(last.store).is_none()
+        })
+    }
+
     /// Whether replicas or other nodes have to be asked.
     #[inline]
     pub(in crate::server) fn is_split(&self) -> bool {
-        self.elsewhere + self.cold_events > 0
+        self.remote + self.cold_events > 0
     }
 
     /// Where the answer for the key at a place is.
@@ -178,7 +205,7 @@ impl Window {
 
     /// How many keys are looked up here.
     pub(in crate::server) fn local_keys(&self) -> usize {
-        self.keys.len() - self.elsewhere
+        self.keys.len() - self.remote
     }
 
     /// The first error that was answered, its code first.
@@ -208,7 +235,7 @@ impl Window {
         self.requests.clear();
         self.keys.clear();
         self.key_bytes.clear();
-        self.elsewhere = 0;
+        self.remote = 0;
         self.has_events = false;
         self.cold_events = 0;
         self.known.clear();
@@ -384,7 +411,7 @@ impl Window {
                 return;
             }
         };
-        // What a window looks up does not expire, or is not asked when.
+        // The values that a window looks up do not expire, or are not asked when.
         match (request.reply, request.look_up.of(value, None, 0)) {
             (Combined::Sum, Said::Integer(number)) => place.sum += number,
             (_, said) => said.write(reply),

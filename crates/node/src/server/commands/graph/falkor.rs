@@ -232,12 +232,12 @@ fn plain(value: &Value, result: &QueryResult, edges: &mut EdgeNumbers, reply: &m
                 plain(value, result, edges, reply);
             }
         }
-        other => reply.bulk(told(other, edges).as_bytes()),
+        other => reply.bulk(error_reply(other, edges).as_bytes()),
     }
 }
 
 /// A value as text.
-fn told(value: &Value, edges: &mut EdgeNumbers) -> String {
+fn error_reply(value: &Value, edges: &mut EdgeNumbers) -> String {
     match value {
         Value::Null => "NULL".into(),
         Value::Bool(flag) => flag.to_string(),
@@ -247,13 +247,13 @@ fn told(value: &Value, edges: &mut EdgeNumbers) -> String {
         Value::Vertex(id) => format!("({id})"),
         Value::Edge(edge) => format!("[{}]", edges.of(edge)),
         Value::List(values) => {
-            let values: Vec<String> = values.iter().map(|value| told(value, edges)).collect();
+            let values: Vec<String> = values.iter().map(|value| error_reply(value, edges)).collect();
             format!("[{}]", values.join(", "))
         }
         Value::Map(map) => {
             let entries: Vec<String> = map
                 .iter()
-                .map(|(name, value)| format!("{name}: {}", told(value, edges)))
+                .map(|(name, value)| format!("{name}: {}", error_reply(value, edges)))
                 .collect();
             format!("{{{}}}", entries.join(", "))
         }

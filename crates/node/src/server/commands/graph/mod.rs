@@ -46,14 +46,14 @@ pub(super) async fn own(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Re
     Ok(())
 }
 
-/// Asks a graph on the threads for that; within so many milliseconds, if that is less than the settings allow.
+/// Asks a graph on the threads for that; within this many milliseconds, if that is less than the settings allow.
 async fn ask(call: &Call<'_>, store: StoreId, asked: Asked, timeout_ms: Option<u64>) -> Result<Answer, Refusal> {
     let shared = Arc::clone(&call.context.shared);
     let work = async move |stop| graph::ask(shared, store, &asked, stop).await;
     graph::in_time(&call.context.shared, timeout_ms, work).await
 }
 
-/// The number of a graph's store, if the client may read it; its quota is charged with so many keys.
+/// The number of a graph's store, if the client may read it; its quota is charged with this many keys.
 fn graph_named(call: &Call<'_>, name: &[u8], keys: usize) -> Result<StoreId, Refusal> {
     let catalog = call.context.shared.catalog.load();
     let place = call.session.readable_store(&catalog, name)?;

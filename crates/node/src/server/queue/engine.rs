@@ -1,4 +1,4 @@
-//! Writes of keys that no other node has: handed to this node's replica without a coordinator, by the batcher of the loop.
+//! The source *engine*: writes of keys that no other node has. They are handed to this node's replica without a coordinator, by the batcher of the loop.
 //!
 //! A write that the replica refuses is carried out through the coordinator after all: nothing of it was written.
 
@@ -10,12 +10,11 @@ use fondaco_catalog::Setting;
 use fondaco_model::versioned::{Record, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, WriteBatcher};
 
-use super::super::operation::{Answer, Change, Circumstances, Operation};
-use super::super::strings::Strings;
 use super::completion::Completer;
-use super::coordinate;
-use super::pipeline::Part;
+use super::{Part, replicas};
 use crate::forward::UnderWay;
+use crate::server::commands::operation::{Answer, Change, Circumstances, Operation};
+use crate::server::commands::strings::Strings;
 use crate::server::event_loop::LoopContext;
 use crate::single_value::{Current, value_of};
 
@@ -82,7 +81,7 @@ impl Write {
         match end {
             DirectEnd::Done => self.completer.answer(self.answer),
             // The coordinator finds out why, and says so.
-            DirectEnd::Refused(_) => coordinate::begin_part(context, self.part, self.completer),
+            DirectEnd::Refused(_) => replicas::begin_part(context, self.part, self.completer),
             DirectEnd::Unknown(error) => {
                 let error = format!(
                     "NOQUORUM 0 of 1 writes: this node said {:?}; it may have been written, and be read later",

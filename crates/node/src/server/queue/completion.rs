@@ -1,5 +1,5 @@
-//! Telling a connection, from whichever thread, that work which it waits for is done. Each piece of work is told of once,
-//! whatever becomes of it: dropping a [`Completer`] says that the work is lost.
+//! Completed work, reported to its connection from any thread. Each piece of work is reported once, however it ends:
+//! dropping a [`Completer`] reports that the work is lost.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::task::{Poll, Waker};
 use fondaco_protocol::replica::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::super::operation::Answer;
 use crate::server::buffers::{BufferBudget, Charge, FREE_BYTES};
+use crate::server::commands::operation::Answer;
 
 /// Answers that are longer are charged to the [budget](BufferBudget) from when they are there until they are written.
 pub(super) const LONG_BYTES: usize = 64 * 1024;
@@ -27,15 +27,15 @@ pub(super) struct Done {
     /// The hash of the key that may be worked on further.
     pub(super) key_hash: Option<u64>,
     pub(super) finding: Finding,
-    /// What a long answer is charged with.
+    /// The memory that a long answer is charged with.
     pub(super) charge: Option<Charge>,
 }
 
-/// What came of it.
+/// The outcome of work.
 pub(super) enum Finding {
-    /// Of what was asked of a key.
+    /// The answer for a key.
     Key(Answer),
-    /// Of what was asked of this node's own replica.
+    /// The reply of this node's own replica.
     Replica(ReplicaReply),
     /// Not known: its task ended before.
     Lost,
@@ -53,7 +53,7 @@ impl Finding {
     }
 }
 
-/// What a connection was told, by whichever threads, and has not taken note of.
+/// Work that threads have completed, and that the connection has not taken note of.
 #[derive(Default)]
 pub(super) struct Completed(Mutex<Completions>);
 
@@ -70,7 +70,7 @@ impl Completed {
         self.0.lock()
     }
 
-    fn tell(&self, done: Done) {
+    fn report(&self, done: Done) {
         let waiting = {
             let mut completions = self.lock();
             completions.done.push(done);
@@ -100,53 +100,53 @@ impl Completed {
     }
 }
 
-/// Tells a connection that work is done: in any case, once.
+/// Reports to a connection that work is done: in any case, once.
 pub(in crate::server) struct Completer {
-    told: Arc<Completed>,
-    /// What it is about, until it is told.
-    untold: Option<(Place, Option<u64>)>,
+    completed: Arc<Completed>,
+    /// The place of the work, and the hash of its key, until it is reported.
+    pending: Option<(Place, Option<u64>)>,
 }
 
 impl Completer {
-    pub(super) fn new(told: &Arc<Completed>, place: Place, key_hash: Option<u64>) -> Self {
+    pub(super) fn new(completed: &Arc<Completed>, place: Place, key_hash: Option<u64>) -> Self {
         Self {
-            told: Arc::clone(told),
-            untold: Some((place, key_hash)),
+            completed: Arc::clone(completed),
+            pending: Some((place, key_hash)),
         }
     }
 
-    /// Says what came of a key.
+    /// Reports the answer for a key.
     pub(in crate::server) fn answer(self, answer: Answer) {
         self.answer_charged(answer, None);
     }
 
-    /// The same of an answer that is charged already, if it is.
+    /// The same of an answer that is charged already, if it is long.
     pub(super) fn answer_charged(mut self, answer: Answer, charge: Option<Charge>) {
-        self.tell(Finding::Key(answer), charge);
+        self.report(Finding::Key(answer), charge);
     }
 
-    /// Says what the replica has answered. Records that are long, and for which there is no room, are refused, so that many
+    /// Reports the answer of the replica. Records that are long, and for which there is no room, are refused, so that many
     /// requests for them do not fill memory; but one answer at a time has room in any case.
     pub(in crate::server) fn reply(mut self, reply: ReplicaReply, budget: &BufferBudget) {
         let is_read = matches!(reply, ReplicaReply::Records(_));
         let finding = Finding::Replica(reply);
         let bytes = finding.bytes();
         if bytes <= LONG_BYTES {
-            return self.tell(finding, None);
+            return self.report(finding, None);
         }
         let (mut charge, bytes) = (budget.charge(), charged_bytes(bytes));
         if is_read && !charge.try_room_for(bytes) {
             drop(finding);
             let error = ReplicaError::new(ReplicaErrorCode::Overloaded, no_room(budget));
-            return self.tell(Finding::Replica(ReplicaReply::Error(error)), None);
+            return self.report(Finding::Replica(ReplicaReply::Error(error)), None);
         }
         charge.set(bytes);
-        self.tell(finding, Some(charge));
+        self.report(finding, Some(charge));
     }
 
-    fn tell(&mut self, finding: Finding, charge: Option<Charge>) {
-        if let Some((place, key_hash)) = self.untold.take() {
-            self.told.tell(Done {
+    fn report(&mut self, finding: Finding, charge: Option<Charge>) {
+        if let Some((place, key_hash)) = self.pending.take() {
+            self.completed.report(Done {
                 place,
                 key_hash,
                 finding,
@@ -156,7 +156,7 @@ impl Completer {
     }
 }
 
-/// What an answer is charged with whose values have so many bytes: it is there until it is copied into the replies.
+/// The bytes that an answer with values of this length is charged with: it is held until it is copied into the replies.
 pub(super) fn charged_bytes(bytes: usize) -> u64 {
     FREE_BYTES + 2 * bytes as u64
 }
@@ -173,6 +173,6 @@ pub(super) fn no_room(budget: &BufferBudget) -> String {
 
 impl Drop for Completer {
     fn drop(&mut self) {
-        self.tell(Finding::Lost, None);
+        self.report(Finding::Lost, None);
     }
 }

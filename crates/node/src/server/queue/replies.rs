@@ -1,7 +1,7 @@
 //! Replies of one connection that are written before it is their turn, one behind the other.
 //!
-//! They go in at one end and, in the same order, out at the other: into what is sent, of which they begin as the end, so
-//! that they need not be moved if all of them go. What has gone takes no more room than what waits, but for a little.
+//! They go in at one end and, in the same order, out at the other: into the replies that are sent. They begin as the end of
+//! those, so that they need not be moved if all of them go. Replies that have gone take hardly more room than those that wait.
 
 /// How much memory is kept when nothing waits.
 const BYTES_KEPT: usize = 256 * 1024;
@@ -49,7 +49,7 @@ impl WaitingReplies {
         written.map(|written| (written, self.buffer.len() - start))
     }
 
-    /// Drops what is gone. What is left is moved for that, but seldom: when it is less.
+    /// Drops the replies that are gone. Those that are left are moved for that, but seldom: when they are fewer bytes.
     fn make_room(&mut self) {
         if self.gone >= BYTES_GONE_MIN.max(self.buffer.len() / 2) {
             self.buffer.drain(..self.gone);
@@ -71,7 +71,7 @@ impl WaitingReplies {
     /// Puts what was taken behind other bytes.
     pub(super) fn give(&mut self, to: &mut Vec<u8>) {
         if to.is_empty() && self.gone == 0 && self.taken >= self.buffer.len() / 2 {
-            // What stays is less than what goes, or nothing.
+            // Fewer bytes stay than go, or none.
             std::mem::swap(&mut self.buffer, to);
             self.buffer.extend_from_slice(&to[self.taken..]);
             to.truncate(self.taken);

@@ -1,4 +1,4 @@
-//! What monitors, exporters and graphical tools ask of a server: its time, its role, its users, its slow requests.
+//! Commands of monitors, exporters and graphical tools: the time of a server, its role, its users, its slow requests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,7 +50,7 @@ pub(super) fn wait(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// `OBJECT FREQ` and `OBJECT IDLETIME`, of which nothing is known.
+/// The refusal of `OBJECT FREQ` and `OBJECT IDLETIME`: accesses to single keys are not counted.
 pub(super) fn object(call: &Call<'_>) -> Refusal {
     match call.command {
         CommandId::ObjectFreq => {
@@ -121,7 +121,7 @@ pub(super) fn latency(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refu
     Ok(())
 }
 
-/// `LATENCY HISTOGRAM`: of each command that was called, how many calls took at most so many microseconds.
+/// `LATENCY HISTOGRAM`: of each command that was called, how many calls took at most this many microseconds.
 fn histograms(call: &Call<'_>, reply: &mut Reply<'_>) {
     let with_subcommands = all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
     let specs: Vec<&CommandSpec> = match call.arguments[2..] {
@@ -224,7 +224,7 @@ fn only_operators(call: &Call<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// How many calls took at most so many microseconds, in steps that double; those that add none are left out, as in Redis.
+/// How many calls took at most this many microseconds, in steps that double; those that add none are left out, as in Redis.
 fn cumulative_microseconds(latency: &HistogramSnapshot) -> Vec<(u64, u64)> {
     let mut buckets: Vec<(u64, u64)> = Vec::new();
     for (up_to, count) in latency.cumulative() {

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use crate::host::Host;
 
 /// How long a positive check is valid. Writes within this time are small compared with any reserve.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const VALID_FOR: Duration = Duration::from_millis(5);
 
 /// The disk that versioned stores are on.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct DiskSpace {
     host: Arc<dyn Host>,
     /// How much of it must stay free, in bytes.
     reserve_bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Space {
     had_enough: Mutex<Option<Instant>>,
 }
 
-impl Space {
+impl DiskSpace {
     pub(crate) fn new(host: &Arc<dyn Host>, reserve_bytes: u64) -> Self {
         Self {
             host: Arc::clone(host),
@@ -40,15 +40,15 @@ impl Space {
     /// [pending]: fondaco_engine::Engine::pending_disk_bytes
     pub(crate) fn check(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let mut had_enough = self.had_enough.lock();
-        if had_enough.is_some_and(|when| self.host.now() - when < LOOK_AGAIN) {
+        if had_enough.is_some_and(|when| self.host.now() - when < VALID_FOR) {
             return Ok(());
         }
-        let looked = self.look(pending);
-        *had_enough = looked.is_ok().then(|| self.host.now());
-        looked
+        let checked = self.check_now(pending);
+        *had_enough = checked.is_ok().then(|| self.host.now());
+        checked
     }
 
-    fn look(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
+    fn check_now(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let Some(left_bytes) = self.host.free_bytes() else {
             // The engine will report the error.
             return Ok(());
@@ -76,10 +76,10 @@ mod tests {
     fn a_write_into_the_reserve_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let host: Arc<dyn Host> = Arc::new(LocalHost::new(dir.path()));
-        assert_eq!(Space::new(&host, 0).check(|| u64::MAX), Ok(()));
-        let refused = Space::new(&host, u64::MAX).check(|| 0).unwrap_err();
+        assert_eq!(DiskSpace::new(&host, 0).check(|| u64::MAX), Ok(()));
+        let refused = DiskSpace::new(&host, u64::MAX).check(|| 0).unwrap_err();
         assert!(refused.contains("must stay free"), "{refused}");
-        assert_eq!(Space::new(&host, 1).check(|| 0), Ok(()));
-        assert!(Space::new(&host, 1).check(|| u64::MAX - 1).is_err());
+        assert_eq!(DiskSpace::new(&host, 1).check(|| 0), Ok(()));
+        assert!(DiskSpace::new(&host, 1).check(|| u64::MAX - 1).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Wrong passwords: slowed down on each connection, and told in the log without flooding it.
+//! Wrong passwords: slowed down on each connection, and logged without flooding the log.
 //!
 //! Only wrong answers wait. A correct password is never delayed, so that a client that tries a wrong one again and
 //! again does not lock out others behind the same address.
@@ -20,26 +20,26 @@ pub(super) fn pause(count: u32) -> Duration {
     FIRST_PAUSE * 2u32.pow(count.clamp(1, WRONG_PASSWORDS_MAX) - 1)
 }
 
-/// What of all connections together was told in the log.
+/// The wrong passwords of all connections, for the log.
 #[derive(Debug, Default)]
-pub(crate) struct Guesses {
+pub(crate) struct WrongPasswords {
     /// From when on there may be another line; in milliseconds since the server started.
     next_line_ms: AtomicU64,
-    /// How many wrong passwords no line has told of.
-    untold: AtomicU64,
+    /// The number of wrong passwords since the last line.
+    unlogged: AtomicU64,
 }
 
-impl Guesses {
+impl WrongPasswords {
     /// Notes a wrong password. How many the line in the log has to tell of, if there is to be one now.
     pub(super) fn note(&self, now_ms: u64) -> Option<u64> {
-        self.untold.fetch_add(1, Relaxed);
+        self.unlogged.fetch_add(1, Relaxed);
         let next = self.next_line_ms.load(Relaxed);
         let is_first = now_ms >= next
             && self
                 .next_line_ms
                 .compare_exchange(next, now_ms + LOG_SPACING_MS, Relaxed, Relaxed)
                 .is_ok();
-        is_first.then(|| self.untold.swap(0, Relaxed))
+        is_first.then(|| self.unlogged.swap(0, Relaxed))
     }
 }
 
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn the_log_tells_of_all_wrong_passwords_in_one_line_a_second() {
-        let guesses = Guesses::default();
-        assert_eq!(guesses.note(5), Some(1));
-        assert_eq!((guesses.note(5), guesses.note(1004)), (None, None));
-        assert_eq!(guesses.note(1005), Some(3));
-        assert_eq!(guesses.note(9000), Some(1));
+        let wrong_passwords = WrongPasswords::default();
+        assert_eq!(wrong_passwords.note(5), Some(1));
+        assert_eq!((wrong_passwords.note(5), wrong_passwords.note(1004)), (None, None));
+        assert_eq!(wrong_passwords.note(1005), Some(3));
+        assert_eq!(wrong_passwords.note(9000), Some(1));
     }
 }

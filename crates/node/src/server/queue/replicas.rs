@@ -1,8 +1,8 @@
-//! Carrying operations out: through the coordinator, on the replicas of a key; and what others ask of this
+//! The source *replicas*: operations on the replicas of a key, through the coordinator; and requests of other nodes to this
 //! node's own replica.
 //!
-//! A plain write goes to replicas as it is. What depends on the value reads it, says what follows, and writes
-//! that on condition that no other write came meanwhile; if one did, it begins again.
+//! A plain write goes to replicas as it is. An operation that depends on the value reads it, and writes the new one on
+//! condition that no other write came meanwhile; if one did, it begins again. Look-ups that begin together are one read.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::{LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 
-use super::super::expiry::Lifetime;
-use super::super::operation::{Answer, Change, Circumstances, Operation};
-use super::super::siblings::{Siblings, answer_siblings, parse_context, write_context};
-use super::super::strings::Strings;
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
-use super::direct;
-use super::pipeline::{Part, Work};
-use crate::forward::told;
+use super::{Part, Work, engine};
+use crate::forward::error_reply;
 use crate::server::buffers::Charge;
+use crate::server::commands::expiry::Lifetime;
+use crate::server::commands::operation::{Answer, Change, Circumstances, Operation};
+use crate::server::commands::siblings::{Siblings, answer_siblings, parse_context, write_context};
+use crate::server::commands::strings::Strings;
 use crate::server::event_loop::LoopContext;
+use crate::server::window::Tally;
 use crate::single_value::{Current, value_of};
 
-/// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
+/// Begins work, whose end is reported to its connection. It is carried out even if the connection ends before.
 pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
     match work {
         Work::Replica(request, completer) => match &context.replica {
@@ -45,7 +46,7 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
             }
         },
         Work::Part(part, completer) => {
-            if let Some((part, completer)) = direct::begin(context, part, completer) {
+            if let Some((part, completer)) = engine::begin(context, part, completer) {
                 begin_part(context, part, completer);
             }
         }
@@ -67,15 +68,15 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
     };
     let key = match WireKey::parse(part.wire_key) {
         Ok(key) => key,
-        Err(error) => return completer.answer(Answer::Error(told(&error.into()).to_string())),
+        Err(error) => return completer.answer(Answer::Error(error_reply(&error.into()).to_string())),
     };
-    // One task, and a small one, for what is as frequent: it goes on for replicas that are slow.
+    // One small task for a frequent request: it continues for replicas that are slow.
     let work = async move {
         let answer = |written: Result<Written, ClientError>| {
             drop(under_way);
             completer.answer(match written {
                 Ok(_) => Answer::Ok,
-                Err(error) => Answer::Error(told(&error).to_string()),
+                Err(error) => Answer::Error(error_reply(&error).to_string()),
             });
         };
         let forwarder = &context.forwarder;
@@ -86,7 +87,71 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
     spawn(work);
 }
 
-/// Begins work that goes on by itself, with the current tracing. Untraced work is not wrapped: it would take twice the room.
+/// Begins look-ups, of one key each, through the coordinator: as one read, which asks each node once. They may be aborted
+/// when the client is gone.
+pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part, Completer)>) -> Option<AbortHandle> {
+    let keys = reads.iter().map(|(part, _)| WireKey::parse(part.wire_key.clone()));
+    let keys: Vec<WireKey> = match keys.collect() {
+        Ok(keys) => keys,
+        // The error of the key that is invalid.
+        Err(_) => {
+            each_alone(context, reads);
+            return None;
+        }
+    };
+    let (context, under_way) = (Rc::clone(context), context.forwarder.under_way(reads.len()));
+    let task = tokio::task::spawn_local(async move {
+        let records = context.forwarder.read_records(keys).await;
+        drop(under_way);
+        let mut records = match records {
+            Ok(records) => records.into_iter(),
+            Err(error) => {
+                let error = error_reply(&error).to_string();
+                context.metrics.add(Counter::FailedLookups, reads.len() as u64);
+                reads
+                    .into_iter()
+                    .for_each(|(_, completer)| completer.answer(Answer::Error(error.clone())));
+                return;
+            }
+        };
+        // A look-up needs only the time.
+        let here = Circumstances {
+            now_unix_ms: now_unix_ms(),
+            ttl_ms: None,
+            value_bytes_max: 0,
+        };
+        let (mut tally, mut long) = (Tally::default(), Vec::new());
+        for (part, completer) in reads {
+            let record = records.next().unwrap_or(Ok(Record::default()));
+            let answer = record
+                .map_err(|error| error_reply(&error).to_string())
+                .and_then(|record| {
+                    let current = value_of(&record, part.store.settings.resolution, here.now_unix_ms)?;
+                    tally.hot += 1;
+                    tally.absent += u64::from(current.is_none());
+                    Ok(part.operation.apply(current.as_ref(), &here).1)
+                });
+            tally.failed += u64::from(answer.is_err());
+            let answer = answer.unwrap_or_else(Answer::Error);
+            match answer.bytes() <= LONG_BYTES {
+                true => completer.answer(answer),
+                false => long.push((part, completer)),
+            }
+        }
+        tally.count_in(&context.metrics);
+        // They are read again, each when there is memory for its value.
+        each_alone(&context, long);
+    });
+    Some(task.abort_handle())
+}
+
+fn each_alone(context: &Rc<LoopContext>, reads: Vec<(Part, Completer)>) {
+    for (part, completer) in reads {
+        begin_part(context, part, completer);
+    }
+}
+
+/// Begins a task, with the current tracing. Untraced work is not wrapped: it would take twice the room.
 fn spawn(work: impl Future<Output = ()> + 'static) {
     match Tracing::current() {
         None => drop(tokio::task::spawn_local(work)),
@@ -94,7 +159,7 @@ fn spawn(work: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// What is to be under a key, if it takes the place of all that there is, and nothing else is asked.
+/// The new value of a key, if it replaces all there are whatever they are.
 fn plain_write(context: &LoopContext, part: &Part) -> Option<Update> {
     let set = part.operation.unconditional()?;
     let here = circumstances(context, &part.store);
@@ -147,7 +212,7 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
     let carrying = Carrying {
         context,
         store: &part.store,
-        key: WireKey::parse(part.wire_key.clone()).map_err(|error| told(&error.into()).to_string())?,
+        key: WireKey::parse(part.wire_key.clone()).map_err(|error| error_reply(&error.into()).to_string())?,
     };
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {
@@ -186,7 +251,7 @@ impl Carrying<'_> {
             // The client would have to know how far each sum had come.
             _ if resolution == Resolution::Counter => {
                 let store = self.store.name.as_str().into();
-                return Err(told(&ClientError::ContextOfCounter { store }).to_string());
+                return Err(error_reply(&ClientError::ContextOfCounter { store }).to_string());
             }
             Siblings::Put {
                 context,
@@ -200,11 +265,11 @@ impl Carrying<'_> {
             Siblings::Delete { context } => (context, Update::delete(now_unix_ms())),
         };
         let written = self.write(Intent::Context(parse_context(context)?), update).await;
-        let written = written.map_err(|error| told(&error).to_string())?;
+        let written = written.map_err(|error| error_reply(&error).to_string())?;
         Ok(Answer::Bulk(write_context(&written.context)))
     }
 
-    /// What is said of the value, and changes nothing.
+    /// Answers a look-up.
     async fn look_up(&self, operation: &Operation) -> Result<Answer, String> {
         let here = self.here();
         let current = self.value_of(&self.read().await?, &here)?;
@@ -213,8 +278,7 @@ impl Carrying<'_> {
         Ok(answer)
     }
 
-    /// What is added to a counter never conflicts: it is read only for the reply, and to see that it is a
-    /// number.
+    /// Adds to a counter, which never conflicts. The counter is read only for the reply, and to see that it is a number.
     async fn count(&self, by: i64) -> Result<Answer, String> {
         let here = self.here();
         let current = self.value_of(&self.read().await?, &here)?;
@@ -223,12 +287,12 @@ impl Carrying<'_> {
             let expires_unix_ms = here.expiry_of(Lifetime::Kept, current.as_ref());
             let update = Update::add(by, here.now_unix_ms, expires_unix_ms);
             let written = self.write(Intent::Context(VectorClock::default()), update).await;
-            written.map_err(|error| told(&error).to_string())?;
+            written.map_err(|error| error_reply(&error).to_string())?;
         }
         Ok(answer)
     }
 
-    /// What follows from the value, if no other write comes meanwhile.
+    /// Writes the value that follows from the present one, if no other write comes meanwhile.
     async fn change(&self, operation: &Operation) -> Result<Answer, String> {
         let answered = Arc::new(Mutex::new(None));
         let decide = {
@@ -249,11 +313,11 @@ impl Carrying<'_> {
             .forwarder
             .edit_record(self.key.clone(), Box::new(decide), operation.added_meanwhile())
             .await;
-        let updated = edited.map_err(|error| told(&error).to_string())?;
+        let updated = edited.map_err(|error| error_reply(&error).to_string())?;
         if *operation == Operation::Strings(Strings::Delete) && updated.context.is_none() && !self.sees_all() {
             // Replicas may have what was not seen: it is deleted unseen.
             let written = self.write(Intent::All, Update::delete(now_unix_ms())).await;
-            written.map_err(|error| told(&error).to_string())?;
+            written.map_err(|error| error_reply(&error).to_string())?;
         }
         let answer = answered.lock().take();
         // The decision has set the answer.

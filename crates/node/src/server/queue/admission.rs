@@ -1,5 +1,5 @@
-//! What goes before a request on versioned stores is carried out: whose it is, whether the client may ask it,
-//! and whether it is to be asked here.
+//! Checks before a request on versioned stores is carried out: the store of each key, the client's rights, its quotas, and
+//! whether the client has to go to another node.
 //!
 //! A request is let in whole or not at all.
 
@@ -12,16 +12,16 @@ use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest
 use fondaco_resp::command::CommandId;
 use smallvec::SmallVec;
 
-use super::super::operation::{Asked, Operation};
-use super::super::{Refusal, ids};
-use super::pipeline::{Accepted, Pipeline};
+use super::{Accepted, RequestQueue};
+use crate::server::commands::operation::{Asked, Operation};
+use crate::server::commands::{Refusal, ids};
 use crate::server::refusal;
 use crate::server::session::Admission;
 
 /// A key of a versioned store, on the wire, and what is asked of it.
 type Admitted = (Arc<VersionedStore>, Bytes, Operation);
 
-/// What a command asks of this node's own replica, if it does.
+/// The command for this node's own replica; `None` for commands of clients.
 pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCommand> {
     use CommandId as Id;
     Some(match command {
@@ -75,12 +75,12 @@ impl Admission<'_> {
         let place = self.catalog.store_on_wire(request.store.as_str().as_bytes());
         match place.and_then(|place| self.catalog.versioned(place)) {
             Some(store) => self.forwarder.charge_writes(self.catalog, store, 1),
-            // It is said elsewhere that there is no such store.
+            // The replica reports that there is no such store.
             None => Ok(()),
         }
     }
 
-    /// Lets a request on keys into the pipeline.
+    /// Lets a request on keys into the queue.
     ///
     /// # Errors
     /// As of [`keys`](Self::keys).
@@ -88,20 +88,20 @@ impl Admission<'_> {
         &self,
         asked: Asked,
         accepted: Accepted,
-        pipeline: &mut Pipeline,
+        queue: &mut RequestQueue,
     ) -> Result<(), Refusal> {
         let reply = asked.reply;
         let keys = self.keys(asked)?;
-        pipeline.push_keys(accepted, reply, keys.into_iter());
+        queue.push_keys(accepted, reply, keys.into_iter());
         Ok(())
     }
 
     /// Checks a request on keys.
     ///
     /// # Errors
-    /// The error to answer with: a key without a store, a store that is none or takes no writes, no right, no
+    /// The error to answer with: a key without a store, a store that does not exist or takes no writes, no right, no
     /// room, another node to go to, a quota that is used up.
-    fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
+    pub(super) fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
         let mut admitted = SmallVec::<[Admitted; 1]>::with_capacity(asked.keys.len());
         for (wire_key, operation) in asked.keys {
             let store = self.store(&wire_key, &operation)?;
@@ -150,7 +150,7 @@ impl Admission<'_> {
         Ok(Arc::clone(versioned))
     }
 
-    /// Whether a client that goes where keys are is to be sent elsewhere: none of the keys is held here.
+    /// Whether a client that goes where keys are is sent to another node: none of the keys is held here.
     fn check_place(&self, admitted: &[Admitted]) -> Result<(), Refusal> {
         let Some(membership) = self.catalog.membership() else {
             return Ok(());

@@ -1,9 +1,23 @@
-//! Requests of one connection that are carried out side by side: what is to be begun, what is under way, and
-//! what is to be answered next.
+//! The queue of the requests of one connection on versioned stores: the requests that are to be begun, that are under way,
+//! and that are to be answered next. Each has one *source* of its answer:
+//!
+//! | source | file | requests |
+//! |---|---|---|
+//! | memory | [`memory`] | look-ups that this node's replica may answer alone, from memory |
+//! | engine | [`engine`] | writes of keys that this node alone has |
+//! | replicas | [`replicas`] | all others, through the coordinator |
+//! | own replica | `replicas::begin` | requests that other nodes make of this node's replica |
 //!
 //! Requests on different keys are under way together, those on one key one after the other, in the order in
 //! which they came; replies are in the order of requests, whichever is done first. How much is under way is
-//! bounded: the connection reads no more requests than [`Pipeline::has_room`] lets in. No I/O is done here.
+//! bounded: the connection reads no more requests than [`RequestQueue::has_room`] lets in. No I/O is done here.
+
+mod admission;
+mod completion;
+mod engine;
+pub(in crate::server) mod memory;
+mod replicas;
+mod replies;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,19 +29,26 @@ use bytes::Bytes;
 use fondaco_catalog::{StoreId, VersionedStore};
 use fondaco_client::trace::Tracing;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
-use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
+use fondaco_resp::{Protocol, Reply};
 use smallvec::{SmallVec, smallvec};
+use tokio::task::AbortHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::operation::{Answer, Combined, Operation};
-use super::completion::{Completed, Completer, Done, Finding, Place};
-use super::gets::AnsweredGets;
-use super::waiting_replies::WaitingReplies;
 use crate::server::buffers::Charge;
+use crate::server::commands::operation::{Answer, Combined, Operation};
+use crate::server::session::Admission;
 use crate::server::traced::RequestTrace;
+use crate::server::window::{OUTPUT_BYTES_MAX, Tally};
+use completion::{Completed, Completer, Done, Finding, Place};
+use memory::{MGet, MemoryReads};
+use replies::WaitingReplies;
 
-/// A pipeline that had room for more keys is not used again.
+pub(in crate::server) use admission::{is_replica, replica_command};
+pub(in crate::server) use engine::{Batcher, tell};
+pub(in crate::server) use replicas::{begin, begin_reads};
+
+/// A queue that had room for more keys is not used again.
 const KEYS_KEPT: usize = 4096;
 /// How many requests wait for their answers before no more are read.
 const REQUESTS_MAX: usize = 1024;
@@ -42,7 +63,7 @@ const RUNNING_MAX: usize = 256;
 
 /// The requests of a connection that are not answered yet.
 #[derive(Default)]
-pub(in crate::server) struct Pipeline {
+pub(in crate::server) struct RequestQueue {
     slots: VecDeque<Slot>,
     /// The number of the first of them.
     first: u64,
@@ -52,21 +73,26 @@ pub(in crate::server) struct Pipeline {
     charged_bytes: usize,
     /// Replies that are written already, in the order of requests.
     written: WaitingReplies,
+    /// The first request whose reply is not written yet, although it is expected or in memory: look-ups wait to be
+    /// [answered from memory](Self::answer_reads).
+    unwritten: Option<u64>,
     /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
     /// another.
     busy: Busy,
-    /// What may be begun.
+    /// Work that may be begun.
     startable: VecDeque<Work>,
     running: usize,
     /// How many of the requests are traced.
     traced: usize,
     is_short_of_memory: bool,
-    told: Arc<Completed>,
-    /// What was told, while it is taken note of.
+    /// Look-ups under way, which are aborted with the connection.
+    reads: SmallVec<[AbortHandle; 1]>,
+    completed: Arc<Completed>,
+    /// Completed work, while it is taken note of.
     taken: Vec<Done>,
 }
 
-/// What waits for each key that is worked on.
+/// The work that waits for each key that is worked on.
 type Busy = HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>;
 
 /// The hash of what is a hash already.
@@ -94,13 +120,15 @@ struct Slot {
     store: Option<StoreId>,
     began: Instant,
     bytes: usize,
-    /// What is known of its reply, in bytes.
+    /// The bytes of the parts of its reply that are known.
     answers_bytes: usize,
     /// How many of these are charged to the budget, and by what.
     charged_bytes: usize,
     charges: Vec<Charge>,
     /// How much of the [`WaitingReplies`] is its own: its reply, or that which is expected.
     written_bytes: usize,
+    /// Whether it is a write that is expected to be answered with `OK`.
+    expects_ok: bool,
     is_muted: bool,
     left: usize,
     outcome: Outcome,
@@ -119,6 +147,7 @@ impl Slot {
             charged_bytes: 0,
             charges: Vec::new(),
             written_bytes: 0,
+            expects_ok: false,
             is_muted: accepted.is_muted,
             left,
             outcome,
@@ -126,10 +155,19 @@ impl Slot {
         }
     }
 
-    /// Whether what is written for it is its reply.
+    /// Writes the reply that most writes get. The replies behind it then need not be moved.
+    fn expect_ok(&mut self, written: &mut WaitingReplies) {
+        if self.expects_ok {
+            self.expects_ok = false;
+            written.push(OK);
+            self.written_bytes = OK.len();
+        }
+    }
+
+    /// Whether the bytes that are written for it are its reply.
     fn is_as_written(&self) -> bool {
         match &self.outcome {
-            Outcome::Written { .. } => true,
+            Outcome::Written => true,
             Outcome::Keys(answers, _) => {
                 self.written_bytes > 0 && answers.iter().all(|answer| *answer == Some(Answer::Ok))
             }
@@ -143,13 +181,13 @@ enum Outcome {
     Keys(SmallVec<[Option<Answer>; 1]>, Combined),
     /// The answer of this node's own replica.
     Replica(Option<ReplicaReply>),
-    /// So many `GET`s were answered when they came, and the replies are written.
-    Written { replies: u64 },
+    /// It was answered from memory, and the reply is written.
+    Written,
     /// It was refused.
     Refused(String),
 }
 
-/// What a request asks of one key.
+/// The part of a request that concerns one key.
 pub(in crate::server) struct Part {
     place: Place,
     key_hash: u64,
@@ -167,12 +205,12 @@ pub(in crate::server) enum Work {
     Replica(ReplicaRequest, Completer),
 }
 
-impl Pipeline {
+impl RequestQueue {
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Whether nothing is in it, and its memory is no more than what most pipelines need.
+    /// Whether nothing is in it, and its memory is no more than most connections need.
     pub(in crate::server) fn is_worth_keeping(&self) -> bool {
         self.is_empty() && self.startable.capacity().max(self.busy.capacity()) <= KEYS_KEPT
     }
@@ -182,7 +220,7 @@ impl Pipeline {
         self.slots.len() < REQUESTS_MAX && self.bytes < BYTES_MAX
     }
 
-    /// What requests and answers take of memory that the connection is to be charged with.
+    /// The bytes of requests and answers that the connection is to be charged with.
     pub(in crate::server) fn held_bytes(&self) -> usize {
         self.bytes + self.answers_bytes - self.charged_bytes
     }
@@ -217,14 +255,17 @@ impl Pipeline {
         let outcome = Outcome::Keys(smallvec![None; keys.len()], combined);
         let mut slot = Slot::new(request, keys.len(), outcome);
         let mut keys = keys.peekable();
-        // Most writes are answered so; what stands behind it then need not be moved.
         let first = keys.peek();
         slot.store = first.map(|(store, ..)| store.id);
-        if !slot.is_muted && first.is_some_and(|(_, _, operation)| operation.unconditional().is_some()) {
-            self.written.push(OK);
-            slot.written_bytes = OK.len();
+        slot.expects_ok = !slot.is_muted && first.is_some_and(|(_, _, operation)| operation.unconditional().is_some());
+        if self.unwritten.is_none() {
+            slot.expect_ok(&mut self.written);
         }
         let slot = self.push(slot);
+        self.push_parts(slot, keys);
+    }
+
+    fn push_parts(&mut self, slot: u64, keys: impl Iterator<Item = (Arc<VersionedStore>, Bytes, Operation)>) {
         for (key, (store, wire_key, operation)) in keys.enumerate() {
             let part = Part {
                 place: Place { slot, key },
@@ -246,27 +287,124 @@ impl Pipeline {
     /// Lets in a request for this node's own replica.
     pub(in crate::server) fn push_replica(&mut self, accepted: Accepted, request: ReplicaRequest) {
         let slot = self.push(Slot::new(accepted, 1, Outcome::Replica(None)));
-        let completer = Completer::new(&self.told, Place { slot, key: 0 }, None);
+        let completer = Completer::new(&self.completed, Place { slot, key: 0 }, None);
         self.startable.push_back(Work::Replica(request, completer));
     }
 
-    /// Lets in the first requests of the input that `answer` writes the replies to, if there are any; it is told of which
-    /// keys that may be: nothing is under way on them, and not too many answers wait.
-    pub(in crate::server) fn push_gets(
+    /// Whether no request on a key is under way.
+    #[inline]
+    pub(in crate::server) fn is_free(&self, wire_key: &[u8]) -> bool {
+        self.busy.is_empty() || !self.busy.contains_key(&xxh3_64(wire_key))
+    }
+
+    /// Lets in an `MGET` that `answer` answers from memory, if it does.
+    pub(in crate::server) fn push_mget(
         &mut self,
         accepted: Accepted,
-        answer: impl FnOnce(&dyn Fn(&[u8]) -> bool, &mut Vec<u8>) -> Option<AnsweredGets>,
-    ) -> Option<AnsweredGets> {
-        let may_answer = |wire_key: &[u8]| may_answer(self.answers_bytes, &self.busy, wire_key);
-        let (gets, written_bytes) = self.written.push_by(|written| answer(&may_answer, written))?;
+        answer: impl FnOnce(&dyn Fn(&[u8]) -> bool, &mut Vec<u8>) -> Option<MGet>,
+    ) -> Option<MGet> {
+        debug_assert!(self.unwritten.is_none());
+        let busy = &self.busy;
+        let is_free = |wire_key: &[u8]| busy.is_empty() || !busy.contains_key(&xxh3_64(wire_key));
+        let has_room = self.answers_bytes < ANSWERS_BYTES_MAX;
+        let (mget, written_bytes) = self
+            .written
+            .push_by(|written| answer(&is_free, written).filter(|_| has_room))?;
         self.push(Slot {
-            store: Some(gets.store),
-            bytes: gets.bytes,
+            store: Some(mget.store),
             answers_bytes: written_bytes,
             written_bytes,
-            ..Slot::new(accepted, 0, Outcome::Written { replies: gets.requests })
+            ..Slot::new(accepted, 0, Outcome::Written)
         });
-        Some(gets)
+        Some(mget)
+    }
+
+    /// Lets in look-ups that memory may answer, those from an index on. They must be [answered](Self::answer_reads) before
+    /// replies are taken.
+    pub(in crate::server) fn push_reads(
+        &mut self,
+        reads: &mut MemoryReads,
+        from: usize,
+        store: StoreId,
+        began: Instant,
+    ) {
+        for read in reads.all_mut().skip(from) {
+            let accepted = Accepted {
+                command: read.command,
+                began,
+                bytes: read.bytes,
+                is_muted: false,
+            };
+            read.slot = self.push(Slot {
+                store: Some(store),
+                ..Slot::new(accepted, 0, Outcome::Written)
+            });
+            self.unwritten.get_or_insert(read.slot);
+        }
+    }
+
+    /// Answers the look-ups that wait. Those that need more than memory are handed to the replicas of their keys.
+    pub(in crate::server) fn answer_reads(
+        &mut self,
+        reads: &MemoryReads,
+        admission: &Admission<'_>,
+        protocol: Protocol,
+    ) -> Tally {
+        let (mut tally, mut from) = (Tally::default(), 0);
+        // Not all at once if they are long: writers wait for a look-up.
+        while from < reads.all().len() && self.answers_bytes < ANSWERS_BYTES_MAX {
+            let mut left_bytes = OUTPUT_BYTES_MAX;
+            let first = from;
+            from = reads.all().len();
+            reads.look_up(first, admission, |index, recalled, store| {
+                let read = &reads.all()[index];
+                self.write_expected(read.slot);
+                let written = self.written.push_by(|written| {
+                    let mut reply = Reply::new(written, protocol);
+                    memory::write(read.look_up, recalled, store, &mut reply)
+                });
+                if let Some((is_absent, bytes)) = written {
+                    let slot = &mut self.slots[(read.slot - self.first) as usize];
+                    (slot.written_bytes, slot.answers_bytes) = (bytes, bytes);
+                    self.answers_bytes += bytes;
+                    tally.hot += 1;
+                    tally.absent += u64::from(is_absent);
+                    left_bytes = left_bytes.saturating_sub(bytes);
+                }
+                if left_bytes == 0 {
+                    from = index + 1;
+                }
+                left_bytes > 0
+            });
+        }
+        self.write_expected(self.first + self.slots.len() as u64);
+        self.unwritten = None;
+        for read in reads.all() {
+            let at = (read.slot - self.first) as usize;
+            if self.slots[at].written_bytes > 0 {
+                continue;
+            }
+            match admission.keys(reads.asked(read)) {
+                Ok(keys) => {
+                    self.slots[at].left = keys.len();
+                    self.slots[at].outcome = Outcome::Keys(smallvec![None; keys.len()], Combined::Only);
+                    self.push_parts(read.slot, keys.into_iter());
+                }
+                Err(refusal) => self.slots[at].outcome = Outcome::Refused(refusal),
+            }
+        }
+        tally
+    }
+
+    /// Writes the replies that are expected to writes before a request, as far as they are not written.
+    fn write_expected(&mut self, before: u64) {
+        if let Some(unwritten) = self.unwritten {
+            let (start, end) = ((unwritten - self.first) as usize, (before - self.first) as usize);
+            self.slots
+                .range_mut(start..end)
+                .for_each(|slot| slot.expect_ok(&mut self.written));
+            self.unwritten = Some(before);
+        }
     }
 
     /// The request that was let in last is traced.
@@ -277,7 +415,7 @@ impl Pipeline {
         }
     }
 
-    /// What the parts of work belong to, if its request is traced.
+    /// The trace that work belongs to, if its request is traced.
     #[inline]
     pub(in crate::server) fn tracing_of(&self, work: &Work) -> Option<Tracing> {
         match work {
@@ -302,7 +440,7 @@ impl Pipeline {
     }
 
     fn make_startable(&mut self, part: Part) {
-        let completer = Completer::new(&self.told, part.place, Some(part.key_hash));
+        let completer = Completer::new(&self.completed, part.place, Some(part.key_hash));
         self.startable.push_back(Work::Part(part, completer));
     }
 
@@ -316,15 +454,21 @@ impl Pipeline {
         Some(work)
     }
 
+    /// Notes look-ups that were begun together.
+    pub(in crate::server) fn note_reads(&mut self, begun: Option<AbortHandle>) {
+        self.reads.retain(|reads| !reads.is_finished());
+        self.reads.extend(begun);
+    }
+
     /// Waits until work is done that is not [taken note](Self::take_done) of.
     pub(in crate::server) async fn next_done(&self) {
-        self.told.wait().await;
+        self.completed.wait().await;
     }
 
     /// Takes note of what is done by now.
     pub(in crate::server) fn take_done(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        self.told.swap(&mut taken);
+        self.completed.swap(&mut taken);
         taken.drain(..).for_each(|done| self.take(done));
         self.taken = taken;
     }
@@ -380,6 +524,7 @@ impl Pipeline {
         reply: &mut Reply<'_>,
         mut note: impl FnMut(Answered),
     ) {
+        debug_assert!(self.unwritten.is_none());
         while reply.buffer.len() + self.written.due() <= bytes_max
             && let Some(mut slot) = self.slots.pop_front_if(|slot| slot.left == 0)
         {
@@ -391,10 +536,6 @@ impl Pipeline {
                 command: slot.command,
                 store: slot.store,
                 began: slot.began,
-                count: match slot.outcome {
-                    Outcome::Written { replies } => replies,
-                    _ => 1,
-                },
                 has_failed: false,
             };
             let trace = slot.trace.take();
@@ -420,9 +561,10 @@ impl Pipeline {
     }
 }
 
-fn may_answer(answers_bytes: usize, busy: &Busy, wire_key: &[u8]) -> bool {
-    let is_busy = || !busy.is_empty() && busy.contains_key(&xxh3_64(wire_key));
-    answers_bytes < ANSWERS_BYTES_MAX && !is_busy()
+impl Drop for RequestQueue {
+    fn drop(&mut self) {
+        self.reads.iter().for_each(AbortHandle::abort);
+    }
 }
 
 /// A request that is let in.
@@ -441,12 +583,10 @@ pub(in crate::server) struct Answered {
     /// The store that a client asked for, or that of the first key.
     pub(in crate::server) store: Option<StoreId>,
     pub(in crate::server) began: Instant,
-    /// How many requests it stands for.
-    pub(in crate::server) count: u64,
     pub(in crate::server) has_failed: bool,
 }
 
-/// What became of work whose task ended before it was done.
+/// The answer to work whose task ended before it was done.
 const LOST: &str = "ERR the server could not finish the request, and does not know what came of it";
 
 impl Outcome {
@@ -470,7 +610,7 @@ impl Outcome {
                 answer.write(reply);
                 matches!(answer, Answer::Error(_))
             }
-            Self::Written { .. } => false,
+            Self::Written => false,
         }
     }
 }
