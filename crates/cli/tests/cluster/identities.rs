@@ -14,7 +14,11 @@ fn copy(from: &Path, to: &Path) {
         let target = to.join(entry.file_name());
         match entry.file_type().unwrap().is_dir() {
             true => copy(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
+            // The node runs, and replaces its small files: a temporary one may be gone by now.
+            false => match fs::copy(entry.path(), target) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            },
         }
     }
 }
