@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use anyhow::{Context, bail};
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_format::{Checksum, FileEntry};
 use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use fondaco_control::http::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
+use fondaco_api::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use serde::{Deserialize, Serialize};
 

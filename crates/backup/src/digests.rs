@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use anyhow::Context;
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_format::{Checksum, FileEntry};
 use fondaco_model::{StoreName, ValueType, member, slot_of_key};
 use fondaco_storage::{FileReader, FileWriter, Location};

@@ -1,7 +1,7 @@
 //! The records of a node, page by page: of a partition, or its hints.
 
 use anyhow::Context;
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_model::PartitionCount;
 use fondaco_model::versioned::Record;
 

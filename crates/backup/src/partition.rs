@@ -1,6 +1,6 @@
 //! The files of a partition, being written: its records, or those that an earlier backup does not have.
 
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 

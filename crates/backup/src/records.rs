@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, bail};
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_format::{Checksum, Checksummer, FileEntry};
 use fondaco_model::versioned::Record;
 use fondaco_storage::{FileWriter, Location, StorageError};

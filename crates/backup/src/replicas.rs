@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use anyhow::anyhow;
-use fondaco_control::http::Frame;
+use fondaco_api::Frame;
 use fondaco_model::versioned::Record;
 use fondaco_model::{StoreName, ValueType, member, slot_of_key};
 

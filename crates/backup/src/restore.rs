@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
-use fondaco_control::http::{Frame, NewStore, VersionedOptions};
+use fondaco_api::{Frame, NewStore, VersionedOptions};
 use fondaco_model::{StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use fondaco_api::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
 pub use fondaco_backup::{Refused, is_refused};
-use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
-use fondaco_control::{
-    RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, now_unix_ms, refused_certificate, trusting,
+use fondaco_fetch::agent_trusting;
+use fondaco_protocol::{
+    RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, now_unix_ms, refused_certificate, trusting,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,13 +1,13 @@
 //! A RESP connection over TLS that trusts the certificates in a file, like the client of the control port.
 //!
 //! The `redis` crate's verifier refuses a trusted certificate that is both the server's own and that of an authority:
-//! see `fondaco_control::trusting`.
+//! see `fondaco_protocol::trusting`.
 
 use std::io::Write;
 use std::net::TcpStream;
 
 use anyhow::Context;
-use fondaco_control::trusting;
+use fondaco_protocol::trusting;
 use redis::{Cmd, ConnectionLike, Parser, RedisResult, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use fondaco_control::refused_certificate;
+use fondaco_protocol::refused_certificate;
 use redis::{ConnectionLike, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::client::ADVICE_ON_TLS;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand, ValueEnum};
-use fondaco_control::http::{AdviceResource, LoadResource, SettingList, SettingResource};
-use fondaco_control::{SettingChanges, SettingText};
+use fondaco_api::{AdviceResource, LoadResource, SettingChanges, SettingList, SettingResource, SettingText};
 use serde::Serialize;
 
 use crate::client::Client;

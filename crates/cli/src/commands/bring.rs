@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fondaco_control::http::{ClusterResource, NewPush, PushResource, VersionList};
+use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
 use fondaco_model::{PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;

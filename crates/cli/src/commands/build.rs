@@ -237,7 +237,7 @@ pub fn run(
     let build = build_options(options, partitions, location)?;
     crate::allocator::return_freed_memory();
     // Data that does not fit into memory is spread over many files.
-    fondaco_control::raise_open_files_limit();
+    fondaco_os::process::raise_open_files_limit();
     let progress = Progress::new();
     let mut increment = None;
     let (report, graph) = match (&options.graph.edges, from.base) {

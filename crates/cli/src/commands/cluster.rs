@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use fondaco_control::http::{Adoption, ClusterResource};
+use fondaco_api::{Adoption, ClusterResource};
 
 use crate::client::Client;
 use crate::control_port::ControlPort;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use fondaco_control::http::{SettingList, SettingResource};
-use fondaco_control::{SettingChanges, SettingText};
+use fondaco_api::{SettingChanges, SettingList, SettingResource, SettingText};
 
 use super::WrongUsage;
 use crate::client::Client;

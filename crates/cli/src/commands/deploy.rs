@@ -4,7 +4,7 @@
 //! ends.
 
 use clap::Args;
-use fondaco_control::http::{DryRunResource, NewPush};
+use fondaco_api::{DryRunResource, NewPush};
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
+use fondaco_api::StoreResource;
 use fondaco_builder::KnownIds;
-use fondaco_control::http::StoreResource;
 use fondaco_format::Version;
 use fondaco_graph::{Description, keys};
 use fondaco_model::{StoreName, ValueType};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use fondaco_api::{NodeList, StoreResource, VersionResource};
 use fondaco_builder::IncrementReport;
-use fondaco_control::http::{NodeList, StoreResource, VersionResource};
 use fondaco_fetch::{
     FetchControl, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, LocationSource, PageCache, PeerClient,
     Sources, SystemClock,

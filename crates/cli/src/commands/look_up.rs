@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use fondaco_control::http::{LookupRequest, LookupResponse, LookupValue};
+use fondaco_api::{LookupRequest, LookupResponse, LookupValue};
 use fondaco_model::StoreName;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `fondaco drain` and `fondaco maintenance`: nodes leave, for good or for a while.
 
 use clap::Args;
-use fondaco_control::http::{NewMark, NodeList};
+use fondaco_api::{NewMark, NodeList};
 use fondaco_model::cluster::NodeMark;
 
 use super::{nodes, rebalance};

@@ -1,7 +1,7 @@
 //! `fondaco nodes`: the nodes of the cluster, and the data that each holds.
 
 use clap::{Args, Subcommand};
-use fondaco_control::http::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
+use fondaco_api::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
 use fondaco_model::cluster::NodeMark;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource};
+use fondaco_api::{AbsentNode, PushResource, ReplicaResource};
 use fondaco_model::cluster::ReplicaState;
 
 use crate::output;

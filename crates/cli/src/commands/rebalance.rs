@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use fondaco_control::http::{
+use fondaco_api::{
     ClusterNode, ClusterResource, NewMove, NewPlan, PlanList, PlanResource, RoutingResource, StoreList,
     StuckStoreResource,
 };
@@ -496,7 +496,7 @@ fn progress_text(progress: &Progress) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fondaco_control::http::MoveResource;
+    use fondaco_api::MoveResource;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `fondaco repair`: lists the data that a node has lost, and accepts losses.
 
 use clap::{Args, Subcommand};
-use fondaco_control::http::{LossList, LossResource};
+use fondaco_api::{LossList, LossResource};
 
 use crate::client::Client;
 use crate::control_port::ControlPort;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::PushResource;
+use fondaco_api::PushResource;
 use fondaco_model::StoreName;
 use serde::Serialize;
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
-use fondaco_control::Role;
-use fondaco_control::http::{
-    ClusterNode, ClusterResource, FailedStream, NodeStatus, StoreList, StoreResource, StreamStatus, VersionResource,
-    VersionStream, VersionedResource, WithoutQuorum,
+use fondaco_api::{
+    ClusterNode, ClusterResource, FailedStream, NodeStatus, Role, StoreList, StoreResource, StreamStatus,
+    VersionResource, VersionStream, VersionedResource, WithoutQuorum,
 };
 use fondaco_model::cluster::ReplicaState;
 use fondaco_model::{Placement, PushState};

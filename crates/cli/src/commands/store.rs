@@ -4,9 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
 use clap::{Arg, Args, Subcommand};
-use fondaco_control::http::{
-    NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions,
-};
+use fondaco_api::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions};
 use fondaco_model::{StoreFanOut, StoreKind, StoreName, StoreOption, ValueType};
 use serde::Serialize;
 

@@ -1,9 +1,7 @@
 //! Options of `fondaco store` for hybrid stores, and what it says about their streams.
 
 use clap::Args;
-use fondaco_control::http::{
-    FailedStream, PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream,
-};
+use fondaco_api::{FailedStream, PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{Partitioner, StoreName, StreamSource, slot_of_key};
 use serde::Serialize;

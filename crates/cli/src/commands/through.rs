@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::{StoreList, StoreResource};
+use fondaco_api::{StoreList, StoreResource};
 use fondaco_model::StoreName;
 use fondaco_stream::{TopicAddress, partitions_of, send_version};
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fondaco_control::Role;
-use fondaco_control::http::{NodeList, NodeStatus, UploadFileResource, UploadResource};
+use fondaco_api::{NodeList, NodeStatus, Role, UploadFileResource, UploadResource};
 use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use serde::Serialize;

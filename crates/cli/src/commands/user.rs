@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, stdin};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fondaco_control::http::{AuditEntry, AuditList, NewUser, UserList, UserResource};
+use fondaco_api::{AuditEntry, AuditList, NewUser, UserList, UserResource};
 use fondaco_model::cluster::ControlRole;
 
 use crate::client::Client;

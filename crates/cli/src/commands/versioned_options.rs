@@ -1,7 +1,7 @@
 //! Options of `fondaco store` for stores of kind versioned.
 
 use clap::Args;
-use fondaco_control::http::{VersionedOptions, VersionedResource};
+use fondaco_api::{VersionedOptions, VersionedResource};
 use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution};
 
 use crate::output;

@@ -1,7 +1,7 @@
 //! `fondaco versions`, `rollback` and `swap`: list the versions of a store, and choose the current one.
 
 use clap::Args;
-use fondaco_control::http::{PushResource, RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
+use fondaco_api::{PushResource, RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
 use fondaco_model::{StoreName, VersionNumber};
 
 use super::push_progress::{problems, state_text};

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 
-use fondaco_control::ENTRIES;
+use fondaco_cluster::layout::ENTRIES;
 use fondaco_coordination::{Coordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_testing::{Proxy, ZooKeeper, free_port};
 use serde_json::json;

@@ -15,7 +15,7 @@ fn document(name: &str) -> String {
 #[test]
 fn every_error_code_is_documented_with_its_status() {
     let text = document("docs/http.md");
-    for (code, status, _) in fondaco_control::http::ERROR_CODES {
+    for (code, status, _) in fondaco_api::ERROR_CODES {
         assert!(text.contains(&format!("| `{code}` | {status} |")), "{code} {status}");
     }
 }

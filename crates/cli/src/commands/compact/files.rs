@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use fondaco_control::http::{CHANGED_TO_VALUE, Frame};
+use fondaco_api::{CHANGED_TO_VALUE, Frame};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::file::properties::WriterProperties;

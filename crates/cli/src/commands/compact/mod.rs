@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::bail;
 use clap::Args;
-use fondaco_control::http::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
+use fondaco_api::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
 use fondaco_model::{PartitionId, PartitionSet, StoreName};
 use serde::Serialize;
 

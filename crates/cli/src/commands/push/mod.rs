@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Command, FromArgMatches};
+use fondaco_api::{NewStore, PushResource, StoreResource};
 use fondaco_builder::KnownIds;
-use fondaco_control::http::{NewStore, PushResource, StoreResource};
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;

@@ -1,7 +1,7 @@
 //! What a version is pushed to, and all that would refuse it: checked before the build, which may take hours.
 
 use anyhow::bail;
-use fondaco_control::http::{PushResource, StoreResource};
+use fondaco_api::{PushResource, StoreResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use anyhow::{Context, anyhow, bail};
-use fondaco_control::{
-    ClusterConfig, Config, KafkaConfig, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig,
-};
+use fondaco_api::Role;
 use fondaco_model::{NodeId, Placement, StoreName};
+use fondaco_roles::{
+    ClusterConfig, Config, KafkaConfig, MemberConfig, PeerConfig, TlsConfig, UserConfig, ZooKeeperConfig,
+};
 use serde::Deserialize;
 
 use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::DevMember;
-use fondaco_control::{Config, Dev, DevConfig, Fondaco, Role, ZooKeeperConfig};
+use fondaco_api::{DevMember, Role};
 use fondaco_model::{Placement, StoreName};
+use fondaco_roles::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
 use serde::Serialize;
 
 use super::super::WrongUsage;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
-use fondaco_control::{Hook, MachinesConfig};
 use fondaco_model::balance::MachineSettings;
+use fondaco_roles::{Hook, MachinesConfig};
 use serde::Deserialize;
 
 /// The longest timeout of a hook: an hour.

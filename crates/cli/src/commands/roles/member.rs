@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use fondaco_control::{Config, Fondaco, Role};
+use fondaco_api::Role;
+use fondaco_roles::{Config, Fondaco};
 use serde::Serialize;
 
 use super::configuration::ConfigurationFile;

@@ -1,0 +1,272 @@
+//! Streams of hybrid stores.
+
+use std::collections::BTreeMap;
+
+use fondaco_model::versioned::EngineKind;
+use fondaco_model::{PartitionSet, Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The stream of a hybrid store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamResource {
+    /// Where events come from: a topic, `kafka://HOST:PORT,…/TOPIC`; or `log`, or `log:PARTITIONS`, the log of a process that is a whole
+    /// cluster.
+    #[schema(example = "kafka://kafka-1:9092,kafka-2:9092/views")]
+    pub source: String,
+    /// How long before the start of a push its version reads the stream from, in milliseconds; a day by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewind_ms: Option<u64>,
+    /// How old the newest event that a version has read may be when it begins to answer, if there are more, in milliseconds; ten seconds by
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count; a week by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// Where nodes keep the events: log, the default, or disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub engine: Option<EngineKind>,
+    /// How records are assigned to the partitions of the topic: any, the default, which is unknown to nodes, so that they read
+    /// all; or store, as `fondaco store partition` says, so that they read only the partitions that they need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub partitioner: Option<Partitioner>,
+    /// Whether nodes read no events for now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// After how long a span of events, in milliseconds, a node puts them into a new version; 0, the default, for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_ms: Option<u64>,
+}
+
+/// Changes of a hybrid store's stream. A setting that is missing stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// How long before the start of a push its version reads the stream from, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewind_ms: Option<u64>,
+    /// How old the newest event that a version has read may be when it begins to answer, if there are more, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// Whether nodes read no events for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// After how long a span of events, in milliseconds, a node puts them into a new version; 0 for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_ms: Option<u64>,
+}
+
+impl From<StreamOptions> for StreamChange {
+    fn from(options: StreamOptions) -> Self {
+        Self {
+            rewind_ms: options.rewind_ms,
+            lag_ms: options.lag_ms,
+            is_paused: options.paused,
+            compact_ms: options.compact_ms,
+        }
+    }
+}
+
+impl StreamResource {
+    /// The settings.
+    ///
+    /// # Errors
+    /// The text names no source.
+    pub fn settings(&self) -> Result<StreamSettings, StreamSourceError> {
+        let defaults = StreamSettings::of(self.source.parse::<StreamSource>()?);
+        Ok(StreamSettings {
+            rewind_ms: self.rewind_ms.unwrap_or(defaults.rewind_ms),
+            lag_ms: self.lag_ms.unwrap_or(defaults.lag_ms),
+            grace_ms: self.grace_ms.unwrap_or(defaults.grace_ms),
+            engine: self.engine.unwrap_or(defaults.engine),
+            partitioner: self.partitioner.unwrap_or(defaults.partitioner),
+            is_paused: self.paused,
+            compact_ms: self.compact_ms.unwrap_or(defaults.compact_ms),
+            ..defaults
+        })
+    }
+}
+
+impl From<StreamSettings> for StreamResource {
+    fn from(settings: StreamSettings) -> Self {
+        Self {
+            source: settings.source.to_string(),
+            rewind_ms: Some(settings.rewind_ms),
+            lag_ms: Some(settings.lag_ms),
+            grace_ms: Some(settings.grace_ms),
+            engine: Some(settings.engine),
+            partitioner: Some(settings.partitioner),
+            paused: settings.is_paused,
+            compact_ms: Some(settings.compact_ms),
+        }
+    }
+}
+
+/// Events to be logged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvents {
+    /// The events.
+    pub events: Vec<NewEvent>,
+}
+
+/// An event to be logged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvent {
+    /// The key, without the name of the store.
+    pub key: String,
+    /// The value; null deletes the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Instead of a value: what changes in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({"increment": {"views": 1}}))]
+    pub update: Option<serde_json::Value>,
+    /// An identifier: a second update of the key with the same identifier, time and operations has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// When it happened, in milliseconds since 1970; now by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unix_ms: Option<u64>,
+}
+
+/// How many events were logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventsLogged {
+    /// The number of events.
+    pub logged: u64,
+}
+
+/// How far nodes have read the stream of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StreamStatus {
+    /// Each version on each node whose events are open.
+    pub versions: Vec<VersionStream>,
+    /// Each version on each node whose events cannot be opened, or not for all its partitions.
+    #[serde(default)]
+    pub failed: Vec<FailedStream>,
+    /// The live nodes that did not answer: what they have read is missing.
+    #[serde(default)]
+    pub silent: Vec<u32>,
+}
+
+/// A version whose events a node cannot open.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FailedStream {
+    /// The node.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// The version.
+    pub version: u64,
+    /// Why. The node tries again every second.
+    pub error: String,
+}
+
+/// How far a node has read a stream for one version.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionStream {
+    /// The number of the node.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// The version.
+    pub version: u64,
+    /// How many partitions it was built for.
+    #[serde(default)]
+    pub partitions_total: u32,
+    /// How many of its partitions on the node answer: they have been close enough to the end of the stream.
+    pub partitions_ready: u64,
+    /// These partitions, such as 0-3,7, of as many as the version was built for.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub ready: PartitionSet,
+    /// Up to which time, in milliseconds since 1970, no event may come any more; 0 if none was read since the process began.
+    #[serde(default)]
+    pub settled_unix_ms: u64,
+    /// How many keys have events.
+    pub keys: u64,
+    /// The memory for recognising keys without events, in bytes.
+    pub filter_bytes: u64,
+    /// How many events have changed a key. This and all other counts are since the process began.
+    pub applied: u64,
+    /// How many events were earlier than what their key had.
+    pub superseded: u64,
+    /// How many events the version contains already.
+    pub cut: u64,
+    /// How many events were logged too late.
+    pub late: u64,
+    /// How many records were no events.
+    pub poison: u64,
+    /// How many events belong to other nodes.
+    pub elsewhere: u64,
+    /// How many updates had an identifier that was known.
+    #[serde(default)]
+    pub repeated: u64,
+    /// How many updates did not fit the value that they should change.
+    #[serde(default)]
+    pub unfit: u64,
+    /// Each partition of the topic.
+    pub partitions: Vec<TopicPartition>,
+    /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
+    #[serde(default)]
+    pub begun_offsets: BTreeMap<u32, u64>,
+    /// The reason that keeps the node from reading the stream, if there is one.
+    pub error: Option<String>,
+    /// Records that were gone before they were read: a new version has to be pushed.
+    pub lost: Vec<LostRange>,
+}
+
+/// Records of a topic that were gone before they were read.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct LostRange {
+    /// The partition of the topic.
+    pub partition: u32,
+    /// The offset of the first one.
+    pub from: u64,
+    /// The offset after the last one.
+    pub to: u64,
+}
+
+/// Records of a topic that are no events.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PoisonList {
+    /// The topic.
+    pub source: String,
+    /// The first thousand of each version on each node, each record once.
+    pub records: Vec<PoisonRecord>,
+    /// The live nodes that did not answer: what they have read is missing.
+    #[serde(default)]
+    pub silent: Vec<u32>,
+}
+
+/// A record that is no event.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PoisonRecord {
+    /// The version that has read it.
+    pub version: u64,
+    /// The partition of the topic.
+    pub partition: u32,
+    /// Its offset.
+    pub offset: u64,
+    /// Why it is no event.
+    pub reason: String,
+}
+
+/// How far a node has read a partition of a topic.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct TopicPartition {
+    /// Its number.
+    pub partition: u32,
+    /// The offset to read next: reads at this node see the effects of all records before it. Null if it has not been read yet since the
+    /// process began.
+    #[serde(default)]
+    pub next_offset: Option<u64>,
+    /// How many records are yet to be read. Null if it has not been read yet since the process began.
+    pub lag_records: Option<u64>,
+    /// The age of the last record that was read, in milliseconds; 0 if none is yet to be read.
+    pub lag_ms: u64,
+}

@@ -1,0 +1,104 @@
+//! Versions, and their state on nodes.
+
+use fondaco_model::cluster::ReplicaState;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::PushResource;
+
+/// The versions of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionList {
+    /// The current one first, then those most recently current.
+    pub versions: Vec<VersionResource>,
+    /// The push under way, whose version is not among them yet.
+    #[serde(default)]
+    pub push: Option<PushResource>,
+}
+
+/// The state of a version in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VersionState {
+    /// It is current.
+    Serving,
+    /// It is open, and can be swapped in at once.
+    Ready,
+    /// A partition of it is on no node yet, and is being fetched.
+    Fetching,
+    /// A partition of it is on no node, and cannot be fetched.
+    Failed,
+}
+
+/// A version of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionResource {
+    /// Its number.
+    pub version: u64,
+    /// Its state in the cluster.
+    pub state: VersionState,
+    /// Whether it is the current one.
+    pub current: bool,
+    /// The number of its records; null if unknown, like the fields below.
+    pub records: Option<u64>,
+    /// The size of its files in bytes.
+    pub bytes: Option<u64>,
+    /// How many of these bytes are indexes, which should be in memory.
+    pub index_bytes: Option<u64>,
+    /// The number of its chunks.
+    pub chunks: Option<u64>,
+    /// When it was built, in milliseconds since 1970.
+    pub built_unix_ms: Option<u64>,
+    /// Of a hybrid store: up to when it contains all events, in milliseconds since 1970.
+    #[serde(default)]
+    pub as_of_unix_ms: Option<u64>,
+    /// The compression of its values.
+    pub compression: Option<String>,
+    /// The location where it was built.
+    pub source: Option<String>,
+    /// The checksum that identifies it.
+    #[serde(default)]
+    pub checksum: Option<String>,
+    /// Its directory on the answering node; null if the node has no file of it.
+    pub directory: Option<String>,
+    /// Why it cannot be served.
+    pub error: Option<String>,
+    /// Its state on each node.
+    pub nodes: Vec<ReplicaResource>,
+}
+
+/// A version on a node.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaResource {
+    /// The number of the node.
+    pub node: u32,
+    /// Its state there.
+    pub state: ReplicaState,
+    /// The bytes that the fetch under way has fetched.
+    pub bytes_done: u64,
+    /// The bytes that it has to fetch; 0 without a fetch.
+    pub bytes_total: u64,
+    /// Whether it has all files, and waits for the stream on top of them to be read.
+    #[serde(default)]
+    pub reads_stream: bool,
+    /// Why it failed last, or cannot read the stream.
+    pub error: Option<String>,
+}
+
+/// A version to make current.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwapRequest {
+    /// Its number.
+    #[schema(minimum = 1)]
+    pub version: u64,
+}
+
+/// A version to go back to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// Its number; by default the version before the current one.
+    #[schema(minimum = 1)]
+    pub to: Option<u64>,
+}

@@ -1,0 +1,69 @@
+//! The leading controller, as other processes find and reach it.
+
+use std::sync::Arc;
+
+use fondaco_coordination::Coordination;
+use fondaco_fetch::{PeerClient, PeerPort};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::layout::ELECTION;
+
+/// The entry of a candidate, for clients that look up the leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its HTTP address, `host:port`.
+    pub http: String,
+}
+
+/// The leading controller, as other processes reach it.
+pub struct Leader {
+    coordination: Arc<dyn Coordination>,
+    peers: PeerClient,
+    known: Mutex<Option<PeerPort>>,
+    /// The address of this process.
+    own: String,
+}
+
+impl Leader {
+    /// The leader as this process, whose address is `own`, reaches it.
+    pub fn new(coordination: Arc<dyn Coordination>, peers: PeerClient, own: String) -> Self {
+        Self {
+            coordination,
+            peers,
+            known: Mutex::default(),
+            own,
+        }
+    }
+
+    /// The control port of the leader, if that is another process. An entry that this process left before it was restarted
+    /// names itself: it must not ask itself.
+    pub fn other(&self) -> Option<PeerPort> {
+        let port = self.port()?;
+        if port.address() == self.own {
+            self.forget();
+            return None;
+        }
+        Some(port)
+    }
+
+    /// The control port of the leader, as it was found last; `None` if there is none.
+    pub fn port(&self) -> Option<PeerPort> {
+        let mut known = self.known.lock();
+        if known.is_none() {
+            *known = self.look().map(|address| self.peers.port(&address));
+        }
+        known.clone()
+    }
+
+    /// The leader did not answer, or leads no longer: it is looked for again.
+    pub fn forget(&self) {
+        *self.known.lock() = None;
+    }
+
+    fn look(&self) -> Option<String> {
+        let leader = self.coordination.leader(&ELECTION.parse().ok()?).ok().flatten()?;
+        let leader: Candidate = serde_json::from_slice(&leader).ok()?;
+        Some(leader.http)
+    }
+}

@@ -1,0 +1,269 @@
+//! One pass over entries: it begins with the former view, and puts the records of the entries that it reads into it.
+//!
+//! An entry that cannot be parsed leaves its former record in place, and so does the missing entry of a store that no
+//! record declares dropped. A store and the record of its dropping are read together, since the change of one entry may be told
+//! before that of the other: between them, its data would seem to be that of no store. Nothing of the pass is seen before the
+//! mirror accepts its result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fondaco_api::SettingChanges;
+use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath};
+use fondaco_model::StoreName;
+use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised};
+use serde::de::DeserializeOwned;
+
+use super::sighting::Sighting;
+use crate::layout;
+use crate::layout::{FOLDERS, SETTINGS};
+
+/// Entries that cannot be used, and why.
+pub(super) type Problems = BTreeMap<EntryPath, String>;
+
+/// Why a store without an entry is still in the view.
+const LOST: &str = "it is missing, though the store was not dropped: the store stays as it was seen last, and nothing is \
+                    deleted; write the entry back: fondaco cluster adopt, or give the store up: fondaco cluster adopt \
+                    --present";
+
+/// A pass under way.
+pub(super) struct Reading<'a> {
+    coordination: &'a dyn Coordination,
+    former: Arc<ClusterView>,
+    former_problems: Problems,
+    found: Found,
+}
+
+/// The result of a pass.
+pub(super) struct Found {
+    pub(super) view: ClusterView,
+    pub(super) settings: Option<Revised<SettingChanges>>,
+    pub(super) problems: Problems,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(coordination: &'a dyn Coordination, former: &Sighting, former_problems: Problems) -> Self {
+        Self {
+            coordination,
+            former: Arc::clone(&former.view),
+            found: Found {
+                view: ClusterView::clone(&former.view),
+                settings: former.settings.clone(),
+                problems: former_problems.clone(),
+            },
+            former_problems,
+        }
+    }
+
+    /// Reads all entries. Controllers read reports, too.
+    pub(super) fn read_all(&mut self, decides: bool) -> Result<(), CoordinationError> {
+        self.found.problems.clear();
+        for prefix in layout::watched(decides)? {
+            if !FOLDERS.contains(&prefix.as_str()) {
+                self.put(&prefix, self.coordination.read(&prefix)?)?;
+                continue;
+            }
+            let entries = self.coordination.read_children(&prefix)?;
+            for name in known(&self.former, prefix.as_str()) {
+                if !entries.contains_key(&name) {
+                    self.put(&prefix.join(&name)?, None)?;
+                }
+            }
+            for (name, entry) in entries {
+                self.put(&prefix.join(&name)?, Some(entry))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads these entries.
+    pub(super) fn read_some(&mut self, paths: &BTreeSet<EntryPath>) -> Result<(), CoordinationError> {
+        paths
+            .iter()
+            .try_for_each(|path| self.put(path, self.coordination.read(path)?))
+    }
+
+    fn put(&mut self, path: &EntryPath, entry: Option<Entry>) -> Result<(), CoordinationError> {
+        let gone = self.put_alone(path, entry)?;
+        if let Some(other) = gone {
+            let other = layout::path(&other)?;
+            let entry = self.coordination.read(&other)?;
+            self.put_alone(&other, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an entry into the view. If that takes a store or the record of a dropped one away, returns the entry that may have the
+    /// store now.
+    fn put_alone(&mut self, path: &EntryPath, entry: Option<Entry>) -> Result<Option<RecordPath>, CoordinationError> {
+        let record = RecordPath::parse(path.as_str());
+        let store_in = |view: &ClusterView| match &record {
+            Some(RecordPath::Store(name)) => {
+                let id = view.stores.get(name)?.record.id;
+                Some((id, RecordPath::Dropped(id)))
+            }
+            Some(RecordPath::Dropped(id)) => {
+                let name = &view.dropped.get(id)?.record.record.definition.name;
+                Some((*id, RecordPath::Store(name.clone())))
+            }
+            _ => None,
+        };
+        let before = store_in(&self.found.view);
+        let outcome = match path.as_str() {
+            SETTINGS => parse(entry.as_ref()).map(|found| self.found.settings = found),
+            _ => match &record {
+                Some(RecordPath::Store(name)) if entry.is_none() && !self.is_adopted() && self.is_lost(name)? => {
+                    Err(LOST.to_owned())
+                }
+                Some(record) => apply(&mut self.found.view, record, entry.as_ref()),
+                // An entry of another process.
+                None => Ok(()),
+            },
+        };
+        match outcome {
+            Ok(()) => drop(self.found.problems.remove(path)),
+            Err(reason) => {
+                if self.former_problems.get(path) != Some(&reason) {
+                    tracing::error!(%path, %reason, "a metadata entry cannot be used");
+                }
+                self.found.problems.insert(path.clone(), reason);
+            }
+        }
+        let after = store_in(&self.found.view).map(|(id, _)| id);
+        Ok(before.filter(|(id, _)| Some(*id) != after).map(|(_, other)| other))
+    }
+
+    /// Whether the view continues the former one.
+    pub(super) fn check_continues(&self) -> Result<(), Discontinuity> {
+        self.found.view.check_continues(&self.former)
+    }
+
+    /// Whether an operator declared the entries of this view true, whatever the former view was.
+    pub(super) fn is_adopted(&self) -> bool {
+        let adoptions = |view: &ClusterView| view.cluster.as_ref().map(|cluster| cluster.adoptions);
+        adoptions(&self.former).is_some_and(|former| adoptions(&self.found.view) > Some(former))
+    }
+
+    /// Whether a store in the view has lost its entry without having been dropped.
+    fn is_lost(&self, name: &StoreName) -> Result<bool, CoordinationError> {
+        let Some(store) = self.found.view.stores.get(name).map(|store| &store.record) else {
+            return Ok(false);
+        };
+        let entry = self.coordination.read(&layout::path(&RecordPath::Dropped(store.id))?)?;
+        let dropped: Option<Revised<DroppedStore>> = parse(entry.as_ref()).ok().flatten();
+        let is_it = |dropped: Revised<DroppedStore>| dropped.record.record.created_unix_ms == store.created_unix_ms;
+        Ok(!dropped.is_some_and(is_it))
+    }
+
+    pub(super) fn finish(self) -> Found {
+        self.found
+    }
+}
+
+/// The names in a folder that are in a view.
+fn known(view: &ClusterView, folder: &str) -> Vec<String> {
+    fn names<K: ToString, T>(map: &BTreeMap<K, T>) -> Vec<String> {
+        map.keys().map(K::to_string).collect()
+    }
+    match folder {
+        "nodes" => names(&view.nodes),
+        "announcements" => names(&view.announcements),
+        "routers" => names(&view.routers),
+        "stores" => names(&view.stores),
+        "dropped" => names(&view.dropped),
+        "plans" => names(&view.plans),
+        "users" => names(&view.users),
+        _ => names(&view.reports),
+    }
+}
+
+/// Puts an entry's record into a view, or removes the record of a missing entry.
+fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
+    fn plain<T>(revised: Option<Revised<T>>) -> Option<T> {
+        revised.map(|revised| revised.record)
+    }
+    fn put<K: Ord + Clone, T>(map: &mut BTreeMap<K, T>, key: &K, found: Option<T>) {
+        match found {
+            Some(record) => drop(map.insert(key.clone(), record)),
+            None => drop(map.remove(key)),
+        }
+    }
+    match path {
+        RecordPath::Cluster => view.cluster = plain(parse(entry)?),
+        RecordPath::Routing => view.routing = parse(entry)?,
+        RecordPath::Numbers => view.numbers = parse(entry)?,
+        RecordPath::Node(id) => put(&mut view.nodes, id, parse(entry)?),
+        RecordPath::Announcement(identity) => put(&mut view.announcements, identity, plain(parse(entry)?)),
+        RecordPath::Report(id) => put(&mut view.reports, id, plain(parse(entry)?)),
+        RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
+        RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
+        RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
+        RecordPath::Plan(number) => put(&mut view.plans, number, parse(entry)?),
+        RecordPath::User(name) => put(&mut view.users, name, parse(entry)?),
+    }
+    Ok(())
+}
+
+/// The record of an entry, with its revision; `None` if there is no entry.
+pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<Revised<T>>, String> {
+    let read = |entry: &Entry| {
+        Ok(Revised {
+            record: serde_json::from_slice(&entry.bytes).map_err(|error| error.to_string())?,
+            revision: entry.revision.get(),
+        })
+    };
+    entry.map(read).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_coordination::{EmbeddedCoordination, Revision};
+    use fondaco_model::StoreDefinition;
+    use fondaco_model::cluster::StoreRecord;
+
+    use super::*;
+
+    #[test]
+    fn data_of_a_store_is_explained_whichever_change_is_told_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordination = EmbeddedCoordination::open(dir.path()).unwrap().session();
+        let [store_path, dropped_path]: [EntryPath; 2] = ["stores/s", "dropped/5"].map(|path| path.parse().unwrap());
+        let store = |id| StoreRecord::new(StoreDefinition::batch("s".parse().unwrap()), id, id.into());
+        let dropped = DroppedStore {
+            record: store(5),
+            dropped_unix_ms: 8,
+            kept_until_unix_ms: 8,
+        };
+        let write = |path: &EntryPath, bytes: Vec<u8>| coordination.write(path, &bytes, None).unwrap();
+        let write_store = |id| write(&store_path, serde_json::to_vec(&store(id)).unwrap());
+        let delete = |path: &EntryPath, revision: Revision| coordination.delete(path, revision).unwrap();
+        let seen = |former: &Sighting, path: &EntryPath| {
+            let mut reading = Reading::new(&*coordination, former, Problems::new());
+            reading.read_some(&[path.clone()].into()).unwrap();
+            let view = reading.finish().view;
+            Sighting {
+                view: Arc::new(view),
+                ..Sighting::default()
+            }
+        };
+        // The numbers of stores that there are, and of dropped ones.
+        let numbers = |sighting: &Sighting| {
+            let stores: Vec<u16> = sighting.view.stores.values().map(|store| store.record.id).collect();
+            (stores, sighting.view.dropped.keys().copied().collect::<Vec<u16>>())
+        };
+        let created = write_store(5);
+        let before = seen(&Sighting::default(), &store_path);
+        delete(&store_path, created);
+        let dropping = write(&dropped_path, serde_json::to_vec(&dropped).unwrap());
+        let without = seen(&before, &store_path);
+        assert_eq!(numbers(&without), (vec![], vec![5]));
+        // Another store with its name.
+        let other = write_store(6);
+        assert_eq!(numbers(&seen(&before, &store_path)), (vec![6], vec![5]));
+        delete(&store_path, other);
+        // The dropped one is restored.
+        delete(&dropped_path, dropping);
+        write_store(5);
+        assert_eq!(numbers(&seen(&without, &dropped_path)), (vec![5], vec![]));
+    }
+}

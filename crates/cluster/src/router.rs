@@ -1,0 +1,150 @@
+//! A router's work: it announces itself, and publishes the cluster to its requests. It holds no data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
+use fondaco_coordination::{Coordination, CoordinationError, SessionState};
+use fondaco_model::Identity;
+use fondaco_model::cluster::{RecordPath, RouterRecord};
+
+use crate::change_signal::{ChangeSignal, ChangeWatcher};
+use crate::error::ClusterError;
+use crate::layout;
+use crate::mirror::{Mirror, Origin};
+use crate::peer_topology::PeerTopology;
+use crate::worker::{Ending, Worker};
+
+/// How often it looks when nothing changes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The router of a process. Dropping it stops it.
+pub struct RouterWork {
+    shared: Arc<Shared>,
+    _worker: Worker,
+}
+
+struct Shared {
+    change_signal: Arc<ChangeSignal>,
+    looks: ChangeWatcher,
+    mirror: Mirror,
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    coordination: Arc<dyn Coordination>,
+    catalog: Arc<SharedCatalog>,
+    peer_topology: PeerTopology,
+    identity: Identity,
+    record: RouterRecord,
+    /// The session in which it is announced.
+    announced: Option<u64>,
+}
+
+impl RouterWork {
+    /// Starts the thread.
+    pub fn start(
+        coordination: Arc<dyn Coordination>,
+        mirror: Mirror,
+        catalog: Arc<SharedCatalog>,
+        access: PeerAccess,
+        identity: Identity,
+        record: RouterRecord,
+    ) -> Result<Self, ClusterError> {
+        let change_signal = Arc::new(ChangeSignal::default());
+        mirror.raise_on_change(&change_signal);
+        let shared = Arc::new(Shared {
+            change_signal: Arc::clone(&change_signal),
+            looks: ChangeWatcher::default(),
+            mirror,
+        });
+        let wanted = Arc::clone(catalog.topology_wanted());
+        let mut work = Work {
+            shared: Arc::clone(&shared),
+            coordination,
+            catalog,
+            peer_topology: PeerTopology::new(access, wanted, Arc::clone(&change_signal)),
+            identity,
+            record,
+            announced: None,
+        };
+        Ok(Self {
+            shared,
+            _worker: Worker::start("router", change_signal, move |ending| work.run(ending))?,
+        })
+    }
+
+    /// Waits until requests see the present view of the cluster.
+    pub fn wait_looked(&self, timeout: Duration) {
+        self.shared.looks.wait(&self.shared.change_signal, timeout);
+    }
+
+    /// Why the router cannot serve; empty if it can.
+    pub fn not_ready(&self) -> Vec<String> {
+        let sighting = self.shared.mirror.look();
+        if let Err(error) = sighting.view.check_protocol() {
+            return vec![error.to_string()];
+        }
+        match (sighting.origin, &sighting.view.routing) {
+            (Origin::Nothing, _) => vec!["the coordination service has not answered yet".to_owned()],
+            (_, None) => vec!["there is no routing table yet: too few nodes are live".to_owned()],
+            (_, Some(_)) => Vec::new(),
+        }
+    }
+}
+
+impl Work {
+    fn run(&mut self, ending: &Ending) {
+        let shared = Arc::clone(&self.shared);
+        while !ending.has_come() {
+            let seen = shared.change_signal.count();
+            let look = shared.looks.begin();
+            if let Err(error) = self.announce() {
+                tracing::warn!(%error, "cannot announce this router: trying again");
+            }
+            self.publish();
+            // No reader is slow enough to hold a former catalog for long, and a catalog is small.
+            self.catalog.reap();
+            shared.looks.end(look);
+            shared.change_signal.wait(seen, TICK);
+        }
+    }
+
+    fn announce(&mut self) -> Result<(), ClusterError> {
+        let session = self.coordination.session();
+        let sighting = self.shared.mirror.look();
+        if !sighting.is_current
+            || session.state != SessionState::Connected
+            || self.announced == Some(session.generation)
+        {
+            return Ok(());
+        }
+        // Otherwise the number of this router would bring the cluster back to a former protocol.
+        sighting.view.check_protocol()?;
+        let path = layout::path(&RecordPath::Router(self.identity.clone()))?;
+        let bytes = serde_json::to_vec(&self.record).map_err(ClusterError::invalid_metadata(&path))?;
+        match self.coordination.create_ephemeral(&path, &bytes) {
+            // No other process has its identity, which was made when this process started.
+            Ok(_) | Err(CoordinationError::Conflict { .. }) => {
+                self.announced = Some(session.generation);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn publish(&mut self) {
+        let Some(topology) = self.peer_topology.look(&self.shared.mirror.look(), None) else {
+            return;
+        };
+        let catalog = self.catalog.load();
+        let known = catalog.membership().map(|membership| &**membership.topology());
+        if known == Some(&topology) {
+            return;
+        }
+        drop(catalog);
+        let membership = Membership::new(Arc::new(topology), Member::Router(self.identity.clone()));
+        self.catalog
+            .publish(Catalog::default().in_cluster(Arc::new(membership)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Questions that only nodes can answer: a process asks all other live nodes the same question, or names the nodes to ask.
+
+use std::time::Duration;
+
+use fondaco_model::NodeId;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// How many nodes are asked at a time.
+const ASKED_AT_ONCE_MAX: usize = 32;
+
+/// How long an answer is waited for.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The answers of the other live nodes.
+pub(super) struct Answers<T> {
+    /// In the order of the nodes' numbers.
+    pub(super) answers: Vec<(NodeId, T)>,
+    /// The nodes that did not answer, or refused.
+    pub(super) silent: Vec<NodeId>,
+}
+
+/// Asks all other live nodes for JSON.
+pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(app: &App, target: &str) -> Answers<T> {
+    let mut left = live(app).into_iter().filter(|&(node, _)| Some(node) != app.node());
+    let mut asked = JoinSet::new();
+    let mut answers = Vec::new();
+    let mut silent = Vec::new();
+    loop {
+        while asked.len() < ASKED_AT_ONCE_MAX
+            && let Some((node, address)) = left.next()
+        {
+            let (port, target) = (app.peers.port(&address), target.to_owned());
+            asked.spawn(async move {
+                let answer = tokio::task::spawn_blocking(move || port.get(&target));
+                let answer = tokio::time::timeout(ANSWER_TIME_MAX, answer).await;
+                let answer = answer.ok().and_then(Result::ok).and_then(Result::ok);
+                let body = answer.and_then(|(status, body)| status.is_success().then_some(body));
+                (node, body.and_then(|body| serde_json::from_slice::<T>(&body).ok()))
+            });
+        }
+        match asked.join_next().await {
+            None => break,
+            Some(Ok((node, Some(answer)))) => answers.push((node, answer)),
+            Some(Ok((node, None))) => silent.push(node),
+            // The process ends.
+            Some(Err(_)) => {}
+        }
+    }
+    answers.sort_by_key(|&(node, _)| node);
+    silent.sort();
+    Answers { answers, silent }
+}
+
+/// Refuses what this process cannot answer, and names the nodes that can. `why` is what it lacks.
+pub(super) fn ask_a_node(app: &App, why: &str) -> ApiError {
+    let addresses: Vec<String> = live(app).into_iter().map(|(_, address)| address).collect();
+    let message = match &addresses[..] {
+        [] => format!("{why}: ask a node; none is live"),
+        addresses => format!("{why}: ask a node: {}", addresses.join(", ")),
+    };
+    ApiError::new("unavailable", message)
+}
+
+/// The live nodes, with the addresses of their control ports.
+fn live(app: &App) -> Vec<(NodeId, String)> {
+    let view = app.operator.mirror().view();
+    let live = view.nodes.iter().filter(|&(&node, _)| view.is_live(node));
+    live.map(|(&node, known)| (node, known.record.http.clone())).collect()
+}

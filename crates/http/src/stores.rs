@@ -1,0 +1,241 @@
+//! `/v1/stores`: creating, showing, altering, dropping and restoring stores, and swapping their versions.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use fondaco_agent::topic_problem;
+use fondaco_api::{
+    ErrorResource, NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList, members,
+};
+use fondaco_model::cluster::operator::StoreChange as Change;
+use fondaco_model::{StoreDefinition, StoreName, StoreOption, StreamSource, VersionNumber};
+
+use crate::app::App;
+use crate::body::{Dropping, JsonBody, QueryOf, StorePath, Wait};
+use crate::error::ApiError;
+use crate::store_status::Seen;
+
+/// List all stores.
+#[utoipa::path(get, path = "/v1/stores", tag = "stores", responses(
+    (status = 200, description = "All stores", body = StoreList),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiError> {
+    let stores = app.blocking(|app| {
+        let view = app.operator.view_with_reports()?;
+        let seen = Seen::new(app.operator.mirror(), &view, app.agent.as_deref());
+        let stores = view.stores.values().map(|store| seen.store(&store.record));
+        Ok(stores.collect())
+    });
+    Ok(Json(StoreList { stores: stores.await? }))
+}
+
+/// Create a store. Of a hybrid store the brokers are asked for the topic; that they do not have it yet does not keep the store
+/// from being created.
+#[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
+    (status = 201, description = "The store", body = StoreResource),
+    (status = "default", description = "An error: invalid_request, other_kind, no_engine, no_log, store_exists, too_many_stores, no_routing, plan_in_progress, short_lists, placement", body = ErrorResource),
+))]
+pub(super) async fn create(
+    State(app): State<App>,
+    JsonBody(new): JsonBody<NewStore>,
+) -> Result<(StatusCode, Json<StoreResource>), ApiError> {
+    let name: StoreName = new
+        .name
+        .parse()
+        .map_err(|error| ApiError::invalid(format!("{error}")))?;
+    StoreOption::check(&name, new.kind, members(&new).iter().map(String::as_str), true)?;
+    let stream = new.stream.as_ref().map(|stream| stream.settings());
+    let definition = StoreDefinition {
+        name,
+        kind: new.kind,
+        backups: new.backups.unwrap_or(StoreDefinition::BACKUPS_DEFAULT),
+        replicas: new.replicas,
+        everywhere: new.everywhere,
+        tolerate_failures: new.tolerate_failures,
+        read_keys_per_second: new.read_keys_per_second,
+        space_quota_bytes: new.space_quota_bytes,
+        fan_out: new.fan_out,
+        value_type: new.value_type,
+        versioned: None,
+        stream: stream
+            .transpose()
+            .map_err(|error| ApiError::invalid(error.to_string()))?,
+    };
+    let settings = new.versioned.map(|options| options.change());
+    let store = app.blocking(move |app| {
+        if let Some(StreamSource::Log(_)) = definition.stream.as_ref().map(|stream| &stream.source)
+            && app.events.is_none()
+        {
+            return Err(ApiError::no_event_log());
+        }
+        app.operator.create(&definition, settings.as_ref())?;
+        app.settle();
+        let stream = definition.stream.as_ref();
+        let problem = stream.and_then(|stream| topic_problem(&stream.source, &app.push_check.kafka));
+        Ok((status(app, &definition.name)?, problem))
+    });
+    let (store, stream_problem) = store.await?;
+    let store = StoreResource {
+        stream_problem,
+        ..store
+    };
+    Ok((StatusCode::CREATED, Json(store)))
+}
+
+/// Show a store.
+#[utoipa::path(get, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), responses(
+    (status = 200, description = "The store", body = StoreResource),
+    (status = "default", description = "An error: store_not_found", body = ErrorResource),
+))]
+pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<StoreResource>, ApiError> {
+    let store = app.blocking(move |app| status(app, &name)).await?;
+    Ok(Json(store))
+}
+
+/// Change a store. Surplus backups are deleted.
+#[utoipa::path(patch, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), request_body = StoreChange, responses(
+    (status = 200, description = "The store as it is now", body = StoreResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, other_kind, unchangeable, version_failed, plan_in_progress, node_absent, short_lists, placement", body = ErrorResource),
+))]
+pub(super) async fn alter(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    JsonBody(change): JsonBody<StoreChange>,
+) -> Result<Json<StoreResource>, ApiError> {
+    let given = members(&change);
+    let change = Change {
+        backups: change.backups,
+        replicas: change
+            .replicas
+            .map(|replicas| Some(replicas).filter(|&replicas| replicas > 0)),
+        everywhere: change.everywhere,
+        tolerate_failures: change.tolerate_failures,
+        read_keys_per_second: change
+            .read_keys_per_second
+            .map(|limit| Some(limit).filter(|&limit| limit > 0)),
+        space_quota_bytes: change
+            .space_quota_bytes
+            .map(|quota| Some(quota).filter(|&quota| quota > 0)),
+        fan_out: change.fan_out,
+        versioned: change.versioned.map(|options| options.change()),
+        stream: change.stream.map(Into::into),
+    };
+    let store = app.blocking(move |app| {
+        let kind = app.operator.store(&name)?.definition.kind;
+        StoreOption::check(&name, kind, given.iter().map(String::as_str), false)?;
+        app.operator.alter(&name, &change)?;
+        app.settle();
+        status(app, &name)
+    });
+    Ok(Json(store.await?))
+}
+
+/// Drop a store with all its versions. Nodes keep its data for a day, unless configured: until then it can be restored.
+#[utoipa::path(delete, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store"), Dropping), responses(
+    (status = 204, description = "The store is dropped"),
+    (status = "default", description = "An error: store_not_found, push_in_progress, entries_lost", body = ErrorResource),
+))]
+pub(super) async fn drop_store(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(dropping): QueryOf<Dropping>,
+) -> Result<StatusCode, ApiError> {
+    let dropped = app.blocking(move |app| {
+        app.operator.drop_store(&name, dropping.now)?;
+        app.settle();
+        Ok(())
+    });
+    dropped.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Restore a dropped store as it was. Nodes restore its data from the trash.
+#[utoipa::path(post, path = "/v1/stores/{store}/restore", tag = "stores", params(("store" = String, Path, description = "The store")), responses(
+    (status = 200, description = "The store", body = StoreResource),
+    (status = "default", description = "An error: store_exists, not_restorable, entries_lost", body = ErrorResource),
+))]
+pub(super) async fn restore(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+) -> Result<Json<StoreResource>, ApiError> {
+    let store = app.blocking(move |app| {
+        app.operator.restore_store(&name)?;
+        app.settle();
+        status(app, &name)
+    });
+    Ok(Json(store.await?))
+}
+
+/// List the versions of a store.
+#[utoipa::path(get, path = "/v1/stores/{store}/versions", tag = "versions", params(("store" = String, Path, description = "The store")), responses(
+    (status = 200, description = "Its versions", body = VersionList),
+    (status = "default", description = "An error: store_not_found", body = ErrorResource),
+))]
+pub(super) async fn versions(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+) -> Result<Json<VersionList>, ApiError> {
+    let store = app.blocking(move |app| status(app, &name)).await?;
+    Ok(Json(VersionList {
+        versions: store.versions,
+        push: store.push.filter(|push| !push.state.is_end()),
+    }))
+}
+
+/// Make a kept version current. Answers when all live nodes serve it.
+#[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
+    (status = 200, description = "The store as it is now", body = StoreResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed", body = ErrorResource),
+))]
+pub(super) async fn swap(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(wait): QueryOf<Wait>,
+    JsonBody(request): JsonBody<SwapRequest>,
+) -> Result<Json<StoreResource>, ApiError> {
+    let version = version(request.version)?;
+    let store = app.blocking(move |app| {
+        app.operator.swap(&name, version)?;
+        swapped(app, &name, wait)
+    });
+    Ok(Json(store.await?))
+}
+
+/// Go back to an earlier version: the given one, or the one before the current one. Answers when all live nodes serve
+/// it.
+#[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
+    (status = 200, description = "The store as it is now", body = StoreResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, version_not_found, version_failed", body = ErrorResource),
+))]
+pub(super) async fn rollback(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    QueryOf(wait): QueryOf<Wait>,
+    JsonBody(request): JsonBody<RollbackRequest>,
+) -> Result<Json<StoreResource>, ApiError> {
+    let to = request.to.map(version).transpose()?;
+    let store = app.blocking(move |app| {
+        app.operator.roll_back(&name, to)?;
+        swapped(app, &name, wait)
+    });
+    Ok(Json(store.await?))
+}
+
+/// A store after its current version has changed, once all nodes know, if that was requested.
+fn swapped(app: &App, name: &StoreName, wait: Wait) -> Result<StoreResource, ApiError> {
+    if wait.wait {
+        app.wait_serving(name)?;
+    }
+    status(app, name)
+}
+
+fn status(app: &App, name: &StoreName) -> Result<StoreResource, ApiError> {
+    let record = app.operator.store(name)?;
+    let view = app.operator.view_with_reports()?;
+    Ok(Seen::new(app.operator.mirror(), &view, app.agent.as_deref()).store(&record))
+}
+
+fn version(number: u64) -> Result<VersionNumber, ApiError> {
+    VersionNumber::new(number).ok_or_else(|| ApiError::invalid("invalid version 0: versions are whole numbers from 1"))
+}
