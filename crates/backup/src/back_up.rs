@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, bail};
+use fondaco_admin::Endpoint;
 use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -20,7 +21,6 @@ use crate::manifest::{self, Manifest, Names};
 use crate::pace::Pace;
 use crate::pages::Pages;
 use crate::partition::PartitionWriter;
-use crate::port::Ports;
 use crate::records::{RecordsFile, RecordsWriter};
 use crate::replicas::Replicas;
 use crate::sources::Sources;
@@ -57,7 +57,7 @@ pub fn back_up(
     partitions_at_once: usize,
     job: Job<'_>,
 ) -> anyhow::Result<BackedUp> {
-    let mut cluster = Cluster::new(job.ports)?;
+    let mut cluster = Cluster::new(job.endpoint)?;
     let Some(settings) = cluster.settings(name)? else {
         bail!(
             "no store {name:?} on {}: list the stores: fondaco store list",
@@ -79,7 +79,7 @@ pub fn back_up(
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let names = Names::new()?;
     let mut reading = Reading {
-        ports: job.ports,
+        endpoint: job.endpoint,
         store: StoreId {
             name,
             created_unix_ms: settings.created_unix_ms,
@@ -182,7 +182,7 @@ fn side_by_side(
 
 /// A store that is being read.
 struct Reading<'a> {
-    ports: &'a dyn Ports,
+    endpoint: &'a Endpoint,
     store: StoreId<'a>,
     location: &'a Location,
     /// The earlier backup that this one builds on.
@@ -199,7 +199,7 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     /// Another reader of the same store, with its own connections.
     fn beside(&self) -> anyhow::Result<Reading<'a>> {
-        let mut cluster = Cluster::new(self.ports)?;
+        let mut cluster = Cluster::new(self.endpoint)?;
         let topology = cluster.look_up(self.replicas)?;
         self.check_count(&topology)?;
         Ok(Reading {

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
+use fondaco_admin::{AdminError, Client, Endpoint};
 use fondaco_api::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use serde::{Deserialize, Serialize};
 
 use crate::pace::Pace;
-use crate::port::{Port, Ports, is_refused};
 
 /// How long a transient failure is retried: a node restarts within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,9 +66,9 @@ pub struct StoreId<'a> {
 
 impl StoreSettings {
     /// The identity of a store; `None` if there is no store of this name.
-    pub fn of(port: &dyn Port, name: &StoreName) -> anyhow::Result<Option<Self>> {
-        let store: StoreResource = match port.resource(&format!("/v1/stores/{name}")) {
-            Err(error) if is_refused(&error, "store_not_found") => return Ok(None),
+    pub fn of(port: &Client, name: &StoreName) -> anyhow::Result<Option<Self>> {
+        let store: StoreResource = match port.get(&format!("/v1/stores/{name}")) {
+            Err(error) if error.code() == "store_not_found" => return Ok(None),
             found => found?,
         };
         match store.versioned {
@@ -88,33 +88,33 @@ impl StoreSettings {
 
 /// Connections to the nodes of a cluster.
 pub struct Cluster<'a> {
-    ports: &'a dyn Ports,
-    entry: Box<dyn Port>,
+    endpoint: &'a Endpoint,
+    entry: Client,
     /// All nodes that were ever live, with their addresses.
-    nodes: BTreeMap<u32, (String, Box<dyn Port>)>,
+    nodes: BTreeMap<u32, (String, Client)>,
 }
 
 impl<'a> Cluster<'a> {
     /// Sends no request yet.
-    pub fn new(ports: &'a dyn Ports) -> anyhow::Result<Self> {
+    pub fn new(endpoint: &'a Endpoint) -> anyhow::Result<Self> {
         Ok(Self {
-            ports,
-            entry: ports.entry()?,
+            endpoint,
+            entry: endpoint.client()?,
             nodes: BTreeMap::new(),
         })
     }
 
     /// The process that the user named.
-    pub fn entry(&self) -> &dyn Port {
-        &*self.entry
+    pub fn entry(&self) -> &Client {
+        &self.entry
     }
 
     /// The connection to a node that was live once.
     ///
     /// # Errors
     /// [`Passing::Node`] if the node is unknown.
-    pub fn node(&self, node: u32) -> anyhow::Result<&dyn Port> {
-        let found = self.nodes.get(&node).map(|(_, port)| &**port);
+    pub fn node(&self, node: u32) -> anyhow::Result<&Client> {
+        let found = self.nodes.get(&node).map(|(_, port)| port);
         let reason = || anyhow!("its address is unknown");
         Ok(found.ok_or_else(|| Passing::Node { node, reason: reason() })?)
     }
@@ -125,7 +125,7 @@ impl<'a> Cluster<'a> {
     /// [`Passing::Cluster`] if no node answers.
     pub fn look_up(&mut self, replicas: u32) -> anyhow::Result<Topology> {
         let (routing, list): (RoutingResource, NodeList) =
-            self.ask_any(|port| Ok((port.resource("/v1/routing")?, port.resource("/v1/nodes")?)))?;
+            self.ask_any(|port| Ok((port.get("/v1/routing")?, port.get("/v1/nodes")?)))?;
         let mut nodes = BTreeMap::new();
         for node in list.nodes {
             // A node that is not live and owns nothing is not waited for.
@@ -133,7 +133,7 @@ impl<'a> Cluster<'a> {
                 nodes.insert(node.node, node.live);
             }
             if self.nodes.get(&node.node).is_none_or(|(http, _)| *http != node.http) {
-                let port = self.ports.node(&node.http)?;
+                let port = self.endpoint.client_of_node(&node.http)?;
                 self.nodes.insert(node.node, (node.http, port));
             }
         }
@@ -174,10 +174,10 @@ impl<'a> Cluster<'a> {
     }
 
     /// Asks the process that the user named, or else any node that is connected to the coordination service.
-    fn ask_any<T>(&self, ask: impl Fn(&dyn Port) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let ask = |port: &dyn Port| {
+    fn ask_any<T>(&self, ask: impl Fn(&Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let ask = |port: &Client| {
             // The status first: the answer is then no older than the status.
-            match port.resource::<NodeStatus>("/v1/status")?.coordination_silent_ms {
+            match port.get::<NodeStatus>("/v1/status")?.coordination_silent_ms {
                 None => ask(port),
                 Some(silent_ms) => bail!(
                     "{} has heard nothing of the cluster for {silent_ms} ms, and its list of owners may be out of \
@@ -186,12 +186,12 @@ impl<'a> Cluster<'a> {
                 ),
             }
         };
-        let mut answer = ask(&*self.entry);
+        let mut answer = ask(&self.entry);
         for (_, port) in self.nodes.values() {
             if answer.is_ok() {
                 break;
             }
-            answer = ask(&**port).or(answer);
+            answer = ask(port).or(answer);
         }
         Ok(answer.map_err(Passing::Cluster)?)
     }
@@ -266,17 +266,22 @@ impl Patience {
 ///
 /// # Errors
 /// [`Passing::Node`]: the last refusal.
-pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> Result<T, AdminError>) -> anyhow::Result<T> {
     let mut attempt = 1;
     loop {
         match ask() {
-            Err(error) if attempt < ATTEMPTS_MAX && passing.iter().any(|code| is_refused(&error, code)) => {
+            Err(error) if attempt < ATTEMPTS_MAX && passing.contains(&error.code()) => {
                 attempt += 1;
                 std::thread::sleep(ATTEMPT_INTERVAL);
             }
             // The node is well, but the owners have changed.
-            Err(error) if is_refused(&error, "old_routing") => return Err(Passing::Cluster(error).into()),
-            answer => return Ok(answer.map_err(|reason| Passing::Node { node, reason })?),
+            Err(error) if error.code() == "old_routing" => return Err(Passing::Cluster(error.into()).into()),
+            answer => {
+                return Ok(answer.map_err(|error| Passing::Node {
+                    node,
+                    reason: error.into(),
+                })?);
+            }
         }
     }
 }

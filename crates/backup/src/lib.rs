@@ -9,8 +9,7 @@
 //! - `sources`: the choice of nodes to read;
 //! - `pages`, `replicas`: the records of one node, and the merged records of several;
 //! - `pace`: the rate limit;
-//! - [`back_up`] and [`restore`]: the two jobs;
-//! - [`Port`]: the control ports that the jobs use.
+//! - [`back_up`] and [`restore`]: the two jobs.
 //!
 //! A backup contains every write that was acknowledged before it began. Of each partition, enough replicas are read
 //! that any such write is in at least one of them. Their records are merged. Writes made during the backup may or may
@@ -25,20 +24,20 @@ mod manifest;
 mod pace;
 mod pages;
 mod partition;
-mod port;
 mod records;
 mod replicas;
 mod restore;
 mod sources;
 
 pub use back_up::{BackedUp, back_up};
-pub use port::{Port, Ports, Refused, is_refused};
 pub use restore::{Restored, restore, verify};
+
+use fondaco_admin::Endpoint;
 
 /// The inputs of a job.
 pub struct Job<'a> {
     /// The cluster.
-    pub ports: &'a dyn Ports,
+    pub endpoint: &'a Endpoint,
     /// Limit of bytes read or restored per second; 0 is no limit.
     pub bytes_per_second: u64,
     /// Whether the job should stop.

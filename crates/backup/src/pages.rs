@@ -1,12 +1,12 @@
 //! The records of a node, page by page: of a partition, or its hints.
 
 use anyhow::Context;
+use fondaco_admin::Client;
 use fondaco_api::Frame;
 use fondaco_model::PartitionCount;
 use fondaco_model::versioned::Record;
 
 use crate::cluster::{Passing, StoreId, ask};
-use crate::port::Port;
 
 /// The error codes of a node with too much to do: it is asked again.
 const BUSY: [&str; 1] = ["overloaded"];
@@ -14,7 +14,7 @@ const BUSY: [&str; 1] = ["overloaded"];
 /// The records of a node, from first to last.
 pub struct Pages<'a> {
     node: u32,
-    port: &'a dyn Port,
+    port: &'a Client,
     path: String,
     next: Next,
 }
@@ -32,7 +32,7 @@ impl<'a> Pages<'a> {
         (partitions, partition): (PartitionCount, usize),
         epoch: u64,
         node: u32,
-        port: &'a dyn Port,
+        port: &'a Client,
     ) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path = format!(
@@ -43,13 +43,13 @@ impl<'a> Pages<'a> {
     }
 
     /// The hints that a node keeps.
-    pub fn of_hints(store: &StoreId<'_>, node: u32, port: &'a dyn Port) -> Self {
+    pub fn of_hints(store: &StoreId<'_>, node: u32, port: &'a Client) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path = format!("/v1/stores/{name}/hints?created_unix_ms={created_unix_ms}");
         Self::of(path, node, port)
     }
 
-    fn of(path: String, node: u32, port: &'a dyn Port) -> Self {
+    fn of(path: String, node: u32, port: &'a Client) -> Self {
         Self {
             node,
             port,

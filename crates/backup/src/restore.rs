@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
-use fondaco_api::{Frame, NewStore, VersionedOptions};
+use fondaco_admin::Client;
+use fondaco_api::{Frame, NewStore, StoreResource, VersionedOptions};
 use fondaco_model::{StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -17,7 +18,6 @@ use crate::chain::{Piece, chain, pieces};
 use crate::cluster::{Cluster, Passing, Patience, StoreId, StoreSettings, Topology, ask};
 use crate::manifest::Manifest;
 use crate::pace::Pace;
-use crate::port::Port;
 use crate::{Job, Progress};
 
 /// About how many bytes of records are sent at a time; one record at least.
@@ -89,7 +89,7 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
     let (pieces, manifest) = (pieces(&chain)?, &chain[chain.len() - 1].manifest);
     let mut result = Restored::of(manifest, &pieces, name, location);
     let pace = Pace::new(job.bytes_per_second, job.is_stopped);
-    let mut cluster = Cluster::new(job.ports)?;
+    let mut cluster = Cluster::new(job.endpoint)?;
     let found = cluster.settings(name)?;
     if found.is_none() && !may_create {
         bail!(
@@ -156,7 +156,7 @@ fn verify_files(pieces: &[Piece<'_>], pace: &Pace<'_>, progress: &mut dyn FnMut(
 }
 
 /// Creates the store with the settings in the backup.
-fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
+fn create(port: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
     let versioned = &had.versioned;
     let new = NewStore {
         name: name.to_string(),
@@ -189,7 +189,7 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
     };
     let refused =
         || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");
-    port.create("/v1/stores", &new).with_context(refused)?;
+    port.post::<StoreResource>("/v1/stores", &new).with_context(refused)?;
     StoreSettings::of(port, name)?.with_context(|| format!("store {name:?} was dropped at once"))
 }
 
@@ -295,7 +295,7 @@ impl Sending<'_> {
         let path = &path;
         std::thread::scope(|scope| {
             let send =
-                |(node, port, body): (u32, &'_ dyn Port, Vec<u8>)| ask(node, &NOT_YET, || port.post_bytes(path, &body));
+                |(node, port, body): (u32, &Client, Vec<u8>)| ask(node, &NOT_YET, || port.post_bytes(path, &body));
             let threads: Vec<_> = ways.into_iter().map(|way| scope.spawn(move || send(way))).collect();
             // Of several failures, one is reported: the others fail again.
             let panicked = |_| anyhow!("a thread that sends records has panicked");

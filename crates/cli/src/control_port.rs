@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fondaco_admin::{AdminError, Client, Connection, Endpoint};
 
 /// How to reach the cluster: the control port or the RESP port of any process, in any role; each one tells the address
 /// of the other port.
@@ -33,16 +34,29 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// How to reach another process of the cluster, at the address of its control port.
-    pub fn at(&self, address: &str) -> Self {
-        let is_tls = self.http.as_ref().is_some_and(|said| said.starts_with("https://"));
-        Self {
-            http: Some(match is_tls {
-                true => format!("https://{address}"),
-                false => address.to_owned(),
-            }),
-            ..self.clone()
+    /// The options as a value.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            http: self.http.clone(),
+            resp: self.resp.clone(),
+            user: self.user.clone(),
+            password: self.password.clone(),
+            token: self.token.clone(),
+            tls: self.tls.tls,
+            ca: self.tls.ca.clone(),
+            ..Endpoint::default()
         }
+    }
+
+    /// A client of the control port.
+    pub fn client(&self) -> Result<Client, AdminError> {
+        self.endpoint().client()
+    }
+
+    /// A connection to the RESP port.
+    pub fn connect(&self) -> Result<Connection, AdminError> {
+        let endpoint = self.endpoint();
+        fondaco_admin::connect(&endpoint, &endpoint.resp_address()?)
     }
 }
 
@@ -56,11 +70,4 @@ pub struct Tls {
     /// Use TLS, and trust the certificates in this PEM file
     #[arg(long, env = "FONDACO_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
-}
-
-impl Tls {
-    /// Whether TLS is enabled.
-    pub fn is_wanted(&self) -> bool {
-        self.tls || self.ca.is_some()
-    }
 }

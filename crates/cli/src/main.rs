@@ -6,16 +6,13 @@
 
 mod allocator;
 mod arguments;
-mod client;
 mod commands;
 mod control_port;
 mod interrupt;
-mod named_tls;
 mod output;
 mod progress;
-mod resp;
+mod refusal;
 mod scratch;
-mod wire;
 
 use std::process::ExitCode;
 
@@ -55,7 +52,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let is_usage = error.is::<commands::WrongUsage>();
-            output.failure(client::code(&error), &output::told(&error));
+            output.failure(refusal::code(&error), &output::told(&error));
             match is_usage {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use fondaco_backup::{Job, Port, Ports, Progress};
+use fondaco_backup::{Job, Progress};
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 
-use crate::client::Client;
 use crate::commands::build::parse_bytes;
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
@@ -150,7 +149,7 @@ fn carry_out<T>(
         display.show(progress.phase, progress.fraction, &details);
     };
     work(Job {
-        ports: port,
+        endpoint: &port.endpoint(),
         bytes_per_second,
         is_stopped: &|| interrupt.is_asked(),
         progress: &mut show,
@@ -160,36 +159,4 @@ fn carry_out<T>(
 fn list(nodes: &BTreeSet<u32>) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(", ")
-}
-
-impl Ports for ControlPort {
-    fn entry(&self) -> anyhow::Result<Box<dyn Port>> {
-        Ok(Box::new(Client::new(self)?))
-    }
-
-    fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>> {
-        Ok(Box::new(Client::of_node(&self.at(address))?))
-    }
-}
-
-impl Port for Client {
-    fn address(&self) -> &str {
-        self.address()
-    }
-
-    fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
-        self.get_bytes(path)
-    }
-
-    fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)> {
-        self.get_page(path)
-    }
-
-    fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
-        self.post_json(path, body)
-    }
-
-    fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
-        self.post_bytes(path, body)
-    }
 }

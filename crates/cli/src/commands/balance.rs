@@ -6,7 +6,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use fondaco_api::{AdviceResource, LoadResource, SettingChanges, SettingList, SettingResource, SettingText};
 use serde::Serialize;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output};
 
@@ -92,11 +91,11 @@ enum Policy {
 /// Runs `fondaco balance`.
 pub fn balance(options: &BalanceOptions, output: &Output) -> anyhow::Result<()> {
     if let Some(BalanceCommand::Advice(options)) = &options.command {
-        let load: LoadResource = Client::new(&options.node)?.get("/v1/load")?;
+        let load: LoadResource = options.node.client()?.get("/v1/load")?;
         let list = AdviceList { advice: load.advice };
         return output.result(&list, |list| advice_text(&list.advice));
     }
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let mut changes = BTreeMap::new();
     let mut set = |name: &str, value: Option<u64>| {
         changes.extend(value.map(|value| (name.to_owned(), SettingText::Number(value))));

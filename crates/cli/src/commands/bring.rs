@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use fondaco_admin::Client;
 use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
 use fondaco_model::{PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
@@ -16,10 +17,10 @@ use super::WrongUsage;
 use super::push_progress::{show, waiting_text};
 use super::rollout::is_away;
 use super::upload::{self, UploadResult};
-use crate::client::{Client, is_refused};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
+use crate::refusal::is_refused;
 
 /// How often a push is checked for a controller, which it needs.
 const LEADER_INTERVAL: Duration = Duration::from_secs(2);

@@ -6,7 +6,6 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use fondaco_api::{Adoption, ClusterResource};
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::Output;
 
@@ -47,7 +46,7 @@ pub fn run(command: ClusterCommand, output: &Output) -> anyhow::Result<()> {
 }
 
 fn adopt(options: &AdoptOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let question = match options.present {
         true => "accept the entries that are in the coordination service now",
         false => "replace all entries in the coordination service with those that this node remembers",

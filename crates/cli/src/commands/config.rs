@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 use fondaco_api::{SettingChanges, SettingList, SettingResource, SettingText};
 
 use super::WrongUsage;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -46,12 +45,12 @@ pub struct SetOptions {
 pub fn run(command: ConfigCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         ConfigCommand::Show(options) => {
-            let settings: SettingList = Client::new(&options.node)?.get("/v1/settings")?;
+            let settings: SettingList = options.node.client()?.get("/v1/settings")?;
             output.result(&settings, text)
         }
         ConfigCommand::Set(options) => {
             let changes = parse(&options.changes)?;
-            let client = Client::new(&options.node)?;
+            let client = options.node.client()?;
             let before: SettingList = client.get("/v1/settings")?;
             let after: SettingList = client.patch("/v1/settings", &changes)?;
             output.result(&after, |after| changes_text(&before, after, &changes))

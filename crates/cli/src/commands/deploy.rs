@@ -14,7 +14,6 @@ use super::push::finish;
 use super::rollout::{Rollout, RolloutOptions};
 use super::through::ThroughOptions;
 use super::upload;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
@@ -74,7 +73,7 @@ pub struct DeployOptions {
 pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     let name = &options.store;
     if options.dry_run {
-        let client = Client::new(&options.node)?;
+        let client = options.node.client()?;
         let source = source_url(&options.source)?;
         let request = NewPush {
             source,

@@ -9,10 +9,8 @@ use redis::Value;
 use serde_json::{Map, json};
 
 use super::WrongUsage;
-use super::scan::resp_address;
 use crate::control_port::ControlPort;
 use crate::output::{Output, table};
-use crate::resp;
 
 /// `fondaco graph`.
 #[derive(Debug, Subcommand)]
@@ -137,12 +135,12 @@ pub fn run(command: GraphCommand, output: &Output) -> anyhow::Result<()> {
 }
 
 fn repair(options: &RepairOptions, output: &Output) -> anyhow::Result<()> {
-    let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
+    let mut connection = options.node.connect()?;
     let (mut cursor, mut repaired) = ("0".to_owned(), 0);
     loop {
         let mut command = redis::cmd("FONDACO.EDGE");
         command.arg("REPAIR").arg(options.graph.as_str()).arg(&cursor);
-        let (next, number): (String, u64) = command.query(&mut *connection).map_err(resp::refused)?;
+        let (next, number): (String, u64) = command.query(&mut *connection).map_err(fondaco_admin::refused)?;
         repaired += number;
         cursor = next;
         if cursor == "0" {
@@ -184,8 +182,8 @@ fn steps(name: &str, options: &StepsOptions, output: &Output) -> anyhow::Result<
 }
 
 fn ask<T: redis::FromRedisValue>(node: &ControlPort, command: &mut redis::Cmd) -> anyhow::Result<T> {
-    let mut connection = resp::connect(node, &resp_address(node)?)?;
-    let reply: Value = command.query(&mut *connection).map_err(resp::refused)?;
+    let mut connection = node.connect()?;
+    let reply: Value = command.query(&mut *connection).map_err(fondaco_admin::refused)?;
     redis::from_redis_value(reply).context("the answer is not what this release expects: use a matching one")
 }
 

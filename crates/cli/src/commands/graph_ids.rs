@@ -4,22 +4,18 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
+use fondaco_admin::{Connection, refused};
 use fondaco_api::StoreResource;
 use fondaco_builder::KnownIds;
 use fondaco_format::Version;
 use fondaco_graph::{Description, keys};
 use fondaco_model::{StoreName, ValueType};
-use redis::ConnectionLike;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
-use crate::resp;
+use fondaco_admin::Client;
 
 /// How many names are looked up with one command.
 const NAMES_PER_COMMAND: usize = 1000;
-
-/// A connection to a RESP port.
-type Connection = Box<dyn ConnectionLike + Send>;
 
 /// The ids of a graph that a cluster serves.
 pub struct ServedIds<'a> {
@@ -68,11 +64,11 @@ impl<'a> ServedIds<'a> {
             Some(address) => address.clone(),
             None => client.resp_address()?,
         };
-        let mut connection = resp::connect(port, &address)?;
+        let mut connection = fondaco_admin::connect(&port.endpoint(), &address)?;
         let found: Option<Vec<u8>> = redis::cmd("GET")
             .arg(wire_key(store, keys::DESCRIPTION))
             .query(&mut *connection)
-            .map_err(resp::refused)
+            .map_err(refused)
             .with_context(|| format!("cannot read the ids of graph {store} from {address}"))?;
         Ok(Self {
             port,
@@ -90,7 +86,7 @@ impl<'a> ServedIds<'a> {
             for name in names {
                 command.arg(wire_key(self.store, &keys::id(name)));
             }
-            let values: Vec<Option<Vec<u8>>> = command.query(&mut **connection).map_err(resp::refused)?;
+            let values: Vec<Option<Vec<u8>>> = command.query(&mut **connection).map_err(refused)?;
             if values.len() != names.len() {
                 bail!("{} values arrived for {} keys", values.len(), names.len());
             }
@@ -106,7 +102,7 @@ impl<'a> ServedIds<'a> {
         let unused = || self.unused.lock().ok()?.pop();
         let mut connection = match (!is_new).then(unused).flatten() {
             Some(connection) => connection,
-            None => resp::connect(self.port, &self.address)?,
+            None => fondaco_admin::connect(&self.port.endpoint(), &self.address)?,
         };
         let ids = self.ask(&mut connection, names)?;
         if let Ok(mut unused) = self.unused.lock() {

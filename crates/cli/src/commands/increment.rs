@@ -18,12 +18,12 @@ use fondaco_model::{Histogram, HistogramSnapshot, PartitionCount, StoreName, Val
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
 use crate::scratch::Scratch;
+use fondaco_admin::Client;
 
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;

@@ -14,7 +14,6 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
 
 use super::WrongUsage;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{Output, Results};
 
@@ -66,7 +65,10 @@ pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
         .parse()
         .map_err(|error| WrongUsage(format!("invalid key {shown:?}: {error}")))?;
     let key = percent_encode(&wire_key[colon + 1..], NON_ALPHANUMERIC);
-    let value = Client::new(&options.node)?.get_bytes(&format!("/v1/stores/{store}/keys/{key}"))?;
+    let value = options
+        .node
+        .client()?
+        .get_bytes(&format!("/v1/stores/{store}/keys/{key}"))?;
     if !output.is_json() {
         return output.bytes(&value);
     }
@@ -86,7 +88,7 @@ pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
     let request = LookupRequest {
         keys: options.keys.clone(),
     };
-    let response: LookupResponse = Client::new(&options.node)?.post("/v1/lookup", &request)?;
+    let response: LookupResponse = options.node.client()?.post("/v1/lookup", &request)?;
     if response.values.len() != options.keys.len() {
         bail!(
             "the node answered for {} keys of {}",

@@ -5,9 +5,9 @@ use fondaco_api::{NewMark, NodeList};
 use fondaco_model::cluster::NodeMark;
 
 use super::{nodes, rebalance};
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::Output;
+use fondaco_admin::Client;
 
 /// `fondaco drain`.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub fn drain(options: DrainOptions, output: &Output) -> anyhow::Result<()> {
     if !options.cancel {
         return rebalance::remove(options.drained, options.no_wait, options.node, output);
     }
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let known = client.get::<NodeList>("/v1/nodes")?.nodes;
     let leaves = |number: &u32| {
         known
@@ -82,7 +82,7 @@ pub fn drain(options: DrainOptions, output: &Output) -> anyhow::Result<()> {
 
 /// Runs `fondaco maintenance`.
 pub fn maintenance(options: &MaintenanceOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let mut marked = options.marked.clone();
     if let Some(group) = &options.group {
         let list: NodeList = client.get("/v1/nodes")?;

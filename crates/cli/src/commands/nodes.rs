@@ -5,7 +5,6 @@ use fondaco_api::{ClusterNode, LoadResource, NodeList, ResourceUseResource};
 use fondaco_model::cluster::NodeMark;
 use serde::Serialize;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -51,7 +50,7 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
     if let Some(NodesCommand::Forget(options)) = &options.command {
         return forget(options, output);
     }
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let list: NodeList = client.get("/v1/nodes")?;
     // Without a leading controller their load is not known.
     let load: LoadResource = client.get("/v1/load").unwrap_or_default();
@@ -71,7 +70,7 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
 }
 
 fn forget(options: &ForgetOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     for node in &options.forgotten {
         client.delete(&format!("/v1/nodes/{node}"))?;
     }

@@ -13,11 +13,11 @@ use fondaco_model::cluster::{MoveState, PlanMaker, PlanState, ReplicaState};
 use serde::Serialize;
 
 use super::nodes;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};
+use fondaco_admin::Client;
 
 /// `fondaco rebalance`.
 #[derive(Debug, Subcommand)]
@@ -190,7 +190,7 @@ pub fn remove(nodes: Vec<u32>, no_wait: bool, node: ControlPort, output: &Output
 pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         RebalanceCommand::Plan(options) => {
-            let client = Client::new(&options.node)?;
+            let client = options.node.client()?;
             let new = options.request.plan(&client, options.dry_run, false)?;
             let plan: PlanResource = client.post("/v1/plans", &new)?;
             output.result(&plan, |plan| match options.dry_run {
@@ -200,18 +200,18 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
         }
         RebalanceCommand::Run(options) => begin(&options, output),
         RebalanceCommand::Status(options) => {
-            let progress = look(&Client::new(&options.node)?, options.plan)?;
+            let progress = look(&options.node.client()?, options.plan)?;
             output.result(&progress, progress_text)
         }
         RebalanceCommand::List(options) => {
-            let list: PlanList = Client::new(&options.node)?.get("/v1/plans")?;
+            let list: PlanList = options.node.client()?.get("/v1/plans")?;
             output.result(&list, |list| list_text(&list.plans))
         }
         RebalanceCommand::Pause(options) => change(&options, "pause", output),
         RebalanceCommand::Split(options) => split(&options, output),
         RebalanceCommand::Resume(options) => change(&options, "resume", output),
         RebalanceCommand::Cancel(options) => {
-            let client = Client::new(&options.node)?;
+            let client = options.node.client()?;
             let number = options.number(&client)?;
             client.delete(&format!("/v1/plans/{number}"))?;
             let plan: PlanResource = client.get(&format!("/v1/plans/{number}"))?;
@@ -226,7 +226,10 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
 }
 
 fn split(options: &SplitOptions, output: &Output) -> anyhow::Result<()> {
-    let routing: RoutingResource = Client::new(&options.node)?.post("/v1/routing/split", &serde_json::json!({}))?;
+    let routing: RoutingResource = options
+        .node
+        .client()?
+        .post("/v1/routing/split", &serde_json::json!({}))?;
     output.result(&routing, |routing| {
         format!(
             "there are {} partitions now; the halves of each are where it was\n",
@@ -236,7 +239,7 @@ fn split(options: &SplitOptions, output: &Output) -> anyhow::Result<()> {
 }
 
 fn change(options: &StateOptions, what: &str, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let number = options.number(&client)?;
     let plan: PlanResource = client.post(&format!("/v1/plans/{number}/{what}"), &serde_json::json!({}))?;
     output.result(&plan, |plan| {
@@ -258,7 +261,7 @@ impl StateOptions {
 }
 
 fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let interrupt = Interrupt::listen()?;
     let plan: PlanResource = match options.plan {
         Some(number) => client.post(&format!("/v1/plans/{number}/run"), &serde_json::json!({}))?,

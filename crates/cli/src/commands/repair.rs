@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 use fondaco_api::{LossList, LossResource};
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{Output, table};
 
@@ -38,12 +37,12 @@ pub struct AcceptLossOptions {
 pub fn run(command: RepairCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         RepairCommand::Losses(options) => {
-            let list: LossList = Client::new(&options.node)?.get("/v1/losses")?;
+            let list: LossList = options.node.client()?.get("/v1/losses")?;
             output.result(&list, |list| text(&list.losses))
         }
         RepairCommand::AcceptLoss(options) => {
             let path = format!("/v1/losses/{}/accept", options.loss);
-            let loss: LossResource = Client::new(&options.node)?.post(&path, &())?;
+            let loss: LossResource = options.node.client()?.post(&path, &())?;
             output.result(&loss, |loss| format!("accepted loss {}: {}\n", loss.id, loss.lost))
         }
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use fondaco_admin::Client;
 use fondaco_api::PushResource;
 use fondaco_model::StoreName;
 use serde::Serialize;
@@ -17,11 +18,11 @@ use serde::Serialize;
 use super::WrongUsage;
 use super::bring::{Built, bring, push_of_run, text};
 use super::upload::UploadResult;
-use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::INTERVAL;
+use crate::refusal::is_refused;
 
 /// The options of a rollout.
 #[derive(Debug, Clone, Args)]
@@ -125,7 +126,7 @@ impl Rollout {
         }
         let cluster = |port: ControlPort| {
             Ok(Cluster {
-                client: Client::new(&port)?,
+                client: port.client()?,
                 port,
                 unreachable: None,
             })

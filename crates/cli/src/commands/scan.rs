@@ -8,10 +8,8 @@ use clap::Args;
 use fondaco_model::StoreName;
 use serde_json::json;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{Output, Results};
-use crate::resp;
 
 /// The number of keys to request at a time.
 const KEYS_PER_REQUEST: u64 = 1000;
@@ -39,23 +37,14 @@ pub struct ScanOptions {
     node: ControlPort,
 }
 
-/// The RESP port that the options name, or the RESP port of the process whose control port they name.
-pub fn resp_address(node: &ControlPort) -> anyhow::Result<String> {
-    match (&node.resp, &node.http) {
-        (Some(resp), _) => Ok(resp.clone()),
-        (None, Some(_)) => Client::new(node)?.resp_address(),
-        (None, None) => Ok(resp::DEFAULT.to_owned()),
-    }
-}
-
 /// Prints keys.
 pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
-    let mut connection = resp::connect(&options.node, &resp_address(&options.node)?)?;
+    let mut connection = options.node.connect()?;
     // A scan by a pattern finds nothing where there is no such store: that is for people to know.
     let size = redis::cmd("FONDACO.SIZE")
         .arg(options.store.as_str())
         .query::<u64>(&mut *connection);
-    size.map_err(resp::refused)?;
+    size.map_err(fondaco_admin::refused)?;
     let pattern = format!("{}:{}", options.store, options.pattern);
     let mut out = io::BufWriter::new(Results::begin());
     let mut left = options.limit.unwrap_or(u64::MAX);
@@ -64,7 +53,7 @@ pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(&pattern);
         command.arg("COUNT").arg(left.clamp(1, KEYS_PER_REQUEST));
-        let (next, keys): (u64, Vec<Vec<u8>>) = command.query(&mut *connection).map_err(resp::refused)?;
+        let (next, keys): (u64, Vec<Vec<u8>>) = command.query(&mut *connection).map_err(fondaco_admin::refused)?;
         for key in keys {
             if left == 0 {
                 break;

@@ -15,7 +15,6 @@ use serde::Serialize;
 use super::nodes;
 use super::push_progress::state_text;
 use super::stream_options;
-use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -45,12 +44,12 @@ struct Status {
 
 /// Runs `fondaco status`.
 pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let process = client.status()?;
     let cluster = match client.get("/v1/cluster") {
         Ok(cluster) => Some(cluster),
-        Err(error) if is_refused(&error, "no_cluster") => None,
-        Err(error) => return Err(error),
+        Err(error) if error.code() == "no_cluster" => None,
+        Err(error) => return Err(error.into()),
     };
     let stores = client.get::<StoreList>("/v1/stores")?.stores;
     let mut streams = BTreeMap::new();

@@ -15,7 +15,6 @@ use super::compact::{self, CompactOptions};
 use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};
 use super::versioned_options::{self, VersionedArguments};
 use super::versions;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -236,12 +235,12 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         StoreCommand::Create(options) => create(options, output),
         StoreCommand::List(options) => {
-            let list: StoreList = Client::new(&options.node)?.get("/v1/stores")?;
+            let list: StoreList = options.node.client()?.get("/v1/stores")?;
             output.result(&list, list_text)
         }
         StoreCommand::Poison(options) => {
             let path = format!("/v1/stores/{}/stream/poison", options.name);
-            let list: PoisonList = Client::new(&options.node)?.get(&path)?;
+            let list: PoisonList = options.node.client()?.get(&path)?;
             output.result(&list, stream_options::poison_text)
         }
         StoreCommand::Compact(options) => compact::compact(options, output),
@@ -249,7 +248,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&options.partitions()?, |found| stream_options::partitions_text(found))
         }
         StoreCommand::Show(options) => {
-            let client = Client::new(&options.node)?;
+            let client = options.node.client()?;
             let path = format!("/v1/stores/{}", options.name);
             let store: StoreResource = client.get(&path)?;
             if store.stream.is_none() {
@@ -278,21 +277,21 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 return Err(WrongUsage(usage.to_owned()).into());
             }
             let path = format!("/v1/stores/{}", options.name);
-            let store: StoreResource = Client::new(&options.node)?.patch(&path, &change)?;
+            let store: StoreResource = options.node.client()?.patch(&path, &change)?;
             output.result(&store, show_text)
         }
         StoreCommand::Drop(options) => drop_store(&options, output),
         StoreCommand::Restore(options) => {
             let path = format!("/v1/stores/{}/restore", options.name);
             let nothing = serde_json::Map::new();
-            let store: StoreResource = Client::new(&options.node)?.post(&path, &nothing)?;
+            let store: StoreResource = options.node.client()?.post(&path, &nothing)?;
             output.result(&store, show_text)
         }
     }
 }
 
 fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let mut versioned = options.versioned.options();
     let mut stream = options.stream.resource();
     // The engine of a hybrid store is that of its events.
@@ -384,7 +383,7 @@ fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
     struct Dropped<'a> {
         dropped: &'a str,
     }
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let name = &options.name;
     if !options.yes {
         if !io::stdin().is_terminal() {

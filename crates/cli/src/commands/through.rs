@@ -12,10 +12,10 @@ use fondaco_model::StoreName;
 use fondaco_stream::{TopicAddress, partitions_of, send_version};
 
 use super::WrongUsage;
-use crate::client::Client;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, rate};
+use fondaco_admin::Client;
 
 /// How a version is sent through a topic.
 #[derive(Debug, Args)]

@@ -9,15 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use fondaco_admin::{AdminError, Client};
 use fondaco_api::{NodeList, NodeStatus, Role, UploadFileResource, UploadResource};
 use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use serde::Serialize;
 
-use crate::client::{Client, code, is_refused};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, rate};
+use crate::refusal::{code, is_refused};
 
 /// The size of the first request, in bytes. The data of a request is durable when the node answers.
 const PIECE_BYTES_FIRST: u64 = 1 << 20;
@@ -260,5 +261,5 @@ impl Sending<'_> {
 
 /// Whether an error is transient: the connection was lost, or the node is busy.
 fn is_passing(error: &anyhow::Error) -> bool {
-    PASSING.contains(&code(error)) || error.chain().any(|cause| cause.is::<ureq::Error>())
+    PASSING.contains(&code(error)) || matches!(error.downcast_ref(), Some(AdminError::Broken { .. }))
 }

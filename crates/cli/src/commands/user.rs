@@ -7,7 +7,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use fondaco_api::{AuditEntry, AuditList, NewUser, UserList, UserResource};
 use fondaco_model::cluster::ControlRole;
 
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -104,7 +103,7 @@ pub struct AuditOptions {
 pub fn run(command: UserCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         UserCommand::List(options) => {
-            let list: UserList = Client::new(&options.node)?.get("/v1/users")?;
+            let list: UserList = options.node.client()?.get("/v1/users")?;
             output.result(&list, |list| text(&list.users))
         }
         UserCommand::Put(options) => {
@@ -123,11 +122,14 @@ pub fn run(command: UserCommand, output: &Output) -> anyhow::Result<()> {
                     Role::Admin => ControlRole::Admin,
                 }),
             };
-            let user: UserResource = Client::new(&options.node)?.put(&format!("/v1/users/{}", options.name), &new)?;
+            let user: UserResource = options
+                .node
+                .client()?
+                .put(&format!("/v1/users/{}", options.name), &new)?;
             output.result(&user, |user| text(std::slice::from_ref(user)))
         }
         UserCommand::Drop(options) => {
-            let client = Client::new(&options.node)?;
+            let client = options.node.client()?;
             for name in &options.names {
                 client.delete(&format!("/v1/users/{name}"))?;
             }
@@ -138,7 +140,7 @@ pub fn run(command: UserCommand, output: &Output) -> anyhow::Result<()> {
 
 /// Runs `fondaco audit`.
 pub fn audit(options: &AuditOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let list: AuditList = client.get(&format!("/v1/audit?count={}", options.last))?;
     output.result(&list, |list| audit_text(&list.entries))
 }

@@ -5,7 +5,6 @@ use fondaco_api::{PushResource, RollbackRequest, StoreResource, SwapRequest, Ver
 use fondaco_model::{StoreName, VersionNumber};
 
 use super::push_progress::{problems, state_text};
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -53,7 +52,7 @@ pub struct SwapOptions {
 /// Runs `fondaco versions`.
 pub fn list(options: &VersionsOptions, output: &Output) -> anyhow::Result<()> {
     let path = format!("/v1/stores/{}/versions", options.store);
-    let list: VersionList = Client::new(&options.node)?.get(&path)?;
+    let list: VersionList = options.node.client()?.get(&path)?;
     output.result(&list, |list| {
         let push = list.push.as_ref().map_or_else(String::new, push_text);
         push + &text(options.store.as_str(), &list.versions)
@@ -66,7 +65,7 @@ pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<(
         to: options.to.map(VersionNumber::get),
     };
     let path = format!("/v1/stores/{}/rollback", options.store);
-    let store: StoreResource = Client::new(&options.node)?.post(&path, &request)?;
+    let store: StoreResource = options.node.client()?.post(&path, &request)?;
     output.result(&store, serves)
 }
 
@@ -76,7 +75,7 @@ pub fn swap(options: &SwapOptions, output: &Output) -> anyhow::Result<()> {
         version: options.to.get(),
     };
     let path = format!("/v1/stores/{}/swap", options.store);
-    let store: StoreResource = Client::new(&options.node)?.post(&path, &request)?;
+    let store: StoreResource = options.node.client()?.post(&path, &request)?;
     output.result(&store, serves)
 }
 

@@ -11,7 +11,6 @@ use fondaco_model::balance::{BalanceInput, Outcome, decide};
 use serde::Serialize;
 
 use super::rebalance;
-use crate::client::Client;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -68,7 +67,7 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
         let decision = decision.with_context(|| format!("{} is no decision of fondaco why --json", file.display()))?;
         return replay(decision, output);
     }
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let Some(number) = options.decision else {
         let query = format!("/v1/decisions?count={}&moves={}", options.last, options.moves);
         let list: DecisionList = client.get(&query)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::bail;
 use clap::Args;
+use fondaco_admin::Client;
 use fondaco_api::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
 use fondaco_model::{PartitionId, PartitionSet, StoreName};
 use serde::Serialize;
@@ -19,11 +20,11 @@ use serde::Serialize;
 use self::files::{Files, PartFiles};
 use super::build::parse_bytes;
 use super::push::{self, ChangedFiles, PushOptions};
-use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
+use crate::refusal::is_refused;
 use crate::scratch::Scratch;
 
 /// How often another time is chosen, because a node does not know what events up to the first one made.
@@ -86,7 +87,7 @@ pub fn compact(options: CompactOptions, output: &Output) -> anyhow::Result<()> {
         work,
         node,
     } = options;
-    let client = Client::new(&node)?;
+    let client = node.client()?;
     let store: StoreResource = client.get(&format!("/v1/stores/{name}"))?;
     if store.stream.is_none() {
         bail!("store {name:?} has no stream, and so no events to put into a version");
@@ -149,7 +150,7 @@ impl Parts {
         let list: NodeList = client.get("/v1/nodes")?;
         let mut found: Vec<(Client, VersionStream)> = Vec::new();
         for node in list.nodes.iter().filter(|node| node.live) {
-            let client = Client::of_node(&port.at(&node.http))?;
+            let client = port.endpoint().client_of_node(&node.http)?;
             let status: StreamStatus = client.get(&format!("/v1/stores/{name}/stream?own=true"))?;
             let stream = status
                 .versions

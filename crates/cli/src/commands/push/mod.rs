@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Command, FromArgMatches};
+use fondaco_admin::Client;
 use fondaco_api::{NewStore, PushResource, StoreResource};
 use fondaco_builder::KnownIds;
 use fondaco_format::GIVEN_AWAY_FILE;
@@ -24,10 +25,10 @@ use super::increment::CurrentVersion;
 use super::rollout::{Cluster, ClusterOutcome, Rolled, Rollout, RolloutOptions, State};
 use super::through::{Through, ThroughOptions};
 use super::upload::{self, UploadResult};
-use crate::client::{Client, is_refused};
 use crate::control_port::ControlPort;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
+use crate::refusal::is_refused;
 use crate::scratch::Scratch;
 
 /// `fondaco push`.
@@ -434,7 +435,7 @@ fn create(
 
 /// Runs `fondaco cancel`.
 pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
+    let client = options.node.client()?;
     let push: PushResource = client.delete_for(&format!("/v1/stores/{}/push", options.store))?;
     output.result(&push, |push| {
         format!(

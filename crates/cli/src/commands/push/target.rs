@@ -1,12 +1,12 @@
 //! What a version is pushed to, and all that would refuse it: checked before the build, which may take hours.
 
 use anyhow::bail;
+use fondaco_admin::{AdminError, Client};
 use fondaco_api::{PushResource, StoreResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 
 use super::PushOptions;
-use crate::client::{Client, Refused};
 use crate::commands::bring::{is_end, not_local};
 use crate::commands::rollout::Rollout;
 use crate::commands::through::Through;
@@ -88,7 +88,7 @@ fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> a
             client.address()
         );
         let code = "unavailable".to_owned();
-        return Err(Refused { code, message }.into());
+        return Err(AdminError::Refused { code, message }.into());
     }
     let is_remote = |output: &Location| output.local_path().is_none();
     if (options.upload || through.is_some()) && options.output.as_ref().is_some_and(is_remote) {
@@ -139,7 +139,7 @@ fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> anyho
 }
 
 fn versioned(name: &StoreName) -> anyhow::Error {
-    anyhow::Error::new(Refused {
+    anyhow::Error::new(AdminError::Refused {
         code: "versioned_store".to_owned(),
         message: format!(
             "store {name} is versioned and accepts no pushes: write to it with a Redis client (SET {name}:KEY VALUE), \

@@ -9,7 +9,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
+pub(crate) enum Spoken {
     /// The Redis protocol.
     Resp,
     /// HTTP.
@@ -19,7 +19,7 @@ pub enum Spoken {
 }
 
 /// Detects the protocol at `host:port`; `None` if it cannot be reached, or the protocol is unknown.
-pub fn spoken_at(address: &str) -> Option<Spoken> {
+pub(crate) fn spoken_at(address: &str) -> Option<Spoken> {
     let mut addresses = address.to_socket_addrs().ok()?;
     let mut stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, TIME_MAX).ok())?;
     stream.set_read_timeout(Some(TIME_MAX)).ok()?;
@@ -45,7 +45,7 @@ pub fn spoken_at(address: &str) -> Option<Spoken> {
 
 impl Spoken {
     /// The advice to print, if HTTP was tried at this address.
-    pub fn instead_of_http(self, address: &str, tls: bool) -> Option<String> {
+    pub(crate) fn instead_of_http(self, address: &str, tls: bool) -> Option<String> {
         match self {
             Self::Resp => Some(format!(
                 "that port speaks RESP: use --resp {address}, or name the control port with --http"
@@ -57,7 +57,7 @@ impl Spoken {
     }
 
     /// The advice to print, if RESP was tried at this address.
-    pub fn instead_of_resp(self, address: &str, tls: bool) -> Option<String> {
+    pub(crate) fn instead_of_resp(self, address: &str, tls: bool) -> Option<String> {
         match self {
             Self::Http => Some(format!(
                 "that port speaks HTTP: use --http {address}, or name the RESP port with --resp"

@@ -3,27 +3,27 @@
 //! The `redis` crate's verifier refuses a trusted certificate that is both the server's own and that of an authority:
 //! see `fondaco_protocol::trusting`.
 
+use std::error::Error;
 use std::io::Write;
 use std::net::TcpStream;
 
-use anyhow::Context;
 use fondaco_protocol::trusting;
 use redis::{Cmd, ConnectionLike, Parser, RedisResult, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
 /// A RESP connection over TLS.
-pub struct NamedTls {
+pub(crate) struct NamedTls {
     stream: StreamOwned<ClientConnection, TcpStream>,
     parser: Parser,
 }
 
 impl NamedTls {
     /// Connects to `host:port`, and trusts the certificates in this PEM text.
-    pub fn connect(address: &str, pem: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn connect(address: &str, pem: &[u8]) -> Result<Self, Box<dyn Error>> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).with_context(|| format!("invalid address {address:?}: use host:port"))?;
+        let name = ServerName::try_from(host).map_err(|_| format!("invalid address {address:?}: use host:port"))?;
         let mut tls = ClientConnection::new(trusting(pem)?, name)?;
         let mut socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
@@ -35,7 +35,7 @@ impl NamedTls {
     }
 
     /// Authenticates the client.
-    pub fn authenticate(&mut self, user: Option<&str>, password: &str) -> RedisResult<()> {
+    pub(crate) fn authenticate(&mut self, user: Option<&str>, password: &str) -> RedisResult<()> {
         let mut command = redis::cmd("AUTH");
         user.into_iter().chain([password]).for_each(|word| {
             command.arg(word);
